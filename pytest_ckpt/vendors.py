@@ -58,7 +58,7 @@ def read_requirement(stated: object, plugin: str) -> Requirement:
     """
     row = requirement_of(stated)
     if row is None or row.function is None:
-        raise ValueError(f"{stated!r} is no function with the decorator pytest_ckpt.vendors.requirement")
+        raise ValueError(f"{stated!r} is not a function with the decorator pytest_ckpt.vendors.requirement")
     if not isinstance(row.id, str) or not _ID.fullmatch(row.id):
         raise ValueError(f"the id {row.id!r} is not of capital letters, digits and hyphens, such as ACME-WARMUP")
     for name in ("title", "source", "next_step"):
@@ -73,7 +73,7 @@ def read_requirement(stated: object, plugin: str) -> Requirement:
     if not row.text:
         raise ValueError(f"{row.id} has no docstring, and the certificate prints it for the buyer")
     if "observation" in inspect.signature(row.function).parameters:
-        raise ValueError(f"{row.id} asks for an observation, and a plugin has no checks")
+        raise ValueError(f"{row.id} requires an observation, but a plugin has no checks")
     # What a plugin asks for is asked of saves and loads, whatever it says.
     return dataclasses.replace(
         row, plugin=plugin, suite="performance", function=_guarded(row.function, row.units, plugin)
@@ -105,7 +105,7 @@ def read_section(stated: object) -> dict[str, Any]:
 def read_facts(stated: object) -> dict[str, str]:
     """Return facts of the environment. Raises ValueError with a sentence on what is wrong."""
     if not isinstance(stated, Mapping):
-        raise ValueError(f"{stated!r} is no mapping of names to texts")
+        raise ValueError(f"{stated!r} is not a mapping of names to texts")
     for name, value in stated.items():
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"the name of a fact is {name!r}, and a text is expected")

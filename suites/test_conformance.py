@@ -186,8 +186,7 @@ def test_several_writers_fill_one_file(observation: Observation, maximum: float 
     severity="advisory",
     source="lseek(2): SEEK_DATA, copy_file_range(2), FICLONE; OpenZFS issue 15526: copies of new files had zeros",
     needs=("paths",),
-    next_step="Call fsync before a new file is copied, or copy by read and write; ask for a version that is without "
-    "this bug.",
+    next_step="Call fsync before a new file is copied, or copy by read and write; request a version without this bug.",
     help="A check of the target's behaviour failed",
 )
 def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: float | None) -> Decision:
@@ -288,7 +287,8 @@ def test_deleting_does_not_disturb_a_reader(observation: Observation, maximum: f
     title="Acknowledged saves survive",
     source="POSIX fsync(): no loss; IO500 rule 6",
     needs=("paths",),
-    next_step="Find out where an acknowledged byte is stored: a volatile write cache must be off or backed by power.",
+    next_step="Check which component stores an acknowledged byte: a volatile write cache must be off or backed by "
+    "power.",
     help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
 )
 def test_acknowledged_saves_survive(observation: Observation, maximum: float | None) -> Decision:

@@ -209,7 +209,7 @@ def test_large_objects_are_whole_and_read_anywhere(observation: Observation, max
     title="Many clients find a checkpoint at once",
     source="our limit: 60 s for the slowest of 64; S3: after 503 a client tries again",
     needs=("objects",),
-    next_step="Raise the connections and requests that gateways serve at once, or add gateways.",
+    next_step="Raise the number of concurrent connections and requests of gateways, or add gateways.",
     help="A check of the object store failed",
 )
 def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximum: float | None) -> Decision:

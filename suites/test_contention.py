@@ -125,7 +125,7 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
         detail += (f"the run was at {measurement.share:.4g} of the full size: the time follows from the bandwidth",)
     took, allowed = compared(seconds, limit)
     read = counted(restart.copies, "copy", "copies") if restart.copies else "parts of copies"
-    measured = f"Measured: {read} at once, {format_rate(rate)}."
+    measured = f"Measured: {read} concurrently, {format_rate(rate)}."
     if restart.copies >= needed:
         because = f"{measured} A restart of {cluster} takes {took}; limit {allowed}."
         return measured_as("over limit" if seconds > limit else "met", seconds, limit, "s", because, detail)

@@ -92,7 +92,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     ended = ended or "all succeeded"
     because = (
         f"A component was broken in {broken}: {ended}; {counted(failover.integrity.bytes_checked, 'byte')} compared, "
-        f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(maximum)})."
+        f"no fault. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(maximum)})."
     )
     decision = if_cold(measured_as("met", stall, maximum, "s", because, detail), failover, measurement.cache)
     if decision.outcome != "met":

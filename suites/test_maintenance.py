@@ -77,8 +77,8 @@ def test_storage_that_is_changed_goes_on_serving(
     loads = len(upgrade.operations) - len(saves)
     because = (
         f"While the command ran for {format_seconds(upgrade.run.seconds)}, {counted(len(saves), 'save')} and "
-        f"{counted(loads, 'load')} succeeded; {counted(upgrade.integrity.bytes_checked, 'byte')} compared, none "
-        f"wrong. {figures}."
+        f"{counted(loads, 'load')} succeeded; {counted(upgrade.integrity.bytes_checked, 'byte')} compared, no fault. "
+        f"{figures}."
     )
     return if_cold(measured_as("met", slowest, limit, "s", because, detail), upgrade, measurement.cache)
 
@@ -89,7 +89,7 @@ def test_storage_that_is_changed_goes_on_serving(
     maximum=0.10,
     units=("fraction", "faults", "bytes"),
     figure="how much longer saves with a snapshot took; faults, if there are any",
-    limit="{maximum:g}; no committed checkpoint that is not whole",
+    limit="{maximum:g}; no committed checkpoint that is not intact",
     source="our proposal: a clone shows no commit of the save or a complete one, a snapshot costs at most 10 %",
     own_launch="snapshots",
     asked_by=lambda settings: settings.asks_snapshots,
@@ -120,8 +120,8 @@ def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum
     late = next((number for number, trial in enumerate(snapshots.trials, 1) if _is_no_snapshot(trial)), 0)
     if late:
         because = (
-            f"Clone {late} shows a commit that came after the snapshot command had returned: what it printed is no "
-            "snapshot."
+            f"Clone {late} shows a commit that came after the snapshot command had returned: its output does not name "
+            "a snapshot."
         )
         return not_decided("command failed", because, detail)
     return missing_bytes(snapshots.integrity, detail) or _cost(
@@ -179,11 +179,11 @@ def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]
         f"{format_percent(maximum)})"
     )
     if cost > maximum and min(costs) <= 0:
-        because = f"In the median {figures}, but not all of them did: saves scatter too much to decide."
+        because = f"In the median {figures}, but not all of them did: saves vary too much to decide."
         return not_decided("perhaps late", because, detail)
     shown = sum(trial.is_committed for trial in found.trials)
     clones = (
-        f"{PAIRS} clones: {PAIRS - shown} show no commit of the save that they were taken in, {shown} a whole one; "
+        f"{PAIRS} clones: {PAIRS - shown} show no commit of the save that they were taken in, {shown} a complete one; "
         f"{counted(compared, 'byte')} compared, no fault."
     )
     because = f"{clones} In the median {figures}."

@@ -159,7 +159,7 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     """
     cache = measurement.cache
     if cache and (memory := next((s for s in cache.storages if s.memory), None)):
-        because = f"Loads are no proof of a storage: on {memory.host} the target is {memory.sentence}."
+        because = f"Loads did not measure storage: on {memory.host} the target is {memory.sentence}."
         return Decision(outcome="failed", reason="cached", because=because)
     if cache is not None and cache.is_declared_cold:
         return _cold_as_declared(measurement, cache)
@@ -185,7 +185,7 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
         )
         return measured_as("cached", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
     if cache and (kept := refuted(cache)):
-        because = f"The kernel counts none of it, and yet loads are no proof of the storage: {kept.because}."
+        because = f"The kernel counts no cached pages, but loads did not measure the storage: {kept.because}."
         return Decision(outcome="failed", reason="cached", because=because, detail=detail)
     every = measurement.of_kind("load")
     if len(every) < measurement.operations_planned:
@@ -226,14 +226,14 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     observable.
     """
     if durability.observed in ("declared by the library", "unseen"):
-        because = "Nobody saw that files became durable" + (
-            ": only the library that wrote them says so." if durability.observed != "unseen" else "."
+        because = "No measurement shows that files became durable" + (
+            ": only the library that wrote them declares it." if durability.observed != "unseen" else "."
         )
         return not_decided("unproven", because)
     proofs = measurement.client_proofs
     if proofs and (effect := missing_effect(proofs)):
         if replaced := replaced_fsync(proofs):
-            return not_decided("unproven", f"{replaced} {describe_missing(effect)}, which says nothing of the storage.")
+            return not_decided("unproven", f"{replaced} {describe_missing(effect)}, so the storage is not judged.")
         return measured_as(
             "not durable",
             float(effect.left_bytes),
@@ -308,8 +308,8 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
     if (engine := built_in(measurement.engine)) and engine.is_collective:
         return not_decided(
             "not possible",
-            f"The ranks of engine {engine.name} wait for each other inside its library: their times do not tell which "
-            "of them was slow.",
+            f"The ranks of engine {engine.name} wait for each other inside its library: their times do not show which "
+            "rank was slow.",
         )
     worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
     skew, tail = skew_of(worst, measurement.rank_bytes)
@@ -360,7 +360,7 @@ def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: f
     if len(known) < len(_KINDS):
         if measurement.failure:
             return undecided(measurement, "load")
-        what = "saves and two loads of a whole checkpoint" if measurement.save_bytes else "operations of a kind"
+        what = "saves and two loads of a complete checkpoint" if measurement.save_bytes else "operations of a kind"
         return not_decided("too few", f"Variation needs at least two {what}.")
     worst = max(known, key=known.__getitem__)
     value = known[worst]
@@ -457,7 +457,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
     because, proof = "The target declares that its clients do not cache their reads", prove_cold(cache)
     if proof.basis:
         because = f"{because}, and {proof.because}"
-    met = measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", f"{because}; nothing was counted.", ())
+    met = measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", f"{because}; cached pages were not counted.", ())
     return replace(met, basis=proof.basis or "declared")
 
 
@@ -466,7 +466,7 @@ def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision
     proof = prove_cold(cache)
     if proof.found == "cached":
         return Decision(
-            outcome="failed", reason="cached", because=f"Loads are no proof of the storage: {proof.because}."
+            outcome="failed", reason="cached", because=f"Loads did not measure the storage: {proof.because}."
         )
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
@@ -553,7 +553,7 @@ def _much_faster(loads: Sequence[Operation]) -> str:
     plural = "s" if len(fast) > 1 else ""
     return (
         f"Load{plural} {names} took a third or less of the median of {which}, {format_seconds(seconds)}: a cache "
-        "behind the client may have held what they read."
+        "beyond the client may have served their reads."
     )
 
 

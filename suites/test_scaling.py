@@ -1,4 +1,4 @@
-"""Growing counts of clients: what twice as many get."""
+"""Growing counts of clients: the rate of twice as many clients."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Growth:
     source="our proposal: at least 1.8 times as much, until the ceiling that the vendor states",
     asked_by=lambda settings: settings.asks_scaling,
     of_strategy=saves_whole,
-    next_step="Find out where the growth ends: links of clients, of servers, or what all clients share (a directory, a "
-    "metadata server). If that is the rate the storage is sold for, state it with "
+    next_step="Find the part that ends the growth: links of clients, links of servers, or a shared part "
+    "(a directory, a metadata server). If growth ends at the rate that the vendor specifies, state that rate with "
     "--ckpt-suite=scaling:vendor-max-rate.",
     help="SCALING: twice the clients do not get twice as much",
 )

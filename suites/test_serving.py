@@ -22,7 +22,7 @@ _WAYS = {"reads": "by reads", "mmap": "from mappings"}
     title="Serving replicas load a model in time",
     severity="advisory",
     units=("s",),
-    figure="the slowest cold load of the weights by all replicas at once",
+    figure="the slowest cold load of the weights by all replicas concurrently",
     limit="--ckpt-suite=serving:load-limit; by default the load limit of the cluster",
     source="given by the user, or as LOAD",
     asked_by=lambda settings: settings.asks_serving,
@@ -114,7 +114,7 @@ def _described(found: Serving) -> tuple[str, ...]:
     """Return each load, and the effect of the clients' caches on the second ones."""
     lines = [
         f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
-        f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} at once, each rank its part of "
+        f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} concurrently, each rank its part of "
         "every file, one thread a rank"
     ]
     for cold in (load for load in found.loads if not load.is_warm):
@@ -122,7 +122,7 @@ def _described(found: Serving) -> tuple[str, ...]:
         if cold.stalled_seconds:
             line += f", for {format_seconds(cold.stalled_seconds)} reads waited for the client to compare"
         for warm in (load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode):
-            line += f"; again at once {format_seconds(warm.seconds)}"
+            line += f"; again immediately {format_seconds(warm.seconds)}"
         lines.append(line)
     return tuple(lines)
 
@@ -132,4 +132,4 @@ def _again(found: Serving, cold: WeightsLoad) -> str:
     warm = next((load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode), None)
     if warm is None or not cold.seconds:
         return ""
-    return f" Again at once, warm: {format_seconds(warm.seconds)} ({warm.seconds / cold.seconds:.2f} x)."
+    return f" Again immediately, warm: {format_seconds(warm.seconds)} ({warm.seconds / cold.seconds:.2f} x)."

@@ -51,12 +51,12 @@ _LIMITS_FROM = 0.5
     title="Saves take little time from training",
     units=("s",),
     figure="the most that a save took from training: blocked, less the copy of the state in the client's memory, and "
-    "steps beside it longer",
+    "longer steps during the save",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="as SAVE: overhead x interval, whatever the way of saving",
     of_strategy=lambda strategy: not strategy.blocks,
-    next_step="Look what is longer: the wait for the save before, the save to a local tier where there is one (its "
-    "disk), or the steps beside the save (cores, memory bandwidth and network that it takes).",
+    next_step="Find the longest part: the wait for the previous save, the save to a local tier (its "
+    "disk), or the steps during the save (cores, memory bandwidth and network that the save uses).",
     help="A save in the background costs too much",
 )
 def test_saves_take_little_from_training(
@@ -82,8 +82,8 @@ def test_saves_take_little_from_training(
     blocked = max(cost.blocked_seconds for cost in costs)
     if decision.outcome == "failed" and blocked > limit and measurement.drains:
         because += (
-            f" The save to the local tier alone took {format_seconds(blocked)}: that is the time of that tier, not of "
-            "the target."
+            f" The save to the local tier took {format_seconds(blocked)}: that is the time of that tier, not of the "
+            "target."
         )
     return dataclasses.replace(decision, because=because)
 
@@ -96,7 +96,7 @@ def test_saves_take_little_from_training(
     limit="the interval between checkpoints of the cluster",
     source="derived from the cluster: mean time to failure / checkpoints per failure",
     of_strategy=lambda strategy: strategy.stages,
-    next_step="Look at the phase and rank that took longest: the storage takes the checkpoint too slowly.",
+    next_step="Check the phase and rank that took longest: the storage writes the checkpoint too slowly.",
     help="A save in the background costs too much",
 )
 def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: ClusterLimits) -> Decision:
@@ -107,7 +107,7 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
     """
     reason = (
         f"{limits.reason('interval_seconds')} A save that is not committed by then makes the next one wait; saves of "
-        "this run begin when the one before is committed."
+        "this run begin when the previous save is committed."
     )
     return within(saves, limits.interval_seconds, reason, limits.stated.assurance)
 
@@ -116,12 +116,12 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
     "LOST-WORK",
     title="Saving and the work at risk cost no more than a save that blocks",
     units=("s",),
-    figure="the most that a save cost: what the storage took from training (as in BLOCKING), and the time until its "
-    "commit / checkpoints per failure",
+    figure="the most that a save cost: the time that the storage took from training (as in BLOCKING), and the time "
+    "until its commit / checkpoints per failure",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
-    source="derived from the cluster: a failure before the commit costs the work since the save before",
+    source="derived from the cluster: a failure before the commit costs the work since the previous save",
     of_strategy=lambda strategy: strategy.stages,
-    next_step="Look which part is largest: blocked, steps beside the save, or the time until the commit.",
+    next_step="Find the largest part: blocked, steps during the save, or the time until the commit.",
     help="A save in the background costs too much",
 )
 def test_saves_risk_little_work(
@@ -169,9 +169,9 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
         return decided
     for number, kill in enumerate(crashes.kills, start=1):
         if kill.lost:
-            return lost(f"After kill {number} the newest checkpoint did not load whole: {kill.lost}.", detail)
+            return lost(f"After kill {number} the newest checkpoint did not load intact: {kill.lost}.", detail)
         if kill.reached == "committed" and not kill.is_committed:
-            return lost(f"After kill {number} a checkpoint is gone whose commit had returned.", detail)
+            return lost(f"After kill {number} a committed checkpoint is missing.", detail)
     if decided := missing_bytes(crashes.integrity, detail):
         return decided
     if measurement.failure and len(crashes.kills) < crashes.planned:
@@ -185,8 +185,8 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
         return not_decided("too few", because, detail)
     compared = crashes.integrity.bytes_checked
     because = (
-        f"{counted(len(crashes.kills), 'kill')}, {early} before the commit: nothing was left that is taken for a "
-        f"checkpoint. Each time the newest one loaded whole; {counted(compared, 'byte')} compared, no fault."
+        f"{counted(len(crashes.kills), 'kill')}, {early} before the commit: no partial save was taken for a "
+        f"checkpoint. Each time the newest checkpoint loaded intact; {counted(compared, 'byte')} compared, no fault."
     )
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
@@ -195,7 +195,7 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
     "RETAIN-COMMITTED",
     title="Retention leaves the newest committed checkpoint while a save fails",
     units=("faults",),
-    figure="newest committed checkpoints that did not load whole",
+    figure="newest committed checkpoints that did not load intact",
     limit="none",
     source="zero tolerance",
     of_strategy=lambda strategy: not strategy.blocks,
@@ -214,7 +214,7 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
     for number, kill in enumerate(crashes.kills, start=1):
         if kill.lost and kill.deletes_older:
             because = (
-                f"After kill {number} the checkpoint before the newest was deleted, and the newest did not load whole: "
+                f"After kill {number} the second newest checkpoint was deleted, and the newest did not load intact: "
                 f"{kill.lost}."
             )
             return lost(because, detail)
@@ -225,8 +225,8 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
         because = "No save was cut off while an older checkpoint was deleted."
         return not_decided("too few", because, detail)
     because = (
-        f"{counted(len(cut), 'save was', 'saves were')} cut off while the checkpoint before the newest was deleted: "
-        "each time the newest committed one loaded whole."
+        f"{counted(len(cut), 'save was', 'saves were')} cut off while the second newest checkpoint was deleted: each "
+        "time the newest committed one loaded intact."
     )
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
@@ -353,16 +353,16 @@ def test_saves_in_the_background_hardly_slow_training(measurement: Measurement, 
     detail = tuple(_describe_steps(training))
     steps = sum(save.steps for save in training.saves)
     if found.low is None or found.high is None:
-        because = f"Only {counted(steps, 'step')} went on beside the saves: too few to tell how much longer they took."
+        because = f"Only {counted(steps, 'step')} ran during the saves: too few to determine how much longer they took."
         return not_decided("too few", because, detail)
     figures = (
         f"{format_percent(max(0.0, found.share))} longer (95 % interval {format_percent(found.low)} to "
         f"{format_percent(found.high)}; limit {format_percent(maximum)})"
     )
     if found.low <= maximum < found.high:
-        because = f"{counted(steps, 'step')} beside the saves took {figures}: they scatter too much to decide."
+        because = f"{counted(steps, 'step')} during the saves took {figures}: they vary too much to decide."
         return not_decided("perhaps late", because, detail)
-    because = f"{counted(steps, 'step')} beside the saves took {figures}."
+    because = f"{counted(steps, 'step')} during the saves took {figures}."
     reason: Reason = "over limit" if found.share > maximum else "met"
     return measured_as(reason, max(0.0, found.share), maximum, "fraction", because, detail)
 
@@ -372,7 +372,7 @@ def _describe_kills(found: Crashes) -> Iterator[str]:
     for reached in get_args(Reached):
         of = [kill for kill in found.kills if kill.reached == reached]
         there = sum(kill.is_committed for kill in of)
-        yield f"killed when {reached}: {len(of)}; {there} of these stand there as checkpoints"
+        yield f"killed when {reached}: {len(of)}; {there} of these are visible as checkpoints"
 
 
 def _judge_cost(
@@ -395,7 +395,7 @@ def _judge_cost(
     if share < 1:
         detail.append(
             f"the run wrote {share:.4g} of the full size, so the limit is {format_seconds(limit)}: the copy, the steps "
-            "beside a save and the save are taken to grow with the size"
+            "during a save and the save are assumed to grow with the size"
         )
     over = [cost for cost in costs if seconds_of(cost) > limit]
     took, allowed = compared(seconds, limit)
@@ -411,7 +411,7 @@ def _judge_cost(
 
 def _describe_steps(training: Training) -> Iterator[str]:
     yield (
-        f"a step stands in for training: {format_seconds(training.step_seconds)}, of which "
+        f"simulated training step: {format_seconds(training.step_seconds)}, of which "
         f"{format_percent(training.cpu_share)} work of each rank's core on the state that is saved, the rest a wait"
     )
     for save in training.saves:

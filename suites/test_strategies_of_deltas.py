@@ -117,8 +117,8 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
         return measured_as("over limit", float(max(0, freed)), float(chains.deleted_bytes), "bytes", because, detail)
     because = (
         f"{counted(chains.deleted, 'older checkpoint was', 'older checkpoints were')} deleted, then a full save and "
-        f"{counted(chains.deltas, 'delta')} loaded whole: {counted(chains.integrity.bytes_checked, 'byte')} compared, "
-        "none wrong."
+        f"{counted(chains.deltas, 'delta')} loaded intact: {counted(chains.integrity.bytes_checked, 'byte')} compared, "
+        "no fault."
     )
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
@@ -148,6 +148,7 @@ def _describe_space(found: Chains) -> Iterator[str]:
     if found.freed_bytes is None:
         yield "the target does not report the freed space"
     elif found.deleted_bytes < _MINIMUM_TOLD_BYTES:
-        yield (f"{format_bytes(found.deleted_bytes)} were deleted: too little to tell it from what others write")
+        deleted = format_bytes(found.deleted_bytes)
+        yield f"{deleted} were deleted: too little to distinguish from writes of other clients"
     else:
         yield f"{format_bytes(max(0, found.freed_bytes))} came back of {format_bytes(found.deleted_bytes)}"

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     title="The local tier is drained in time",
     maximum=1.10,
     units=("s", "beside / alone"),
-    figure="the slowest drain, from when the job could go on until the checkpoint was committed on the target; the "
-    "ratio of medians where drains slow saves",
-    limit="the time from one drain to the next, less where the work at risk leaves less; {maximum:g} x for saves "
-    "to the local tier beside a drain that miss the save limit",
+    figure="the slowest drain, from the moment the job could continue until the checkpoint was committed on the "
+    "target; the ratio of medians if drains slow saves",
+    limit="the time from one drain to the next, or less if the work at risk leaves less; {maximum:g} x for "
+    "saves to the local tier during a drain that miss the save limit",
     source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
     of_strategy=lambda strategy: strategy.tiers,
-    next_step="Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
-    "training; --ckpt-strategy=tiered:drain-every says how many saves share a drain.",
+    next_step="Find the longer part: the drain (the target, or the local tier that it reads), or the "
+    "time that saves take from training; --ckpt-strategy=tiered:drain-every sets how many saves share a drain.",
     help="A save in the background costs too much",
 )
 def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: ClusterLimits, maximum: float) -> Decision:
@@ -88,30 +88,26 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
     if is_slower and slowest > save_limit:
         longest, permitted = compared(slowest, save_limit)
         because = (
-            f"Every save to the local tier beside a drain took over {maximum:g} x the slowest alone, and up to "
-            f"{longest}, over the save limit of {permitted}."
+            f"Every save to the local tier during a drain took over {maximum:g} x the slowest undisturbed save, and up "
+            f"to {longest}, over the save limit of {permitted}."
         )
         return measured_as("over limit", ratio, maximum, "beside / alone", because, detail)
     within = (
-        ", within the save limit"
-        if is_slower
-        else ""
-        if ratio <= maximum
-        else "; single ones scatter too much to count"
+        ", within the save limit" if is_slower else "" if ratio <= maximum else "; single saves vary too much to count"
     )
-    because = f"{figures}. Saves to the local tier took {ratio:.2f} x as long beside a drain{within}."
+    because = f"{figures}. Saves to the local tier took {ratio:.2f} x as long during a drain{within}."
     return measured_as("met", seconds, limit, "s", because, detail)
 
 
 @requirement(
     "TIER-ORDER",
-    title="A restore takes the newest complete checkpoint of both tiers",
+    title="A restore loads the newest complete checkpoint of the two tiers",
     units=("faults", "bytes"),
-    figure="faults in what was restored; bytes compared, where some were not",
+    figure="faults in restored data; bytes compared, if fewer than all",
     limit="no fault, every byte",
     source="zero tolerance",
     of_strategy=lambda strategy: strategy.tiers,
-    next_step="Look which tier showed a checkpoint that was not whole, or hid one that was, and at the named file.",
+    next_step="Find the tier that showed an incomplete checkpoint or hid a complete one, and check the named file.",
     help="A committed checkpoint did not survive",
 )
 def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
@@ -136,8 +132,8 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
             return decided
     compared = sum(r.integrity.bytes_checked for r in (tiers.complete, tiers.incomplete) if r.integrity)
     because = (
-        "The newest checkpoint came from the local tier; when the files of one rank were gone there, the newest whole "
-        f"one came from the target. {counted(compared, 'byte')} compared, no fault."
+        "The newest checkpoint came from the local tier; when the files of one rank were deleted there, the newest "
+        f"complete one came from the target. {counted(compared, 'byte')} compared, no fault."
     )
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
@@ -146,13 +142,13 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     "NODE-LOSS",
     title="A checkpoint outlives the loss of a host",
     units=("s", "faults", "bytes"),
-    figure="the time until all ranks had loaded again, with a partner's copies in place of what one host lost; "
-    "faults in what was restored; bytes compared, where some were not",
+    figure="the time until all ranks had loaded again, with a partner's copies in place of the files of one lost "
+    "host; faults in restored data; bytes compared, if fewer than all",
     limit="the load limit of the cluster ({load} for 16,000 accelerators); no fault, every byte",
     source="as LOAD: load budget x mean time to failure; zero tolerance",
     of_strategy=lambda strategy: strategy.tiers,
-    next_step="One host cannot be lost: name several (--ckpt-hosts). Else look at the partner's tier and the ranks' "
-    "network; the target has no part in it.",
+    next_step="If the run has one host, name several (--ckpt-hosts). Else check the partner's tier and the "
+    "ranks' network; the target is not involved.",
     help="A committed checkpoint did not survive",
 )
 def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -171,23 +167,23 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
     loss = found.node_loss
     if loss is None:
         because = (
-            "One host: copies of checkpoints on partner hosts are not written, and no host can be lost. What only the "
-            "target survives is TIER-ORDER's and LOAD's."
+            "One host: copies of checkpoints on partner hosts are not written, and no host can be lost. TIER-ORDER "
+            "and LOAD judge failures that only the target survives."
         )
         return not_decided("not possible", because)
     detail = tuple(_describe_loss_of_host(loss, measurement, limits))
     if loss.missing:
         because = (
-            f"{loss.lost} lost what its local tier held, and {counted(loss.missing, 'copy', 'copies')} of its files "
-            f"that {loss.partner} had taken were gone or cut off."
+            f"{loss.lost} lost its local tier, and {counted(loss.missing, 'copy', 'copies')} of its files on "
+            f"{loss.partner} were missing or cut off."
         )
         return lost(because, detail)
     if decided := wrong_bytes(loss.integrity, detail) or missing_bytes(loss.integrity, detail):
         return decided
     seconds, limit = loss.return_seconds + loss.load_seconds, limits.load_limit_seconds * measurement.share
     figures = (
-        f"{loss.lost} lost all that its local tier held. {format_bytes(loss.returned_bytes)} came back from "
-        f"{loss.partner} and all ranks loaded in {format_seconds(seconds)}; limit {format_seconds(limit)}"
+        f"{loss.lost} lost its whole local tier. {format_bytes(loss.returned_bytes)} came back from {loss.partner} and "
+        f"all ranks loaded in {format_seconds(seconds)}; limit {format_seconds(limit)}"
     )
     if seconds > limit:
         return measured_as("over limit", seconds, limit, "s", f"{figures}.", detail)
@@ -204,7 +200,7 @@ def _describe_loss_of_host(loss: NodeLoss, measurement: Measurement, limits: Clu
         yield f"return {format_seconds(loss.return_seconds)}, load {format_seconds(loss.load_seconds)}"
     if rule := measurement.drains:
         yield (
-            "a host and its partner lost at once: the checkpoint that was drained last is left (TIER-ORDER), and up "
+            "a host and its partner lost at the same time: the last drained checkpoint is left (TIER-ORDER), and up "
             f"to {rule.every} x {format_seconds(limits.interval_seconds)} and a drain of work is lost"
         )
     yield limits.reason("load_limit_seconds")
@@ -216,7 +212,7 @@ def _place(tier: str) -> str:
 
 def _taken(restore: TierRestore) -> str:
     if not restore.tier:
-        return "no whole one was found"
+        return "no complete one was found"
     return f"checkpoint {restore.number} of the {_place(restore.tier)} was taken"
 
 
@@ -231,17 +227,18 @@ def _describe_drains(costs: Sequence[SaveCost], measurement: Measurement, rule: 
 def _describe_limit(rule: DrainRule, limits: ClusterLimits, share: float) -> Iterator[str]:
     interval, failures = limits.interval_seconds, limits.checkpoints_per_failure
     yield (
-        f"a drain ends before the next begins: {rule.every} x {format_seconds(interval)}; and what a save takes from "
+        f"a drain ends before the next begins: {rule.every} x {format_seconds(interval)}; and the cost of a save for "
         f"training + {format_percent(rule.target_share)} x ({(rule.every - 1) / 2:g} x {format_seconds(interval)} + "
         f"drain) / {failures} is at most the save limit, {format_seconds(limits.save_limit_seconds)}"
     )
     if share < 1:
-        yield f"the run wrote {share:.4g} of the full size, and the limit is as small a part of that of full size"
+        yield f"the run wrote {share:.4g} of the full size, and the limit is the same share of the limit at full size"
 
 
 def _describe_beside(found: Tiers) -> Iterator[str]:
-    yield f"saves of {format_bytes(found.bytes)} to the local tier, alone: {format_times(found.undisturbed_seconds)}"
-    yield f"beside a drain: {format_times(found.during_drain_seconds)}; the drains: {format_times(found.drain_seconds)}"
+    undisturbed = format_times(found.undisturbed_seconds)
+    yield f"saves of {format_bytes(found.bytes)} to the local tier, undisturbed: {undisturbed}"
+    yield f"during a drain: {format_times(found.during_drain_seconds)}; the drains: {format_times(found.drain_seconds)}"
 
 
 def _describe_restores(found: Tiers) -> Iterator[str]:

@@ -1,10 +1,10 @@
 #!/bin/bash
-# One night: measure, then compare with the nights before. The caller says where things are:
+# One night: measure, then compare with the previous nights. The caller sets two variables:
 #   CKPT_BIN      the directory of pytest and pytest-ckpt, such as /opt/ckpt/bin
 #   CKPT_HISTORY  the directory that keeps every night, such as /var/lib/ckpt
-# The exit code is that of the run; where that is 0, it is 1 when the newest nights are slower by 10 % or more.
+# The exit code is the exit code of the run. If the run ends with 0 and the newest nights are slower by 10 % or more, it is 1.
 set -u
-# Where a run ends before it begins, what is published must not be yesterday's.
+# If a run is refused at its start, the report of the previous night must not be published again.
 rm -rf ckpt-report trend.html
 
 "$CKPT_BIN/pytest" --ckpt-config=nightly.toml --ckpt-history="$CKPT_HISTORY"

@@ -178,7 +178,7 @@ def _verdict_on(
 ) -> dict[str, Any]:
     """Return the change of one kind of operation; checkpoints of different sizes are compared by the byte."""
     if not was or not now:
-        return {"ratio": None, "low": None, "high": None, "change": "unknown", "note": "measured in one run alone"}
+        return {"ratio": None, "low": None, "high": None, "change": "unknown", "note": "measured in only one run"}
     note = ""
     if bytes_before and bytes_after and bytes_before != bytes_after:
         was, now = [s / bytes_before for s in was], [s / bytes_after for s in now]
@@ -216,8 +216,8 @@ def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> Encrypti
     elif reasons := [f"{_name(row)} {_ratio(row)}." for row in rows if row["low"] > MAXIMUM_RATIO]:
         outcome = "failed"
     elif reasons := [
-        f"{_name(row)} {_ratio(row)}: the limit of {MAXIMUM_RATIO:.2f} lies within the interval; more operations "
-        "narrow it (--ckpt-operations)."
+        f"{_name(row)} {_ratio(row)}: the limit of {MAXIMUM_RATIO:.2f} is inside the interval; more operations narrow "
+        "it (--ckpt-operations)."
         for row in rows
         if row["high"] > MAXIMUM_RATIO
     ]:
@@ -245,10 +245,10 @@ def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
     one, other = _told(off), _told(on)
     for number, report in (("first", off), ("second", on)):
         if not (report.get("system") or {}).get("encryption"):
-            yield f'The {number} run does not tell what is encrypted ([encryption] of --ckpt-system; "none" if not).'
+            yield f'The {number} run does not declare encryption ([encryption] of --ckpt-system, or "none").'
             return
     if not _turned_on(off, on):
-        yield "The second run tells of no encryption that the first one lacks: name the run without it first."
+        yield "The second run declares no encryption that the first run lacks: name the run without encryption first."
     for place, how in one.items():
         if how and how != other[place]:
             yield f"Encryption {_PLACES[place]} was not left as it was: {how}, and {other[place] or _OFF}."
@@ -268,7 +268,7 @@ def _unlike(off: Plain, on: Plain) -> Iterator[str]:
     if hosts[0] != hosts[1]:
         yield f"The runs had other clients: {', '.join(hosts[0])}, and {', '.join(hosts[1])}."
     if (off.get("system") or {}).get("topology") != (on.get("system") or {}).get("topology"):
-        yield "The runs are told to have had another topology of the storage."
+        yield "The runs declare different topologies of the storage."
 
 
 def _not_decided(off: Plain, on: Plain, rows: Sequence[Plain]) -> Iterator[str]:
@@ -287,7 +287,7 @@ def _not_decided(off: Plain, on: Plain, rows: Sequence[Plain]) -> Iterator[str]:
             if not asked or lacking:
                 yield (
                     f"{requirement} was not met in the {number} run{' of ' + ', '.join(lacking) if lacking else ''}: "
-                    f"its {kind}s may be those of memory."
+                    f"its {kind}s may have been served from memory."
                 )
 
 

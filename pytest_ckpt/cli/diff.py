@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 HELP = "compare two runs: settings, environment, versions, verdicts and operation times"
 DESCRIPTION = (
     "Compare two runs from their directories. The exit code is 0, whatever differs; with --encryption it is 0 when "
-    "that costs at most 10 %, 1 when it costs more, 8 when the two runs cannot tell."
+    "that costs at most 10 %, 1 when it costs more, 8 when the two runs do not decide it."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("before", metavar="BEFORE", help="the directory of a run")
     parser.add_argument("after", metavar="AFTER", help="the directory of another run")
     parser.add_argument(
         "--encryption",
         action="store_true",
-        help="decide what encryption costs: BEFORE ran without it, AFTER with it, as their --ckpt-system tells",
+        help="decide the cost of encryption: BEFORE ran without it, AFTER with it, as declared in their --ckpt-system",
     )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the comparison as one page")
@@ -43,7 +43,7 @@ def run(asked: argparse.Namespace) -> int:
     directories = (Path(asked.before), Path(asked.after))
     reports = [read_report(directory) for directory in directories]
     notices = [
-        f"{directory}: report.json is not as its run left it: pytest-ckpt verify says more"
+        f"{directory}: report.json is not as its run left it: run pytest-ckpt verify for details"
         for directory in directories
         if not is_as_listed(directory, "report.json")
     ]

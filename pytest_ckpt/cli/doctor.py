@@ -30,13 +30,13 @@ _EXIT_CANNOT = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     add_options(parser, listed=OFTEN_USED)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
         "--write-system",
         metavar="FILE",
-        help="write a template of the system description that --ckpt-system reads, and do nothing else",
+        help="only write a template of the system description that --ckpt-system reads",
     )
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 HELP = "write the times of a run in the format of DLIO's results, marked as no submission"
 DESCRIPTION = (
-    "Write a run as a tree of results in the format of DLIO and mlpstorage, which pytest-ckpt judge and others read: "
-    "times of full checkpoints, saved with the job standing still. It is no submission, and says so in each directory; "
-    "verdicts and proofs lie in pytest-ckpt.json beside."
+    "Write a run as a tree of results in the format of DLIO and mlpstorage, which pytest-ckpt judge and other tools "
+    "read: times of full checkpoints, saved while the job is blocked. The tree is not a submission, and contains a "
+    "notice of that. Verdicts and proofs are in its file pytest-ckpt.json."
 )
 _DIVISION, _SUBMITTER = "not-a-submission", "pytest-ckpt"
 _MAXIMUM_LETTERS = 60
@@ -32,7 +32,7 @@ _MAXIMUM_SECONDS = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("directory", metavar="DIRECTORY", help="the directory of a run, such as ckpt-report")
     parser.add_argument("--mlperf", metavar="OUT", required=True, help="directory to write: a new one, or an empty one")
 
@@ -48,16 +48,16 @@ def run(asked: argparse.Namespace) -> int:
 
     directory, out = Path(asked.directory), Path(asked.mlperf)
     if not directory.is_dir():
-        raise UsageError(f"{directory} is no directory.", "Name the directory of a run, such as ckpt-report.")
+        raise UsageError(f"{directory} is not a directory.", "Name the directory of a run, such as ckpt-report.")
     report = read_report(directory)
     document = judge_sealed_directory(directory, {})
     measurements = [from_plain(Measurement, m) for m in document["measurements"]]
     left_out = [f"{m.subject}: {why}" for m in measurements if (why := unavailable_reason(m))]
     fitting = [m for m in measurements if not unavailable_reason(m)]
     if not fitting:
-        described = "".join(f"\n  {line}" for line in left_out) or " It measured nothing."
+        described = "".join(f"\n  {line}" for line in left_out) or " It has no measurements."
         raise UsageError(
-            f"{directory} holds no measurement that the format has a place for.{described}",
+            f"{directory} has no measurement that fits the format.{described}",
             "Run one of the four models at full size, with --ckpt-strategy=sync.",
         )
     _refuse_what_is_there(out)
@@ -99,11 +99,11 @@ def _exported(directory: Path, report: Mapping[str, Any], measurement: Measureme
         started = datetime.fromisoformat(report["run"]["started"])
     except ValueError:
         raise UsageError(
-            f"{directory}: its report does not say when the run started.",
-            "pytest-ckpt verify says what in the directory is not as its run left it.",
+            f"{directory}: its report does not state when the run started.",
+            "pytest-ckpt verify lists the changed files of the directory.",
         ) from None
     if sum(o.seconds for o in measurement.operations) > _MAXIMUM_SECONDS or started.year > 9900:
-        raise UsageError(f"{directory}: its operations end later than a date can say.", "Export another run.")
+        raise UsageError(f"{directory}: its operations end later than the last possible date.", "Export another run.")
     ends = ends_of(directory, measurement)
     hosts = {host["host"]: host for host in report["environment"]["hosts"]}
     return ExportedMeasurement(

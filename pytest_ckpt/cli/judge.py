@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 HELP = "re-judge the saved results of a run, or judge results of DLIO, for any cluster"
 DESCRIPTION = (
-    "Re-judge the saved results of a run: a limit that is not given stays that of the run. Or judge results of DLIO "
-    "and mlpstorage: one result gives a report, a tree of several gives a table."
+    "Re-judge the saved results of a run: if a limit is not given, the limit of the run is used. Or judge results of "
+    "DLIO and mlpstorage: one result gives a report, a tree of several gives a table."
 )
 
 
@@ -78,9 +78,7 @@ def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: b
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
     if directory.is_file():
-        raise UsageError(
-            f"{directory} is a file.", f"Name the directory that it lies in: {shlex.quote(str(directory.parent))}"
-        )
+        raise UsageError(f"{directory} is a file.", f"Name its directory: {shlex.quote(str(directory.parent))}")
     ours = (directory / "report.json").exists() or is_unfinished(directory)
     document = None if ours else _judge_published(directory, limits)
     return judge_sealed_directory(directory, limits, foresees=foresees) if document is None else document
@@ -96,18 +94,20 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
     edition = next((name for name in EDITIONS if name == asked.rules), None)
     if edition is None:
         raise UsageError(
-            f"--rules={asked.rules:.60}: it is none{nearest(asked.rules, list(EDITIONS))}.",
+            f"--rules={asked.rules:.60}: unknown rules{nearest(asked.rules, list(EDITIONS))}.",
             f"Valid values: {', '.join(EDITIONS)}.",
         )
     if others := [name for name in ("html", "pdf") if getattr(asked, name)]:
-        raise UsageError(f"--{others[0]} and --rules do not go together.", "Leave one of them out, or take --json.")
+        raise UsageError(f"--{others[0]} and --rules cannot be combined.", "Leave one of them out, or use --json.")
     given = said_of(asked, with_role("limit"))
     if option := next((o.flag for o in with_role("limit") if given.get(o.ini_name) is not None), ""):
-        raise UsageError(f"{option} and --rules do not go together: no rule asks for a time.", f"Leave out {option}.")
+        raise UsageError(
+            f"{option} and --rules cannot be combined: the rules do not limit times.", f"Leave out {option}."
+        )
     directory = Path(asked.directory)
     if (directory / "report.json").exists():
         raise UsageError(
-            f"{directory} is a run of pytest-ckpt, and no result of DLIO.",
+            f"{directory} is a run of pytest-ckpt, not a result of DLIO.",
             f"Export it first: pytest-ckpt export {shlex.quote(str(directory))} --mlperf OUT",
         )
     overlooked: list[Message] = []

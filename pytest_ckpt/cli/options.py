@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 HELP = "list all options of a run, or explain one"
 DESCRIPTION = (
     "List the options of a run with the parameters of engines, strategies, suites and actions. With a name, explain "
-    "that option: values, default, how it is written in a file, what it takes part in."
+    "that option: values, default, how it is written in a file, and its effects."
 )
 _COLUMN, _WIDTH = 32, 110
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="such as engine, stream, io-size or power_cut")
 
 
@@ -37,7 +37,7 @@ def run(asked: argparse.Namespace) -> int:
     if not found:
         known = sorted({word for option in OPTIONS for word in _words(option)})
         raise UsageError(
-            f"There is no option '{asked.name:.60}'{nearest(_plain(asked.name.partition('=')[0]), known)}.",
+            f"Unknown option '{asked.name:.60}'{nearest(_plain(asked.name.partition('=')[0]), known)}.",
             "pytest-ckpt options lists all options.",
         )
     for number, option in enumerate(found):

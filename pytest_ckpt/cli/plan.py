@@ -13,15 +13,15 @@ from pytest_ckpt.config.options import OFTEN_USED, add_options, resolve, said_of
 if TYPE_CHECKING:
     import argparse
 
-HELP = "show what a run would write, read and need, its limits, and what would keep it from starting; writes nothing"
+HELP = "show the volume, space and limits of a run, and the problems that would stop its start; writes no files"
 DESCRIPTION = (
-    "Show what a run would write, read and need, and the limits it would judge by. With --ckpt-target, list what keeps "
-    "it from a certificate; the exit code is 4 where the run would not start here."
+    "Show the volume and space that a run would need, and the limits that it would judge by. With --ckpt-target, list "
+    "the obstacles to a certificate; the exit code is 4 if the run would not start here."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     add_options(parser, listed=OFTEN_USED)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument("--ranks", action="store_true", help="with every file of every rank")

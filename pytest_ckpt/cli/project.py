@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 HELP = "project save and load rates to more clients, by a run with a few counts of them, or several runs"
 DESCRIPTION = (
     "Fit saturation models to the rates of different counts of clients (one run with --ckpt-suite=scaling, or several "
-    "runs), and say what more clients would get: "
-    "a median and an interval, or bounds where the runs do not determine it. Certifies nothing."
+    "runs), and project the rates of more clients: a median and an interval, or bounds if the runs do not determine "
+    "it. A projection is not certified."
 )
 _MAXIMUM_CLIENTS = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument(
         "directories", metavar="DIRECTORY", nargs="+", help="directories of runs, each with its counts of clients"
     )
-    parser.add_argument("--clients", metavar="N", required=True, help="hosts, or ranks where all runs had one host")
+    parser.add_argument("--clients", metavar="N", required=True, help="hosts, or ranks if all runs had one host")
     parser.add_argument("--client-rate", metavar="SIZE", help="bytes a second that the network gives one client")
     parser.add_argument("--ceiling", metavar="SIZE", help="bytes a second that the vendor declares as the most")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -57,7 +57,7 @@ def run(asked: argparse.Namespace) -> int:
     declared: dict[OperationKind, float] = {"save": 0.0, "load": 0.0}
     for directory in dict.fromkeys(map(Path, asked.directories)):
         if not directory.is_dir():
-            raise UsageError(f"{directory} is no directory.", "Name the directory of a run, such as ckpt-report.")
+            raise UsageError(f"{directory} is not a directory.", "Name the directory of a run, such as ckpt-report.")
         document = judge_directory(directory, {}, foresees=False)
         measurements += [from_plain(Measurement, m) for m in document["measurements"]]
         for kind, ceiling in zip(KINDS, recorded_settings(document, {}).vendor_max_rates, strict=True):

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 HELP = "run a training job once under strace, and write a pattern of its save, without names and data"
 DESCRIPTION = (
-    "Run a job once and write what it did to the files below a directory: calls, sizes, order, ranks. The pattern "
-    "holds no data and no names. --ckpt-engine=replay certifies storage with it."
+    "Run a job once and record its calls on the files below a directory: calls, sizes, order, ranks. The pattern "
+    "contains no data and no names. --ckpt-engine=replay certifies storage with it."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("--under", metavar="DIR", required=True, help="the directory into which the job saves once")
     parser.add_argument("--out", metavar="FILE", required=True, help="the pattern to write, such as job.pattern.json")
-    parser.add_argument("--label", metavar="TEXT", default="", help="what you call the job; stands in the pattern")
+    parser.add_argument("--label", metavar="TEXT", default="", help="a name for the job, stored in the pattern")
     parser.add_argument(
         "--each",
         metavar="GLOB",
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LOG",
         help="a log of strace -f -y -ttt instead of a command",
     )
-    parser.add_argument("words", nargs="*", metavar="COMMAND", help="what starts the job, behind --")
+    parser.add_argument("words", nargs="*", metavar="COMMAND", help="the command that starts the job, after --")
 
 
 def run(asked: argparse.Namespace) -> int:
@@ -55,13 +55,13 @@ def run(asked: argparse.Namespace) -> int:
 
     if len(asked.logs) > 1:
         raise UsageError(
-            f"--from names {len(asked.logs)} logs, and those of several hosts cannot be joined: their clocks do not "
-            "tell which call came first.",
-            "Record on one host with as many ranks as it holds, all in one log; a replay repeats them.",
+            f"--from names {len(asked.logs)} logs. Logs of several hosts cannot be joined: their clocks do not show "
+            "which call came first.",
+            "Record on one host with as many ranks as fit on it, all in one log; a replay repeats them.",
         )
     if bool(asked.words) == bool(asked.logs):
         raise UsageError(
-            "record takes either a command behind -- or --from a log.",
+            "record requires either a command after -- or --from a log.",
             "For example: pytest-ckpt record --under /mnt/ckpt --out job.pattern.json -- torchrun train.py",
         )
     out = user_path(asked.out, "--out")

@@ -7,14 +7,14 @@ import json
 
 HELP = "print the JSON schema of a document"
 DESCRIPTION = (
-    "Print the JSON schema (draft 2020-12) of report.json, of a line of history.jsonl, or of what a command prints "
+    "Print the JSON schema (draft 2020-12) of report.json, of a line of history.jsonl, or of the output of a command "
     "with --json."
 )
 NAMES = ("report", "history", "trend", "diff", "verify", "doctor", "published", "rules")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("name", choices=NAMES, help="the document")
 
 

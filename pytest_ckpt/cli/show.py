@@ -15,12 +15,12 @@ DESCRIPTION = "Describe the calls of a recorded job on its files, and the calls 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("pattern", metavar="FILE", help="a pattern that pytest-ckpt record wrote, or a shipped one")
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the pattern."""
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
     found = load_pattern(asked.pattern, "show")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELP = "simulate months of training over measured saves and loads: goodput, lost hours, the best interval"
 DESCRIPTION = (
     "Simulate training runs over the saves and loads that runs measured, for clusters of several sizes: goodput with "
-    "its band, hours lost to saving, to lost work and to restores. Certifies nothing."
+    "its band, hours lost to saving, to lost work and to restores. A simulation is not certified."
 )
 _RULES = ("save_budget", "load_budget", "checkpoints_per_failure", "failures")
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
@@ -30,7 +30,7 @@ _MAXIMUM_CLUSTERS, _MAXIMUM_RUNS, _MAXIMUM_DAYS, _MAXIMUM_FAILURES = 20, 10_000,
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("directories", metavar="DIRECTORY", nargs="+", help="directories of runs, such as ckpt-report")
     parser.add_argument(
         "--cluster",
@@ -93,7 +93,7 @@ def run(asked: argparse.Namespace) -> int:
         found = simulated_rows(measurements, clusters, rules)
         notices += changed
         if not found:
-            notices.append(f"{directory}: no measurement came to its end, so nothing can be simulated.")
+            notices.append(f"{directory}: no measurement was completed, so no run can be simulated.")
         several = f"{directory.name}: " if len(asked.directories) > 1 else ""
         rows += [(f"{several}{row.subject}", row) for row in found]
     if not rows:
@@ -102,7 +102,7 @@ def run(asked: argparse.Namespace) -> int:
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
-        lead = ["Simulated over measured times. It certifies nothing.", *notices]
+        lead = ["Simulated over measured times. A simulation is not certified.", *notices]
         write_page(Path(asked.html), "What training would lose on this storage", lead, simulation_sections(document))
     if asked.json:
         print(json.dumps(document, indent=1))
@@ -119,7 +119,7 @@ def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[s
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
 
     if not directory.is_dir():
-        raise UsageError(f"{directory} is no directory.", "Name the directory of a run, such as ckpt-report.")
+        raise UsageError(f"{directory} is not a directory.", "Name the directory of a run, such as ckpt-report.")
     document = judge_directory(directory, {}, foresees=False)
     cluster = document["cluster"]
     of_run: dict[str, str | None] = {
@@ -164,6 +164,6 @@ def _arrivals(text: str) -> FailureArrivals:
     except ValueError:
         pass
     raise UsageError(
-        f"--arrivals={text}: it is none{nearest(kind, ('exponential', 'weibull', 'bursts'))}.",
-        "Known are exponential, weibull:0.7 (a shape from 0.2 to 5) and bursts:20% (a share up to 90 %).",
+        f"--arrivals={text}: unknown distribution{nearest(kind, ('exponential', 'weibull', 'bursts'))}.",
+        "Valid values: exponential, weibull:0.7 (a shape from 0.2 to 5), bursts:20% (a share up to 90 %).",
     )

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option in _TIERS:
         tiers.add_argument(f"--{option.name}", dest=option.ini_name, metavar=option.metavar,
                            help=f"as of {option.flag} (default: {option.default})".replace("%", "%%"))  # fmt: skip
-    group = parser.add_argument_group("what is kept, and on what")
+    group = parser.add_argument_group("retention and capacity")
     group.add_argument("--keep-last", metavar="N", default="3", help="newest checkpoints kept (default: 3)")
     group.add_argument("--keep-daily", metavar="N", default="0", help="older ones kept, one a day (default: 0)")
     group.add_argument("--copies", metavar="N", default="1", help="copies of each (default: 1)")

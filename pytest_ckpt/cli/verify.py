@@ -22,14 +22,15 @@ SCHEMA = "pytest-ckpt/verify/1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the command."""
     parser.add_argument("directory", metavar="DIRECTORY", help="the directory of a run, such as ckpt-report")
     parser.add_argument(
         "--key",
         metavar="PUB",
         action="append",
         default=[],
-        help="a signer's public key (Ed25519, PEM); may be given several times: what is signed must be by one of them",
+        help="a signer's public key (Ed25519, PEM); may be given several times: the signature must be made with one of "
+        "them",
     )
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
@@ -72,14 +73,14 @@ def _lines(
         lines += [f"{'':<{width + 14}}{detail}" for detail in check.details]
     for signer in found:
         signed = f"signature in {', '.join(signer.signed)}" if signer.signed else "no signature here"
-        which = f"{signer.key}: {signed}" if signer.key else f"{signed}, by its own word"
+        which = f"{signer.key}: {signed}" if signer.key else f"{signed}, self-declared"
         name, outcome = "signer", "known" if signer.key else "not known"
         lines.append(f"{name:<{width}} {outcome:<12} {which}; SHA-256 of the key {signer.key_id}")
     unchecked = [c.name for c in checks if c.outcome == "not checked"]
     if is_broken:
         lines.append("CHANGED: this directory is not as its run left it")
     elif unfinished:
-        lines.append("INCOMPLETE: the run wrote no report, so nothing says whether the directory is as it was left")
+        lines.append("INCOMPLETE: the run wrote no report, so it is not known whether the directory is as it was left")
     elif any(c.name == "signature" and c.outcome == "holds" for c in checks):
         # What was signed lists the pages too, whether or not they can be written again.
         lines.append("UNCHANGED since it was signed")

@@ -29,8 +29,8 @@ GROUP = "pytest_ckpt.engines"
 
 OPTION = "--ckpt-engine"
 _NOT_OURS = {
-    "gds": "there is no engine for GPUDirect Storage. It needs a GPU and kvikio, and none was seen to run on such a "
-    "machine; without them kvikio goes through the page cache, which must never be certified as GPUDirect."
+    "gds": "GPUDirect Storage is not supported. It requires a GPU and kvikio and was not tested on "
+    "such a machine; without them kvikio uses the page cache, which must never be certified as GPUDirect."
 }
 """Engines that a user may look for, and why they do not exist."""
 
@@ -190,7 +190,7 @@ def _check_files(given: EngineSpec) -> None:
         raise ValueError(f"files of engine {given.name} names {rule.of_rank!r} for all ranks, without {{rank}}")
     if not isinstance(rule.writers, int) or rule.writers < 1 or (rule.writers > 1 and "{writer}" not in rule.of_rank):
         raise ValueError(
-            f"files of engine {given.name} has {rule.writers!r} writers, and {{writer}} names none of them"
+            f"files of engine {given.name} has {rule.writers!r} writers, and {{writer}} does not name them"
         )
     if not isinstance(rule.maximum_bytes, int) or rule.maximum_bytes < 0:
         raise ValueError(
@@ -248,7 +248,7 @@ def _refuse_two(owners: dict[str, str], name: str, owner: str) -> None:
 def _kept_pattern(plain: Mapping[str, str]) -> JobPattern:
     kept = JobPattern(**plain)
     if hashlib.sha256(kept.text.encode()).hexdigest() != kept.sha256:
-        raise ValueError(f"the pattern of {kept.file} does not have the digest that stands beside it")
+        raise ValueError(f"the pattern of {kept.file} does not match the digest next to it")
     read_pattern(kept.text)
     return kept
 

@@ -66,12 +66,12 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         raise UsageError(
             f"--ckpt-gate-table {word}: the table {gates.table} is for file systems, and the target is an "
             "object store.",
-            f"Take {', '.join(_OF_OBJECTS)}, {_OF_ANY}, or a table of your own that extends one of them.",
+            f"Use {', '.join(_OF_OBJECTS)}, {_OF_ANY}, or your own table that extends one of them.",
         )
     if gate_kind and gate_kind not in _OF_OBJECTS and gates.table in _OF_OBJECTS:
         raise UsageError(
-            f"--ckpt-gate-table {word}: the table {gates.table} is for object stores, and the target is none.",
-            "Take auto, or a table of your own that extends one for file systems.",
+            f"--ckpt-gate-table {word}: the table {gates.table} is for object stores, and the target is a file system.",
+            "Use auto, or your own table that extends one for file systems.",
         )
     if gate_kind == _NEAR and gates.table not in (_NEAR, _OF_ANY):
         raise UsageError(
@@ -98,8 +98,8 @@ def _named_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement]
     path = user_path(word, "--ckpt-gate-table")
     if path.suffix != ".toml":
         raise UsageError(
-            f"--ckpt-gate-table {word}: there is no such table{nearest(word, GATE_TABLES)}.",
-            f"Known are {', '.join(GATE_TABLES)}; a table of your own is a file that ends in .toml.",
+            f"--ckpt-gate-table {word}: unknown table{nearest(word, GATE_TABLES)}.",
+            f"Valid values: {', '.join(GATE_TABLES)}; your own table is a file that ends in .toml.",
         )
     try:
         return read_gates(read_user_text(path), known_names(catalogue), built_in)

@@ -50,7 +50,7 @@ def from_config(given: Said) -> Numbers:
     kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in _FAMILIES:
         raise ValueError(
-            f"model_type is {kind!r:.60}; known are {', '.join(_FAMILIES)}. Describe another one in a TOML file"
+            f"model_type is {kind!r:.60}; valid values: {', '.join(_FAMILIES)}. Describe another one in a TOML file"
         )
     said, given, family = given, _Reading(given), _FAMILIES[kind]
     names = _NAMES | family.names
@@ -61,7 +61,7 @@ def from_config(given: Said) -> Numbers:
         raise ValueError("tie_word_embeddings is true or false")
     precision = given.get("dtype") or given.get("torch_dtype") or "bfloat16"
     if not isinstance(precision, str) or precision not in _PRECISIONS:
-        raise ValueError(f"torch_dtype is {precision!r:.40}; known are {', '.join(_PRECISIONS)}")
+        raise ValueError(f"torch_dtype is {precision!r:.40}; valid values: {', '.join(_PRECISIONS)}")
     fields |= {"tied_embeddings": tied, "weights": precision}
     try:
         found = fields | family.more(given)

@@ -71,7 +71,7 @@ class Parallelism:
         """Return the parallelism from numbers by their short names. Raises ValueError if it is invalid."""
         for name, value in given.items():
             if name not in _FIELDS:
-                raise ValueError(f"'{name}' is no kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
+                raise ValueError(f"'{name}' is not a kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAXIMUM_RANKS:
                 raise ValueError(f"{name} is {value!r:.40}; a whole number from 1 to {_MAXIMUM_RANKS:,} is expected")
         if given.get("zero", 1) not in _STAGES:
@@ -80,7 +80,9 @@ class Parallelism:
         if found.processes > _MAXIMUM_RANKS:
             raise ValueError(f"it has {found.processes:,} ranks; at most {_MAXIMUM_RANKS:,} are expected")
         if found.data % found.expert:
-            raise ValueError(f"ep={found.expert} does not divide dp={found.data}: expert lies within data parallelism")
+            raise ValueError(
+                f"ep={found.expert} does not divide dp={found.data}: expert parallelism is part of data parallelism"
+            )
         return found
 
 
@@ -134,10 +136,10 @@ def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
         if not (plain := checkpoint.get("definition")):
             continue
         if wrong := fault(plain, Model):
-            raise ValueError(f"its definition of {checkpoint['model']} is none: {wrong}")
+            raise ValueError(f"its definition of {checkpoint['model']} is invalid: {wrong}")
         model = from_plain(Model, plain)
         if not model.own or not checked_model(model).name == model.name == checkpoint["model"]:
-            raise ValueError(f"{checkpoint['model']} is defined otherwise than the digest in its name says")
+            raise ValueError(f"{checkpoint['model']} has a definition that does not match the digest in its name")
         kept |= {model.name: model, model.own.given_as: model}
     return kept
 
@@ -158,11 +160,11 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
         data = read_user_bytes(path)
         given = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
         if not isinstance(given, dict):
-            raise ValueError("it is no table of names and values")
+            raise ValueError("it is not a table of names and values")
         numbers, written = (from_config(given), None) if path.suffix == ".json" else _from_toml(given)
         cut = parallelism or written
         if cut is None:
-            raise ValueError("nothing says how training cuts it: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
+            raise ValueError("the sharding of training is not stated: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
         source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "given_as": word}
         return checked_model(_made(numbers, cut, source))
     except OSError as error:
@@ -185,7 +187,7 @@ def checked_model(model: Model) -> Model:
     """Return a model with its name. Raises ValueError if its numbers do not fit a model with this parallelism."""
     own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
     if own is None:
-        raise ValueError("it is no model of a user's")
+        raise ValueError("it is not a user's model")
     for record in (model, own):
         for number in fields(record):
             value = getattr(record, number.name)
@@ -197,17 +199,17 @@ def checked_model(model: Model) -> Model:
         (model.layers > _MAXIMUM_LAYERS, f"layers is {model.layers:,}: at most {_MAXIMUM_LAYERS:,} are expected"),
         (min(model.layers, model.heads, model.vocabulary) < 1, "layers, heads and vocabulary are at least 1"),
         (model.hidden < 64, f"hidden is {model.hidden}: at least 64 is expected"),
-        (own.mlp_matrices not in {2, 3}, "mlp_matrices is 3 where the feed-forward is gated, else 2"),
+        (own.mlp_matrices not in {2, 3}, "mlp_matrices is 3 if the feed-forward is gated, else 2"),
         (not 1 <= len(own.optimizer) <= _MAXIMUM_STATES, f"optimizer names 1 to {_MAXIMUM_STATES} states"),
         (own.head_size < 1 or not 1 <= model.key_value_heads <= model.heads, "key_value_heads is at most heads"),
         (model.pipeline_parallel > model.layers, f"{model.layers} layers are fewer than the pipeline's stages"),
         (
             model.processes < cut or model.processes % cut != 0,
-            "its ranks are no multiple of tp x pp",
+            "its ranks are not a multiple of tp x pp",
         ),
         (model.hidden**2 < model.processes, f"it is too small to be cut over {model.processes:,} ranks"),
         (own.dense_layers > model.layers, "dense_layers is more than layers"),
-        (bool(own.experts) and not own.expert_feed_forward, "experts need a feed_forward of their own"),
+        (bool(own.experts) and not own.expert_feed_forward, "experts need their own feed_forward"),
         (bool(own.experts) and not 1 <= own.active_experts <= own.experts, "active experts are 1 up to all of them"),
         (not own.experts and own.expert_parallel > 1, "expert parallel needs experts"),
         (own.experts % own.expert_parallel != 0, f"{own.expert_parallel} ranks cannot share {own.experts} experts"),
@@ -244,7 +246,7 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
     for table, names in _TABLES.items():
         rows = given.get(table, {})
         if not isinstance(rows, dict):
-            raise ValueError(f"[{table}] is no table")
+            raise ValueError(f"[{table}] is not a table")
         _refuse_unknown(rows, names, f" in [{table}]")
         if table != "parallel":
             numbers |= {names[name]: value for name, value in rows.items()}
@@ -257,7 +259,9 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
     for name in given:
         if name not in known:
-            raise ValueError(f"'{name}'{where} is no value of a model{nearest(name, known)}; known: {', '.join(known)}")
+            raise ValueError(
+                f"'{name}'{where} is not a value of a model{nearest(name, known)}; known: {', '.join(known)}"
+            )
 
 
 def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
@@ -269,7 +273,7 @@ def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) ->
     if not values.get("feed_forward") and not values.get("expert_feed_forward"):
         raise ValueError("feed_forward is missing")
     if "head_size" not in values and values["hidden"] % values["heads"]:
-        raise ValueError(f"{values['heads']} heads do not divide a hidden size of {values['hidden']}: say head_size")
+        raise ValueError(f"{values['heads']} heads do not divide a hidden size of {values['hidden']}: add head_size")
     values.setdefault("key_value_heads", values["heads"])
     values.setdefault("feed_forward", 0)
     values.setdefault("head_size", values["hidden"] // values["heads"])
@@ -292,7 +296,7 @@ def _value(name: str, value: Any) -> Any:
         several = value if isinstance(value, list) else [value]
         for word in several:
             if word not in words[name]:
-                raise ValueError(f"{name}: {word!r:.40} is none of {', '.join(words[name])}")
+                raise ValueError(f"{name}: {word!r:.40} is not one of {', '.join(words[name])}")
         if name == "weights":
             return several[0] if len(several) == 1 else _refuse(name, value)
         return tuple(several)

@@ -203,7 +203,7 @@ def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
         remedy = f"{key} is a parameter of {', '.join(elsewhere.owners)}{nearest(owner, elsewhere.owners)}."
     else:
         remedy = f"Parameters of {owner or option.key}: {', '.join(row.name for row in rows) or 'none'}."
-    what = f"'{owner}' has no parameter '{key}'" if owner else f"there is no parameter '{key}'"
+    what = f"'{owner}' has no parameter '{key}'" if owner else f"unknown parameter '{key}'"
     raise UsageError(f"{option.flag}{_where(source)}: {what}{nearest(key, [r.name for r in rows])}.", remedy)
 
 
@@ -271,9 +271,10 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
         if ca_bundle and engine.system_certificates:
             variables = " and ".join(_BY_NAME["ckpt_ca_bundle"].variables)
             raise UsageError(
-                f"{variables} {ca_bundle} with --ckpt-engine {engine.name}: its library verifies TLS by the "
-                "certificates of the system alone.",
-                f"Add yours to those of every host (update-ca-certificates) and unset {variables}, or use "
+                f"{variables} {ca_bundle} with --ckpt-engine {engine.name}: its library verifies TLS only by the "
+                "certificates of the system.",
+                f"Add yours to the system certificates of every host (update-ca-certificates) and unset {variables}, "
+                "or use "
                 f"{' or '.join(e.name for e in BUILT_IN if 'paths' not in e.needs and not e.system_certificates)}.",
             )
 
@@ -299,9 +300,8 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
     if not values["changed_pages"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs the share of the pages that change between two checkpoints.",
-            "Say --ckpt-strategy=incremental:changed=10% for sparse experts, adapters or frozen layers. Dense "
-            "training changes all "
-            "pages: deltas gain nothing there.",
+            "Use --ckpt-strategy=incremental:changed=10% for sparse experts, adapters or frozen layers. Dense "
+            "training changes all pages: deltas have no benefit there.",
         )
     if values["keep_last"]:
         raise UsageError(
@@ -335,8 +335,8 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
         if values[key]:
             flag = _BY_NAME[f"ckpt_{key}"].flag
             raise UsageError(
-                f"{flag} with --ckpt-strategy {named[0]}: whether the target or the local tier met the change could "
-                "not be told.",
+                f"{flag} with --ckpt-strategy {named[0]}: the run could not show whether the change affected the "
+                "target or the local tier.",
                 f"Leave {flag} out, or take --ckpt-strategy={STRATEGIES[0].name}.",
             )
 
@@ -361,8 +361,8 @@ def _read_toml(path: Path) -> dict[str, str | None]:
             given[name] = _text(value)
         else:
             raise UsageError(
-                f"--ckpt-config {path}: '{name}' is no option{parameter_hint(name) or nearest(name, known)}.",
-                f"Known are {', '.join(known)}.",
+                f"--ckpt-config {path}: '{name}' is not an option{parameter_hint(name) or nearest(name, known)}.",
+                f"Valid names: {', '.join(known)}.",
             )
     return given
 
@@ -373,7 +373,7 @@ def _read_parameters(option: Option, tables: Mapping[str, object], source: str) 
     for owner, table in tables.items():
         if not isinstance(table, dict):
             raise UsageError(
-                f"--ckpt-config {source}: [{option.key}] contains '{owner}', which is no table.",
+                f"--ckpt-config {source}: [{option.key}] contains '{owner}', which is not a table.",
                 f"Write [{option.key}.{parameters_of(option.key)[0].owners[0]}].",
             )
         for key, value in table.items():

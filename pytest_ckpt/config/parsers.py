@@ -53,7 +53,7 @@ def line_of_file(line: str) -> str:
     for word in words:
         key, _, value = word.partition("=")
         if key not in _WORDS_OF_HOST_FILES or not _SLOTS.fullmatch(value):
-            raise ValueError(f"'{word}' in the line '{line.strip()}' is none of slots=8 and max_slots=8")
+            raise ValueError(f"'{word}' in the line '{line.strip()}' is not a word such as slots=8 or max_slots=8")
         given[key.replace("-", "_")] = int(value)
     if "slots" in given:
         host = f"{host}:{given['slots']}"
@@ -97,7 +97,7 @@ def _ranges(inside: str, name: str) -> list[tuple[int, int, int]]:
     for part in inside.split(","):
         match = _RANGE_OF_HOSTS.fullmatch(part.strip())
         if not match or int(match[2] or match[1]) < int(match[1]):
-            raise ValueError(f"'[{inside}]' in '{name}' is no range, such as [01-16] or [1,3-5]")
+            raise ValueError(f"'[{inside}]' in '{name}' is not a range, such as [01-16] or [1,3-5]")
         found.append((int(match[1]), int(match[2] or match[1]), len(match[1])))
     return found
 
@@ -125,7 +125,7 @@ _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS
 def read_path(value: str) -> str:
     """Return the text of a path that a kernel would take."""
     if "\0" in value:
-        raise ValueError("a path cannot hold a NUL byte")
+        raise ValueError("a path cannot contain a NUL byte")
     longest = max(len(os.fsencode(part)) for part in value.split("/"))
     if longest > _MAXIMUM_NAME or len(os.fsencode(value)) > _MAXIMUM_PATH:
         raise ValueError(f"names in a path have at most {_MAXIMUM_NAME} bytes, and the path {_MAXIMUM_PATH:,}")
@@ -146,9 +146,9 @@ def read_endpoints(value: str) -> tuple[str, ...]:
         except ValueError:
             is_url = False
         if not is_url or url.path or url.query or url.fragment or any(c.isspace() for c in word):
-            raise ValueError(f"'{word}' is no endpoint, such as https://s3.array.example:9000 or {EMBEDDED}")
+            raise ValueError(f"'{word}' is not an endpoint, such as https://s3.array.example:9000 or {EMBEDDED}")
         if "@" in url.netloc:
-            raise ValueError("an endpoint holds no user and no password: credentials come from AWS_ACCESS_KEY_ID")
+            raise ValueError("an endpoint contains no user and no password: credentials come from AWS_ACCESS_KEY_ID")
     return words
 
 
@@ -167,7 +167,7 @@ def read_metrics(value: str) -> str:
     if not is_endpoint or url.query or url.fragment or any(c.isspace() for c in value):
         raise ValueError("otlp://HOST:PORT is expected, such as otlp://localhost:4318")
     if "@" in url.netloc:
-        raise ValueError("an endpoint holds no user and no password: headers come from OTEL_EXPORTER_OTLP_HEADERS")
+        raise ValueError("an endpoint contains no user and no password: headers come from OTEL_EXPORTER_OTLP_HEADERS")
     return f"otlp://{url.netloc}"
 
 
@@ -290,7 +290,7 @@ def read_suites(value: str) -> tuple[str, ...]:
     for name in names:
         if name not in (*SUITES, "all", "auto"):
             known = (*SUITES, "all", "auto")
-            raise ValueError(f"'{name}' is no suite{nearest(name, known)}; known are {', '.join(known)}")
+            raise ValueError(f"'{name}' is not a suite{nearest(name, known)}; valid values: {', '.join(known)}")
     if "auto" in names:
         if len(names) > 1:
             raise ValueError("auto stands alone")
@@ -398,7 +398,7 @@ def read_models(value: str) -> tuple[str, ...]:
     if not words:
         raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}, or a file")
     if "all" in words and len(words) > 1 and not any(map(is_file, words)):
-        raise ValueError("all stands alone, or beside files")
+        raise ValueError("all cannot be combined with names of models, only with files")
     for word in words:
         _check_model(word, ("all", *MODELS))
     return words
@@ -415,7 +415,7 @@ def _check_model(word: str, known: Iterable[str]) -> None:
         read_path(word)
     elif word not in known:
         raise ValueError(
-            f"'{word}' is no model; known are {', '.join(known)}{nearest(word, MODELS)}, and files such as "
+            f"'{word}' is not a model; valid values: {', '.join(known)}{nearest(word, MODELS)}, and files such as "
             "./my-model.toml"
         )
 
@@ -425,7 +425,7 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
     if value == "localhost":
         return ()
     if "\0" in value:
-        raise ValueError("a host cannot hold a NUL byte")
+        raise ValueError("a host cannot contain a NUL byte")
     if value.startswith("@"):
         try:
             lines = read_user_text(Path(value[1:])).splitlines()
@@ -482,7 +482,7 @@ def read_actions(word: str) -> dict[str, str | None]:
     for table, entries in tables.items():
         if table not in _TABLES_OF_ACTIONS or not isinstance(entries, dict):
             raise UsageError(
-                f"{_ACTIONS_OPTION} {word}: there is no table '{table}'{nearest(table, _TABLES_OF_ACTIONS)}.",
+                f"{_ACTIONS_OPTION} {word}: unknown table '{table}'{nearest(table, _TABLES_OF_ACTIONS)}.",
                 f"Tables: {', '.join(_TABLES_OF_ACTIONS)}.",
             )
         for name, value in entries.items():

@@ -64,7 +64,7 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
         )
     if not _NAME.fullmatch(path.name):
         raise UsageError(
-            f"{option} {word}: the name of the file stands in the certificate.",
+            f"{option} {word}: the name of the file is printed in the certificate.",
             "Give it a name of at most 64 letters, digits, dots, hyphens and underscores.",
         )
     try:
@@ -100,7 +100,7 @@ def with_pattern(
     if others := set(strategies) - _REPLAYED:
         raise UsageError(
             f"--ckpt-strategy {min(others)} with --ckpt-engine {replaying[0].name}: the job's calls are the save, and "
-            "what it would have left out or compressed is not recorded.",
+            "the record does not show which bytes it would have left out or compressed.",
             f"Take --ckpt-strategy={' or '.join(s.name for s in STRATEGIES if s.name in _REPLAYED)}.",
         )
     return tuple(_given(engine, word, pace, deadline_seconds) if engine.replays else engine for engine in engines)
@@ -121,7 +121,7 @@ def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> No
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:
         raise UsageError(
-            f"--ckpt-engine=replay:timing {AS_RECORDED}: {OPTION} {word} holds no pauses.",
+            f"--ckpt-engine=replay:timing {AS_RECORDED}: {OPTION} {word} contains no pauses.",
             "Record the job again, without --no-pauses, or leave --ckpt-engine=replay:timing out.",
         )
     if longest >= deadline_seconds:

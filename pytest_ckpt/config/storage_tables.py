@@ -24,7 +24,7 @@ def load_table(word: str) -> StorageTable:
     if "/" not in word and not word.endswith(".toml"):
         raise UsageError(
             f"--table={word}: no table is called so{nearest(word, SHIPPED)}.",
-            f"Known are {', '.join(SHIPPED)}, or a TOML file.",
+            f"Valid values: {', '.join(SHIPPED)}, or a TOML file.",
         )
     try:
         return read_table(read_user_text(user_path(word, "--table")))
@@ -56,7 +56,7 @@ def read_table(text: str) -> StorageTable:
 
 def _rows(part: Any, levels: list[str]) -> Iterator[TableRow]:
     if not isinstance(part, Mapping) or not isinstance(part.get("what"), str):
-        raise ValueError("each [[storage]] says what it is")
+        raise ValueError("each [[storage]] needs a text named what")
     accelerators = part.get("accelerators")
     if isinstance(accelerators, bool) or not isinstance(accelerators, int):
         raise ValueError(f"accelerators of {part['what']} is a whole number")

@@ -27,10 +27,10 @@ _KNOWN = FACTS | REPEATED
 def template() -> str:
     """Return a file to fill in: every known fact, with its meaning and an example, all commented out."""
     lines = [
-        f"# The system under test, for {OPTION}. Nothing of it is measured; the certificate prints it as told.",
-        "# Take away the # of what you fill in; leave out what you do not know.",
+        f"# The system under test, for {OPTION}. It is not measured; the certificate prints it as declared.",
+        "# Uncomment the lines that you fill in; leave out unknown facts.",
     ]
-    lines.append("# Without those that are marked 'needed', a certificate says that the system is not described.")
+    lines.append("# Without the entries marked 'needed', a certificate states that the system is not described.")
     for table, facts in _KNOWN.items():
         lines += ["", f"# [[{table}]]" if table in REPEATED else f"[{table}]"]
         for fact in facts:
@@ -52,7 +52,7 @@ def read_system(file: Path) -> dict[str, Any]:
     for table, given in described.items():
         if table not in _KNOWN:
             raise UsageError(
-                f"{where}: '{table}' is no table{nearest(table, _KNOWN)}.", f"Known are {', '.join(_KNOWN)}."
+                f"{where}: '{table}' is not a table{nearest(table, _KNOWN)}.", f"Valid tables: {', '.join(_KNOWN)}."
             )
         is_repeated, entries = table in REPEATED, given if isinstance(given, list) else [given]
         if isinstance(given, list) != is_repeated or not all(isinstance(entry, dict) for entry in entries):
@@ -61,7 +61,7 @@ def read_system(file: Path) -> dict[str, Any]:
         for entry in entries:
             _check(where, table, entry)
     if not any(described.values()):
-        raise UsageError(f"{where}: it tells nothing.", "Take away the # of the lines that you fill in.")
+        raise UsageError(f"{where}: the file has no entries.", "Uncomment the lines that you fill in.")
     if name := described.get("topology", {}).get(PICTURE):
         described["topology"][PICTURE] = _embedded(where, file, name)
     return {table: described[table] for table in _KNOWN if described.get(table)}
@@ -97,7 +97,7 @@ def _check(where: str, table: str, entry: Mapping[str, Any]) -> None:
     for name, value in entry.items():
         if name not in known:
             raise UsageError(
-                f"{where}: [{table}] has no '{name}'{nearest(name, known)}.", f"Known are {', '.join(known)}."
+                f"{where}: [{table}] has no '{name}'{nearest(name, known)}.", f"Valid names: {', '.join(known)}."
             )
         if type(value) is not known[name].kind:
             raise UsageError(

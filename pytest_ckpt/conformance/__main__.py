@@ -149,9 +149,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--directory", required=True, help="a directory on the target; the check works in a new one below it"
     )
-    parser.add_argument("--second-directory", help="what the second client calls that directory")
+    parser.add_argument("--second-directory", help="path of that directory on the second client")
     parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
-    parser.add_argument("--second-ports", help="where the agent calls back: a range of ports, such as 20000-20100")
+    parser.add_argument("--second-ports", help="range of ports for the agent's connection, such as 20000-20100")
     parser.add_argument(
         "--small-directory", help="a directory on a volume or quota of the same storage that may be filled"
     )

@@ -45,7 +45,7 @@ def stat(path: str) -> dict[str, int]:
 
 
 def exists(path: str) -> bool:
-    """Return whether there is such a name; any other error than "no such file" is one."""
+    """Return whether the name exists. Raises OSError for every error except "no such file"."""
     try:
         os.lstat(path)
     except FileNotFoundError:

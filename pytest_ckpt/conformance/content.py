@@ -72,13 +72,13 @@ def difference(
         )
     if at == len(expected):
         return Difference(
-            kind="bytes behind the end",
+            kind="bytes after the end",
             at=at,
             seen=f"{len(seen) - len(expected):,} bytes more",
             expected=f"the end of the file after {len(expected):,} bytes",
         )
     kind, what = _kind(seen, expected, older, whole, at, offset)
-    written = "zeros, nothing was written there" if kind == "bytes in a hole" else "the bytes that were written there"
+    written = "zeros, no bytes were written there" if kind == "bytes in a hole" else "the bytes that were written there"
     inside = (offset + at) % unit_bytes if unit_bytes else 0
     if inside >= _SECTOR_BYTES and kind != "flipped bits":
         what = f"{what}; the first {inside:,} bytes of this write of {unit_bytes:,} bytes are right"
@@ -139,7 +139,7 @@ def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, off
         bits = sum((a ^ b).bit_count() for a, b in zip(here, there, strict=True))
         return "flipped bits", f"{counted(bits, 'bit differs', 'bits differ')} in {counted(wrong, 'byte')}"
     elif here == older[at:stop]:
-        return "bytes of an older version", "what stood there before"
+        return "bytes of an older version", "the previous content"
     else:
         kind, what = "wrong bytes", "bytes that were never written there"
     piece = here[:_PIECE_BYTES]

@@ -69,7 +69,7 @@ class CheckContext(Effort):
     def second(self) -> tuple[Client, str]:
         """Return the second client and its path of the directory, once it sees it. Raises NotRun without one."""
         if self.other is None or self.other_directory is None:
-            raise NotRun("there is no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
+            raise NotRun("no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
         if not self.other.sees(self.other_directory):
             raise OSError(
                 errno.ENOENT,

@@ -77,7 +77,7 @@ def check_place(history: Path, target: Path, report: Path) -> None:
         inside = resolved_user_path(other, option)
         if place == inside or inside in place.parents:
             raise UsageError(
-                f"{OPTION} {history} lies in {option} {other}.",
+                f"{OPTION} {history} is inside {option} {other}.",
                 "Name a directory elsewhere: /var/lib/ckpt, for example.",
             )
     with answering(f"{OPTION} {history}"):
@@ -210,7 +210,7 @@ def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tu
             document = parse(json.dumps(entry(report)).encode())
             wrong = fault(document, Line)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            wrong = f"{_REPORT} is none: {error}"
+            wrong = f"{_REPORT} is not a report: {error}"
         if not wrong and not is_as_listed(directory, _REPORT):
             wrong = f"{_REPORT} is not as its run left it"
         if wrong:
@@ -226,7 +226,7 @@ def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tu
         more = f" and {len(lost) - _MAXIMUM_NAMED} more" if len(lost) > _MAXIMUM_NAMED else ""
         notices.append(f"in {RUNS}, but without a line in {LINES}: {', '.join(lost[:_MAXIMUM_NAMED])}{more}")
     if bare:
-        notices.append(f"{bare} of {len(entries)} runs have no directory in {RUNS}: nothing holds their lines")
+        notices.append(f"{bare} of {len(entries)} runs have no directory in {RUNS}: their lines cannot be checked")
     return sorted(kept, key=_moment), notices
 
 
@@ -246,7 +246,7 @@ def _entry_of(line: bytes) -> dict[str, Any]:
     if wrong := fault(found, Line):
         raise ValueError(wrong)
     if not _ID.fullmatch(found["id"]):
-        raise ValueError(f"{found['id']!r:.60} is no name of a run")
+        raise ValueError(f"{found['id']!r:.60} is not a name of a run")
     _moment(found)
     return found
 

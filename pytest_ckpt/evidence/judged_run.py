@@ -56,7 +56,7 @@ from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 
-NO_FACTS = "In this directory there is no measurement of it."
+NO_FACTS = "This directory does not contain its measurement."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +145,7 @@ def judged_run(
     measurements = completed(directory, plan)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
         raise not_ours(
-            directory, "holds what no run writes", ["its target has a page cache, and loads were not counted"]
+            directory, "contains data that no run writes", ["its target has a page cache, and loads were not counted"]
         )
     observations = read_observations(directory)
     facts = _Facts(
@@ -324,7 +324,7 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{directory} cannot be judged: it holds what no run leaves ({type(error).__name__}: {error}).",
+            f"{directory} cannot be judged: it contains data that no run writes ({type(error).__name__}: {error}).",
             VERIFY_REMEDY,
         ) from None
 

@@ -16,7 +16,7 @@ from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
-VERIFY_REMEDY = "pytest-ckpt verify says what in the directory is not as its run left it."
+VERIFY_REMEDY = "pytest-ckpt verify lists the changed files of the directory."
 _MAXIMUM_TOLD = 5
 _KINDS = ("save", "load")
 # Clocks are read to the nanosecond and summed in floats.
@@ -43,7 +43,7 @@ def read_report(directory: Path) -> Document:
     file = directory / REPORT
     report = read_file(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
-        raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the directory of a run, such as ckpt-report.")
+        raise UsageError(f"{file} is not a report of pytest-ckpt.", "Name the directory of a run, such as ckpt-report.")
     if report["schema"] != SCHEMA:
         raise UsageError(
             f"{file} follows {report['schema']:.60}, which this version does not know.",
@@ -64,7 +64,7 @@ def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
     """Return the measurement of a planned checkpoint. Raises UsageError for a file that no run writes."""
     measurement = _read_record(file, Measurement, "measurement")
     if wrong := _contradictions(measurement, planned):
-        raise not_ours(file, "is no measurement of this run", wrong)
+        raise not_ours(file, "is not a measurement of this run", wrong)
     return measurement
 
 
@@ -75,9 +75,9 @@ def read_observations(directory: Path) -> list[Observation]:
         observation = _read_record(file, Observation, "observation")
         name = f"{observation.requirement}.{observation.subject}"
         if file.stem != name:
-            raise not_ours(file, "is of another check", [f"it holds what {name} saw"])
+            raise not_ours(file, "is of another check", [f"it contains the observation of {name}"])
         if wrong := _observation_contradictions(observation):
-            raise not_ours(file, "is no observation of a run", wrong)
+            raise not_ours(file, "is not an observation of a run", wrong)
         found.append(observation)
     return found
 
@@ -87,7 +87,7 @@ def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "o
     try:
         return fitting(kind, plain)
     except (TypeError, ValueError) as error:
-        raise not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
+        raise not_ours(file, f"is not a {part} of pytest-ckpt", [str(error)]) from None
 
 
 def fitting(kind: type[Record], plain: Any) -> Record:
@@ -152,7 +152,7 @@ def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> lis
         "drains": planned.drains,
     }
     found = [
-        f"its {name} is {short(getattr(measurement, name))}, that of the plan {short(value)}"
+        f"its {name} is {short(getattr(measurement, name))}, the plan's is {short(value)}"
         for name, value in expected.items()
         if getattr(measurement, name) != value
     ]
@@ -172,7 +172,7 @@ def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> lis
     saves = sum(o.kind == "save" for o in measurement.operations)
     if durability and (durability.saves, durability.files) != (saves, planned.files_of_saves(saves)):
         found.append(
-            f"durable calls are told of {durability.files:,} files in {durability.saves} saves, and there were "
+            f"durable calls are recorded for {durability.files:,} files in {durability.saves} saves, and there were "
             f"{planned.files_of_saves(saves):,} in {saves}"
         )
     return found

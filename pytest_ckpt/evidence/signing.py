@@ -74,11 +74,11 @@ def read_private_key(file: Path, *, option: str) -> Signer:
         key = load_pem_private_key(data, password=None)
     except TypeError:
         raise UsageError(
-            f"{option} {file}: the key is protected by a passphrase, and nobody is there to type it.",
-            "Write it without one, readable by the user of the run alone: openssl pkey -in key.pem -out plain.pem",
+            f"{option} {file}: the key is protected by a passphrase, and a run cannot prompt for it.",
+            "Write it without one, readable only by the user of the run: openssl pkey -in key.pem -out plain.pem",
         ) from None
     except Exception as error:  # the library names several, its own among them
-        raise UsageError(f"{option} {file}: it is no private key in PEM: {_first_line(error)}.", _MAKE_KEY) from None
+        raise UsageError(f"{option} {file}: it is not a private key in PEM: {_first_line(error)}.", _MAKE_KEY) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(f"{option} {file}: it is another kind of key; Ed25519 is expected.", _MAKE_KEY)
     return Signer(key=key)
@@ -103,7 +103,7 @@ def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
         key = load_pem_public_key(data)
     except Exception as error:  # as above
         raise UsageError(
-            f"{option} {file}: it is no public key in PEM: {_first_line(error)}.",
+            f"{option} {file}: it is not a public key in PEM: {_first_line(error)}.",
             "Take it from the private one: openssl pkey -in key.pem -pubout -out key.pub",
         ) from None
     if not isinstance(key, Ed25519PublicKey):

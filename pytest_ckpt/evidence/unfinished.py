@@ -22,7 +22,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.sizing.plan import Plan
 
-NO_REPORT = "No report was written: the controller of the run was ended, or the run still goes on."
+NO_REPORT = "No report was written: the controller of the run was ended, or the run is still in progress."
 
 _SEALED = (REPORT, MANIFEST, ATTESTATION)
 

@@ -91,7 +91,7 @@ def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examinat
         verdicts = _unchecked("verdicts", NO_REPORT, document["grade_reasons"])
     except UsageError as error:
         verdicts = _broken("verdicts", "the measurements cannot be judged", [error.what])
-    files, pages = _unchecked("digests", f"there is no {MANIFEST}"), _unchecked("pages", "there is no certificate")
+    files, pages = _unchecked("digests", f"there is no {MANIFEST}"), _unchecked("pages", "the certificate is missing")
     return files, verdicts, pages, unsigned(None, keys)
 
 
@@ -244,9 +244,11 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
         faults.append(f"the payload type is {envelope.payload_type!r}, not {PAYLOAD_TYPE!r}")
     sha256 = digests(directory) | {MANIFEST: file_digest(directory / MANIFEST)}
     if report is None or "report.json" not in sha256:
-        faults.append("there is no report that can be read to hold the statement against")
+        faults.append("the report that the statement must match cannot be read")
     elif envelope.payload != statement(report, sha256):
-        faults.append(f"what was signed is not what the directory holds ({_stated(envelope.payload, sha256)})")
+        faults.append(
+            f"the signed digests differ from the files of the directory ({_stated(envelope.payload, sha256)})"
+        )
     if keys:
         from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415
 
@@ -254,9 +256,9 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
         if not known:
             faults.append("no signature in it was made with a private key that belongs to --key")
         elif any(s.keyid != key_id(key) for s, key in known):
-            faults.append("the key's id in it, which nothing protects, was changed")
+            faults.append("the key's id in it, which the signature does not protect, was changed")
     if faults:
-        return _broken("signature", "the signature does not hold", faults)
+        return _broken("signature", "the signature does not verify", faults)
     if not keys:
         description = f"{ATTESTATION} fits the directory; who signed it cannot be known without --key"
         return _unchecked("signature", description)
@@ -283,7 +285,7 @@ def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
     try:
         signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
     except (ValueError, KeyError, TypeError):
-        return "it is no statement"
+        return "it is not a statement"
     other = [name for name, digest in signed.items() if sha256.get(name) != digest]
     return f"changed since: {', '.join(other)}" if other else "other results are stated"
 

@@ -61,7 +61,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="directory",
         code="commit:rename_directory",
         relies="Orbax, Hugging Face",
-        how="A directory of 1,000 files is renamed again and again; a watcher lists all of them or an empty directory.",
+        how="A directory of 1,000 files is renamed repeatedly; a watcher lists all of them or an empty directory.",
     ),
     Check(
         requirement="COMMIT",
@@ -94,8 +94,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="visible:append",
         needs="second client",
         relies="logs and metrics of a job that several hosts append to",
-        how="Two clients append records to one file in turn, each with an open and a close of its own: the other reads "
-        "them at once to the end of the file, and no record is lost or torn.",
+        how="Two clients append records to one file in turn, each with a separate open and close: the other client "
+        "reads them immediately to the end of the file, and no record is lost or torn.",
     ),
     Check(
         requirement="PUBLISH",
@@ -105,8 +105,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="torch DCP, Megatron-Core, Hugging Face (index); jobs that evaluate or serve the newest checkpoint",
-        how="The other client waits for a marker that is renamed into the checkpoint's directory last: then "
-        "all files are there, whole.",
+        how="The other client waits for a marker that is renamed into the checkpoint's directory last: "
+        "then all files are there, intact.",
     ),
     Check(
         requirement="PUBLISH",
@@ -116,7 +116,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="Orbax, Hugging Face",
-        how="The other client waits for the name of a directory that is renamed when whole: then all files are there.",
+        how="The other client waits for the name of a directory that is renamed when complete: then all files are "
+        "there.",
     ),
     Check(
         requirement="PUBLISH",
@@ -201,15 +202,17 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="shared",
         code="page_cache:map_shared",
         relies="safetensors, torch.load(mmap=True)",
-        how="Up to 32 child processes read the same files through shared mappings at once: right bytes, no SIGBUS.",
+        how="Up to 32 child processes read the same files through shared mappings concurrently: right bytes, no "
+        "SIGBUS.",
     ),
     Check(
         requirement="POINTER",
         subject="overwrite",
         code="overwrite:in_place",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="A small file is overwritten in place; a reader sees the old text, the new one, or none (no bytes, or "
-        "only zeros, which are counted), never a mixture. A longer text is never cut at the old length.",
+        how="A small file is overwritten in place; a reader sees the old text, the new text, or an empty "
+        "one (no bytes, or only zeros, which are counted), never a mixture. A longer text is never cut at the old "
+        "length.",
     ),
     Check(
         requirement="POINTER",
@@ -226,15 +229,15 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="tail-first",
         code="sparse:tail_first",
         relies="DataStates",
-        how="A file's tail is written before its head: what lies between reads as zeros, and then as what "
-        "is written there.",
+        how="A file's tail is written before its head: the bytes between them read as zeros, and then as "
+        "the bytes that are written there.",
     ),
     Check(
         requirement="SPARSE",
         subject="disjoint-writers",
         code="sparse:disjoint_writers",
         relies="DataStates",
-        how="Processes write interleaved stripes of one file at once: no stripe is lost or damaged.",
+        how="Processes write interleaved stripes of one file concurrently: no stripe is lost or damaged.",
     ),
     Check(
         requirement="SPARSE",
@@ -242,7 +245,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="sparse:disjoint_writers_second",
         needs="second client",
         relies="DataStates",
-        how="Two clients write interleaved stripes of one file at once: after both have closed, no stripe "
+        how="Two clients write interleaved stripes of one file concurrently: after both have closed, no stripe "
         "is lost or damaged.",
     ),
     Check(
@@ -260,14 +263,15 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=30.0,
         unit="s",
         relies="ranks that open one file with O_TRUNC; seen to hang for 35 h on NFS",
-        how="Processes open the same file with O_TRUNC and write, again and again, under a watchdog.",
+        how="Processes open the same file with O_TRUNC and write, repeatedly, under a watchdog.",
     ),
     Check(
         requirement="MKDIR",
         subject="race",
         code="races:make_directory",
         relies="all",
-        how="Processes make the same directories at once, each then creates a file in it: one makes it, all see it.",
+        how="Processes create the same directories concurrently; each then creates a file in them: one creates a "
+        "directory, all see it.",
     ),
     Check(
         requirement="MKDIR",
@@ -275,7 +279,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="races:make_directory_second",
         needs="second client",
         relies="all",
-        how="Two clients make the same directories at once, each then creates a file in it: one makes it, both see it.",
+        how="Two clients create the same directories concurrently; each then creates a file in them: one creates a "
+        "directory, both see it.",
     ),
     Check(
         requirement="LARGE",
@@ -355,8 +360,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="full:fill",
         needs="small directory",
         relies="all; NFS reports ENOSPC and EDQUOT at close",
-        how="A volume or quota is filled: the error surfaces in write, fsync or close, and what was "
-        "acknowledged is there.",
+        how="A volume or quota is filled: the error surfaces in write, fsync or close, "
+        "and acknowledged bytes are there.",
     ),
     Check(
         requirement="FULL",
@@ -372,8 +377,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="full:each_phase",
         needs="small directory",
         relies="every training job; Automodel lost its pointer so",
-        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the checkpoint before "
-        "and a pointer to one of both stay; after space returns the next save works.",
+        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the previous "
+        "checkpoint and a pointer to the previous or the new one remain; after space returns the next save works.",
     ),
     Check(
         requirement="LIVE",
@@ -447,8 +452,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:commit",
         relies="all that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
-        how="Objects are put, then a marker that names them, while both clients wait for the marker: who sees it "
-        "finds every object, whole; 100 times.",
+        how="Objects are put, then a marker that names them, while both clients wait for the marker: a client "
+        "that sees it finds every object, intact; 100 times.",
     ),
     Check(
         requirement="OBJECT-VISIBLE",
@@ -456,8 +461,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:get",
         relies="every restore on more than one node",
-        how="Objects are looked for in vain, put, overwritten, deleted and put again by one client: both clients "
-        "GET each state at once.",
+        how="Objects are requested while missing, put, overwritten, deleted and put again by one client: both "
+        "clients GET each state immediately.",
     ),
     Check(
         requirement="OBJECT-VISIBLE",
@@ -481,8 +486,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:create",
         relies="locks and commits by If-None-Match; pytest-ckpt's own marker",
-        how="If-None-Match: * is refused where there is an object; of 16 who create one at once on two clients "
-        "one wins, 100 times.",
+        how="If-None-Match: * is refused if the object exists; of 16 processes on two clients that create one "
+        "concurrently one wins, 100 times.",
     ),
     Check(
         requirement="OBJECT-CREATE",
@@ -498,8 +503,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:update",
         relies="pointers to the newest checkpoint; table formats",
-        how="If-Match with an ETag of before is refused; of 16 who update an object at once with its ETag one "
-        "wins, 100 times.",
+        how="If-Match with an outdated ETag is refused; of 16 processes that update an object concurrently with its "
+        "ETag one wins, 100 times.",
     ),
     Check(
         requirement="OBJECT-MULTIPART",
@@ -568,7 +573,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:range_bytes",
         relies="safetensors, s3torchconnector, every reader of shards",
-        how="First, last, single, suffix and border-crossing ranges are exactly these bytes; what lies beyond the"
+        how="First, last, single, suffix and border-crossing ranges are exactly these bytes; a range beyond the"
         " end is cut or refused with 416.",
     ),
     Check(
@@ -577,8 +582,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:range_overwritten",
         relies="readers of large objects in pieces",
-        how="Two ranges of an object that is overwritten meanwhile, read with the same If-Match, are of one "
-        "version, or refused with 412.",
+        how="Two ranges of an object that is overwritten during the reads, read with the same If-Match, are "
+        "of one version, or refused with 412.",
     ),
     Check(
         requirement="OBJECT-OVERWRITE",
@@ -586,8 +591,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:overwrite",
         relies="pointers to the newest checkpoint; saves that are tried again",
-        how="16 writers on two clients overwrite an object at once: every read meanwhile and at the end is one of"
-        " theirs, whole.",
+        how="16 writers on two clients overwrite an object concurrently: every read during this time and at the end"
+        " returns one writer's object, intact.",
     ),
     Check(
         requirement="OBJECT-LIST",
@@ -612,7 +617,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         subject="ranges",
         room="objects",
         code="parts:large_object",
-        relies="saves of a whole model into one object; consolidated checkpoints",
+        relies="saves of a complete model into one object; consolidated checkpoints",
         how="An object above 5 GiB is made of parts, most of them copies by the store; its size and ranges around "
         "2, 4 and 5 GiB are right on both clients.",
     ),
@@ -623,9 +628,9 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         code="visible:crowd",
         limit=60.0,
         unit="s",
-        relies="every restart: all ranks look for the newest checkpoint at once",
-        how="64 connections of two clients LIST a checkpoint, and HEAD and GET its marker, at the same moment: all "
-        "see it, none is turned away, and none waits longer than the limit.",
+        relies="every restart: all ranks look for the newest checkpoint concurrently",
+        how="64 connections of two clients LIST a checkpoint, and HEAD and GET its marker, at the same moment: "
+        "every request sees it, no request is refused, and each ends within the limit.",
     ),
     Check(
         requirement="OBJECT-LIVE",

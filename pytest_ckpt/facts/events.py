@@ -251,7 +251,7 @@ def event_to_plain(event: Event) -> dict[str, Any]:
 def event_from_plain(data: Any) -> Event:
     """Return the event of a JSON object. Raises ValueError for an unknown one."""
     if not isinstance(data, dict) or str(data.get("event")) not in KINDS:
-        raise ValueError("it is none of the events of a run")
+        raise ValueError("it is not an event of a run")
     kind = KINDS[data["event"]]
     try:
         if kind is PatternMeasured:

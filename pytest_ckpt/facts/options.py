@@ -336,8 +336,8 @@ OPTIONS: tuple[Option, ...] = (
            metavar="RATE", default="10MB/s", parse="read_loader_rate", example="8xresnet50",
            roles=("plan", "disclosed"), field="loader_bytes_per_second",
            help="rate at which the data loader of each host reads during saves",
-           more="Requirement MIXED. resnet50, cosmoflow and unet3d are MLPerf Storage's rates of one H100, 8xresnet50 "
-           "is that of eight."),
+           more="Requirement MIXED. resnet50, cosmoflow and unet3d are MLPerf Storage's rates of one H100; 8xresnet50 "
+           "is the rate of eight."),
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed"),
            help="second mount of the target, as a second client",

@@ -111,7 +111,7 @@ class Pattern:
         return {who: pause for who, pause in found.items() if pause}
 
     def unsynced(self) -> list[int]:
-        """Return the files that stay and that are not flushed after their last change.
+        """Return the remaining files that are not flushed after their last change.
 
         ``syncfs`` flushes the files of its rank: in a replay, other ranks may be on other hosts.
         """
@@ -144,7 +144,7 @@ def read_pattern(text: str) -> Pattern:
     """Return the pattern of a file's text. Raises ValueError with a sentence about the error."""
     plain = parse(text.encode())
     if not isinstance(plain, dict) or "steps" not in plain or "files" not in plain:
-        raise ValueError("it is no pattern: a table with files and steps is expected")
+        raise ValueError("it is not a pattern: expected a table with files and steps")
     if plain.get("form") != FORM:
         raise ValueError(f"its form is {plain.get('form')!r}, and this version reads form {FORM}")
     try:
@@ -158,7 +158,7 @@ def read_pattern(text: str) -> Pattern:
         )
         _check(pattern)
     except (TypeError, AttributeError, KeyError, IndexError):
-        raise ValueError("it is no pattern: a field or a value of it is not of the kind that a pattern has") from None
+        raise ValueError("it is not a pattern: a field or a value has the wrong type") from None
     return pattern
 
 
@@ -195,7 +195,7 @@ def _check(pattern: Pattern) -> None:
         numbers += (file.rank, file.bytes)
         if file.synchronous not in get_args(Synchronous):
             raise ValueError(
-                f"{file.synchronous!r:.40} is no flag of a synchronous file: O_DSYNC or O_SYNC is expected"
+                f"{file.synchronous!r:.40} is not a flag of a synchronous file: expected O_DSYNC or O_SYNC"
             )
     for step in pattern.steps:
         numbers += (step.phase, step.rank, step.lane, step.file + 1, step.offset, step.bytes, step.count, step.pause_us)
@@ -221,7 +221,7 @@ def _check_steps(pattern: Pattern) -> None:
     for step in pattern.steps:
         who = (step.rank, step.lane)
         if step.call not in get_args(Call):
-            raise ValueError(f"{step.call!r} is no call of a pattern")
+            raise ValueError(f"{step.call!r} is not a call of a pattern")
         if step.rank >= pattern.ranks or step.lane >= MAXIMUM_LANES or not step.count:
             raise ValueError("a step is of a rank or lane that is not there, or of no call")
         if step.phase < phase_of.get(who, 0) or step.phase > MAXIMUM_LANES:

@@ -31,7 +31,7 @@ class CacheReading:
 
 
 COLD_BASES: Mapping[ColdBasis, str] = {
-    "declared": "the target declares that its clients keep no cache of what they read",
+    "declared": "the target declares that its clients do not cache reads",
     "seen": "the kernel counted the cached pages of the files",
     "other client": "a host that neither wrote nor read the files before loaded them",
     "timed canary": "timed reads of checkpoints saved for this show that no cache of the client serves them",

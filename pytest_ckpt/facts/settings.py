@@ -201,7 +201,7 @@ class Settings:
 
     @property
     def asks_failover(self) -> bool:
-        """Whether something can be broken in the middle of saves and loads."""
+        """Whether a fault can be injected during saves and loads."""
         return bool(self.fault_command)
 
     @property

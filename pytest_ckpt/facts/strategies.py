@@ -78,7 +78,8 @@ STRATEGIES = (
     ),
     StrategySpec(
         name="tiered",
-        help="the job stands still for a save to a local tier, from where it is drained to the target meanwhile",
+        help="the job is blocked during a save to a local tier; the save is then drained to the target in the "
+        "background",
         make="pytest_ckpt.ranks.strategies.tiered:TieredStrategy",
         blocks=False,
         tiers=True,

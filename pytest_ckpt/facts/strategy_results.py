@@ -164,7 +164,7 @@ class TierRestore:
 
     @property
     def is_right(self) -> bool:
-        """Whether the checkpoint was taken that should be."""
+        """Whether the restore loaded the expected checkpoint."""
         return (self.tier, self.number) == (self.expected_tier, self.expected)
 
 

@@ -83,7 +83,9 @@ class Subject:
         engine, strategy = (*written, *(DEFAULT_ENGINE, DEFAULT_STRATEGY)[len(written) :])[:2]
         subject = cls(model=name, mode=last, processes=processes, engine=engine, strategy=strategy)
         if not all((name, last, *written)) or str(subject) != text:
-            raise ValueError(f"'{text}' is no subject; llama3-8b-full or llama3-8b-open-16/stream would be")
+            raise ValueError(
+                f"'{text}' is not a subject; expected a name such as llama3-8b-full or llama3-8b-open-16/stream"
+            )
         return subject
 
 

@@ -52,7 +52,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(
             name="acknowledged",
             example='"in the mirrored NVRAM of two controllers"',
-            description="where a byte is stored when its write is acknowledged",
+            description="location of a byte when its write is acknowledged",
             needed=True,
         ),
         Fact(

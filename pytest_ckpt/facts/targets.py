@@ -298,7 +298,7 @@ class Leftover:
         remove = f"remove it: {self.command}" if self.command else "remove it by hand"
         if self.elsewhere:
             return (
-                f"whether that run still goes on cannot be seen from this host, so look on {self.elsewhere} first. If "
-                f"no run of pytest-ckpt goes on there any more, {remove}"
+                f"this host cannot determine whether that run is still in progress, so check {self.elsewhere} first. "
+                f"If no run of pytest-ckpt is in progress there, {remove}"
             )
         return f"if that run has ended, {remove}"

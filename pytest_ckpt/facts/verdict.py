@@ -78,7 +78,7 @@ REASONS: Mapping[Reason, str] = {
     "no facts": "the directory contains no facts about it",
     "hook failed": "a hook of a plugin failed",
     "check broke": "the check itself could not be made",
-    "plugin": "a plugin decided it; its sentence says why",
+    "plugin": "a plugin decided it; its sentence gives the reason",
 }
 """Every reason code, and its meaning for a verdict."""
 

@@ -70,7 +70,7 @@ def _written(hint: Any) -> Any:
         return _object(hint)
     if hint in (str, int, float, bool, types.NoneType, Any) or origin is Literal:
         return hint
-    raise TypeError(f"no file holds a value of {hint}")
+    raise TypeError(f"no file contains a value of {hint}")
 
 
 def _bounded(hint: Any) -> Any:

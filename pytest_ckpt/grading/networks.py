@@ -123,8 +123,8 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
 
 def _named(rates: list[HostRate], networks: Mapping[str, HostNetwork]) -> str:
     shown = [
-        f"{r.host} moved {format_rate(r.bytes_per_second)}, {format_percent(r.share or 0.0)} of what its network "
-        f"carries ({format_rate(r.network_bytes_per_second or 0.0)}, {_basis(networks[r.host])})"
+        f"{r.host} moved {format_rate(r.bytes_per_second)}, {format_percent(r.share or 0.0)} of the capacity of its "
+        f"network ({format_rate(r.network_bytes_per_second or 0.0)}, {_basis(networks[r.host])})"
         for r in rates[:_MAXIMUM_NAMED]
     ]
     more = [f"{counted(len(rates) - _MAXIMUM_NAMED, 'more host')} as well"] if len(rates) > _MAXIMUM_NAMED else []

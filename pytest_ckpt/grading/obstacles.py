@@ -73,25 +73,26 @@ class Obstacle:
 
 _BLIND = Obstacle(
     grade="incomplete",
-    text="COLD cannot be proven: no call counts cached pages of the target, and nothing else that proves it was given.",
-    remedy="a mount that keeps what was read in the kernel's page cache from one open to the next (FUSE: without "
+    text="COLD cannot be proven: no call counts cached pages of the target, and no other proof was given.",
+    remedy="a mount that keeps read pages in the kernel's page cache from one open to the next (FUSE: without "
     "direct I/O, with auto_cache; not with kernel_cache, by which a second client reads old bytes); or one of these: "
     + OTHER_PROOFS,
 )
 
 _MEMORY = Obstacle(
     grade="not certified",
-    text="COLD will fail: the target is memory of this host (tmpfs, zram, a loop device on a file in memory). Nothing "
-    "is read from storage.",
+    text="COLD will fail: the target is memory of this host (tmpfs, zram, a loop device on a file in memory). No "
+    "load reads from storage.",
     remedy="a directory on the storage under test (--ckpt-target)",
 )
 
 
 _DECLARED = Obstacle(
     grade="incomplete",
-    text="COLD cannot be proven: that its clients keep nothing is the target's word, which these gates do not take.",
-    remedy="several hosts (--ckpt-hosts), each of which then loads what another one saved, or the bytes of every cache "
-    "between clients and storage (--ckpt-client-cache) and checkpoints of three times as much",
+    text="COLD cannot be proven: the target's declaration that its clients do not cache is not accepted by this gate "
+    "table.",
+    remedy="several hosts (--ckpt-hosts), each of which then loads files that another host saved, or the size of "
+    "every cache between clients and storage (--ckpt-client-cache) and checkpoints of three times as much",
 )
 
 
@@ -126,7 +127,7 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Rehears
     """Yield why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
         weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
-        remedy = "--ckpt-gate-table=auto, or a table that relaxes nothing"
+        remedy = "--ckpt-gate-table=auto, or a table without relaxed requirements"
         if gates.lacks:
             weaker, remedy = f"The gates '{gates.name}' {gates.lacks}", gates.remedy or "a later version of pytest-ckpt"
         yield RehearsalReason(now=weaker, reason=weaker, remedy=remedy)
@@ -158,8 +159,8 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Rehears
         )
     if settings.compressible:
         yield RehearsalReason(
-            now=f"{settings.compressible:.3g} of the content is zeros, which checkpoints do not hold.",
-            reason=f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.",
+            now=f"{settings.compressible:.3g} of the content is zeros, which checkpoints do not contain.",
+            reason=f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not contain.",
             remedy="leave out --ckpt-compressible",
         )
     if settings.keep_last == 1:
@@ -243,8 +244,8 @@ def unmeasured(
     judged = {c.subject for r in asked if r.suite != "conformance" for c in asked_checkpoints(r, plan)}
     judged |= compared_with(plan, settings, judged)
     return [
-        f"{c.subject} will not be measured: the suites that were chosen ask nothing of strategy {c.strategy.name}. "
-        f"Say --ckpt-suite={','.join(dict.fromkeys(('performance', *chosen)))}."
+        f"{c.subject} will not be measured: the selected suites have no requirement for strategy {c.strategy.name}. "
+        f"Use --ckpt-suite={','.join(dict.fromkeys(('performance', *chosen)))}."
         for c in plan.runnable
         if settings.measures and c.subject not in judged
     ]

@@ -100,10 +100,10 @@ def _of_the_operator(recorders: Sequence[str], files_below: Sequence[str]) -> It
     if own := [phrase for phrase in recorders if phrase.startswith(CONFTEST)]:
         yield (
             f"Code of the operator ran in the process that recorded the results ({', '.join(own)}), and could change "
-            "them: ask for a run without it."
+            "them: request a run without it."
         )
     if files_below:
-        yield f"The target lies in a file of this host ({', '.join(files_below)}): no storage of its own was measured."
+        yield f"The target is stored in a file of this host ({', '.join(files_below)}): not a separate storage."
 
 
 def _of_the_question(plan: Plan) -> Iterator[str]:

@@ -129,7 +129,11 @@ def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
     if any(_holds(c, wanted) for c in held):
         return None
     largest = max((c.layout.model for c in held), key=lambda model: model.parameters, default=None)
-    has = f"the largest that this run saves as it must is {largest.label}" if largest else "this run saves none"
+    has = (
+        f"the largest that this run saves as it must is {largest.label}"
+        if largest
+        else "this run does not save such a model"
+    )
     is_asked = any(_holds(c, wanted) for c in plan.checkpoints)
     return ScaleShortfall(
         text=f"The gate table '{gates.name}' demands checkpoints of {wanted.label} or a larger model, and {has}.",

@@ -56,14 +56,14 @@ class Demand:
 def read_demand(text: Any) -> Demand:
     """Return the demand of a text. Raises ValueError with the reason if it is invalid."""
     if not isinstance(text, str) or not text.startswith(PREFIX):
-        raise ValueError(f"{text!r:.80} is no demand of clients, such as {_EXAMPLE}")
+        raise ValueError(f"{text!r:.80} is not a demand of clients, such as {_EXAMPLE}")
     operator = next((operator for operator in _OPERATORS if operator in text), "")
     name, _, value = text.removeprefix(PREFIX).partition(operator) if operator else ("", "", "")
     name, value = name.strip(), value.strip()
     if not name or not value or any(sign in name + value for sign in "<>=!"):
         raise ValueError(f"{text!r:.80} has no name, sign and value, such as {_EXAMPLE}")
     if operator not in ("==", "!=") and _numbers(value) is None:
-        raise ValueError(f"{text!r:.80} compares with {value!r:.40}, which is no number")
+        raise ValueError(f"{text!r:.80} compares with {value!r:.40}, which is not a number")
     return Demand(text=text, name=name, operator=operator, value=value)
 
 
@@ -258,8 +258,8 @@ def _unsafe_sentence(option: str, hosts: Sequence[str]) -> str:
 def _span_sentence(span: RankSpan, controller_seconds: float) -> str:
     return (
         f"The clocks of rank {span.rank} on {span.host} and of the controller differ: the measurement took "
-        f"{format_seconds(span.seconds)} by the one and {format_seconds(controller_seconds)} by the other. "
-        "Either a clock is wrong, or the controller's process was stopped meanwhile."
+        f"{format_seconds(span.seconds)} by the one and {format_seconds(controller_seconds)} by the other. Either a "
+        "clock is wrong, or the controller's process was stopped during this time."
     )
 
 

@@ -30,7 +30,7 @@ MINIMUM = 10
 VOLUME_FACTOR = 3
 
 BASIS_WORDS: Mapping[ColdBasis, str] = {
-    "declared": "the target's word",
+    "declared": "the target's declaration",
     "seen": "the kernel's count",
     "other client": "loads on other hosts",
     "timed canary": "timed reads",
@@ -38,10 +38,10 @@ BASIS_WORDS: Mapping[ColdBasis, str] = {
 }
 
 OTHER_PROOFS = (
-    "several hosts (--ckpt-hosts), each of which then loads what another one saved; what makes timed reads possible: a "
+    "several hosts (--ckpt-hosts), each of which then loads files that another host saved; a means for timed reads: a "
     "second client (--ckpt-second-mount) or the command that empties the client's cache (--ckpt-drop-caches); or the "
-    "bytes of every cache between clients and storage (--ckpt-client-cache) and checkpoints of "
-    f"{VOLUME_FACTOR} times as much as these and the clients' memory"
+    f"size of every cache between clients and storage (--ckpt-client-cache) and checkpoints of {VOLUME_FACTOR} times "
+    "the size of these caches and the clients' memory"
 )
 """Evidence that a user can provide if cached pages are not counted: all bases of COLD except the kernel's count."""
 
@@ -84,9 +84,9 @@ def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
     served = {f"this mount ({kind})"} if is_served_by_process(kind) else set()
     below = served or {text for cache in counted for stack in cache.storages for text in stack.processes}
     return [
-        f"COLD rests on the kernel's count of cached pages: what the process that serves {mount} keeps in "
-        "memory or on a disk of its own is neither dropped nor counted; loads on other hosts would show it "
-        "(--ckpt-hosts), and timed reads beside a second client (--ckpt-second-mount)"
+        f"COLD rests on the kernel's count of cached pages. The process that serves {mount} may cache in memory or on "
+        "a disk; such a cache is neither dropped nor counted; loads on other hosts would show it (--ckpt-hosts), and "
+        "timed reads with a second client (--ckpt-second-mount)"
         for mount in sorted(below)
         if counted
     ]
@@ -117,10 +117,9 @@ def of_canaries(reads: CanaryReads) -> Proof:
     if proof.found != "proven" or not _is_told_apart(reads):
         return proof
     because = (
-        f"after a drop, parts of the judged checkpoints on {reads.host} took {_each(reads.judged_seconds)}, and those "
-        f"of checkpoints saved for timed reads {_each(reads.dropped_read_seconds)}: a cache may hold the one and not "
-        f"the "
-        "other"
+        f"after a drop, parts of the judged checkpoints on {reads.host} took {_each(reads.judged_seconds)}, and parts "
+        f"of checkpoints saved for timed reads {_each(reads.dropped_read_seconds)}: a cache may contain only some of "
+        "these parts"
     )
     return Proof(found="unknown", because=because)
 
@@ -145,11 +144,11 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
         return Proof(found="unknown", because=f"only {len(saved)} of {MINIMUM} reads were timed on {reads.host}")
     many = f"{len(saved)} parts of {format_bytes(reads.bytes)}"
     took = (
-        f"{many} on {reads.host} took {_each(saved)} after the save and a drop, {_each(again)} again at once, "
+        f"{many} on {reads.host} took {_each(saved)} after the save and a drop, {_each(again)} again immediately, "
         f"{_each(dropped)} after another drop"
     )
     if reads.dropped_reread_seconds:
-        took += f", {_each(reads.dropped_reread_seconds)} again at once"
+        took += f", {_each(reads.dropped_reread_seconds)} again immediately"
     if elsewhere:
         took += f", {_each(elsewhere)} on {reads.client}"
         # A client that is never faster proves no difference, and one that is a little faster may be disturbed.
@@ -160,8 +159,8 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
         if survived and other_is_able:
             times = max(median(elsewhere) / median(own) for own in survived)
             because = (
-                f"a cache of the client survived the drop: {took}. The storage had read these parts before, and yet "
-                f"this client was {times:.3g} times as fast as the other one"
+                f"a cache of the client survived the drop: {took}. The storage had read these parts before, but this "
+                f"client was {times:.3g} times as fast as the other one"
             )
             return Proof(found="cached", because=because)
     helps = _helps(again, dropped) and (
@@ -174,23 +173,21 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
     below = reads.cache_growth_bytes >= reads.bytes * len(saved) / 2
     if elsewhere and below:
         because = (
-            f"{took}, and this host's page cache held {format_bytes(reads.cache_growth_bytes)} more than before "
-            f"the save: "
-            "something below the target on this host caches"
+            f"{took}, and this host's page cache contained {format_bytes(reads.cache_growth_bytes)} more than before "
+            "the save: something below the target on this host caches"
         )
         return Proof(found="unknown", because=because)
     if elsewhere and reads.dropped_reread_seconds and _caches_more(reads):
         because = (
-            f"{took}, {_each(reads.client_own_seconds)} again at once: reading again is faster on the other "
-            f"client "
-            "alone, so other work on this host may have slowed its reads"
+            f"{took}, {_each(reads.client_own_seconds)} again immediately: reading again is faster only on the other "
+            "client, so other work on this host may have slowed its reads"
         )
         return Proof(found="unknown", because=because)
     if elsewhere and min(_ratio(saved, elsewhere), _ratio(dropped, elsewhere)) >= FASTER:
         because = f"{took}: no read is faster than another client's, so no cache of this client helps"
         return Proof(found="proven", because=because, basis="timed canary")
-    because = f"{took}: the storage's cache and the client's cannot be told apart" + (
-        "" if elsewhere else "; another client could tell them (--ckpt-second-mount, or a second host)"
+    because = f"{took}: the storage's cache and the client's cannot be distinguished" + (
+        "" if elsewhere else "; another client could distinguish them (--ckpt-second-mount, or a second host)"
     )
     return Proof(found="unknown", because=because)
 
@@ -198,7 +195,7 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
 def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
     """Judge whether so much was moved between save and load that no cache of the clients can have kept a file."""
     if client_cache_bytes is None:
-        because = "whether clients keep a cache on disks of their own was not stated (--ckpt-client-cache)"
+        because = "the size of caches on the clients' disks was not stated (--ckpt-client-cache)"
         return Proof(found="unknown", because=because)
     if not moved:
         return Proof(found="unknown", because="how much was moved between save and load is not known")

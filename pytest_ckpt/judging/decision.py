@@ -78,7 +78,7 @@ def failed_by(failure: Failure) -> Decision:
     """
     was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
-        because = f"{describe_failure(failure)} That says nothing of the storage."
+        because = f"{describe_failure(failure)} The storage is not judged by this."
         return not_decided("killed", because, failure.stack.splitlines())
     reasons: dict[FailureKind, Reason] = {"hung": "hung", "too slow": "over limit"}
     reason = reasons.get(failure.kind, "error")

@@ -124,8 +124,8 @@ def read_gates(
             raise ValueError(f'it must extend one of {", ".join(GATE_TABLES)}, such as extends = "posix-shared"')
         if shipped := next((word for word in GATE_TABLES if _begins_like(name, word)), None):
             raise ValueError(
-                f"its name, {name}, begins with that of a table that ships ({shipped}), and a reader would take it for "
-                "that one: give it a name of its own"
+                f"its name, {name}, begins with the name of a built-in table ({shipped}), and a reader would confuse "
+                "them: choose a different name"
             )
     below = base(extends) if extends else Gates(name=name, text=words)
     found = replace(
@@ -170,7 +170,7 @@ def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefaul
     names = dict.fromkeys(r.sentence.partition(" ")[0] for r in found if r.of_required)
     if not names:
         return gates
-    sentence = f"The table of this target is {own.name}, which asks for more: {', '.join(names)}."
+    sentence = f"The table of this target is {own.name}, which requires more: {', '.join(names)}."
     return replace(gates, certifies=False, relaxed=(*gates.relaxed, sentence))
 
 
@@ -182,7 +182,7 @@ def _begins_like(name: str, shipped: str) -> bool:
 
 def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, str], dict[str, float]]:
     if not isinstance(table, dict):
-        raise ValueError("[requirements] is no table")
+        raise ValueError("[requirements] is not a table")
     kinds: dict[str, str] = {}
     limits: dict[str, float] = {}
     for name, row in table.items():
@@ -204,7 +204,7 @@ def _spread_rows(
     """Return the gate kinds from the rows of ``part``, one for each member; ``members`` maps a member to its group."""
     rows = table.get(part, {})
     if not isinstance(rows, dict):
-        raise ValueError(f"[{part}] is no table")
+        raise ValueError(f"[{part}] is not a table")
     kinds: dict[str, str] = {}
     for group, row in rows.items():
         _known((group,), dict.fromkeys(members.values()), f"name in [{part}]")
@@ -222,7 +222,7 @@ def _spread_kind(kind: str, default: str) -> str:
 
 def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
     if defaults[name].limit is None:
-        raise ValueError(f"{name} has no limit of its own that a table could set")
+        raise ValueError(f"{name} has no separate limit that a table could set")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError(f"the limit of {name} is {value!r}; it must be a number above 0")
     return float(value)
@@ -275,14 +275,14 @@ def _bases(names: Any) -> tuple[str, ...]:
     if names is None:
         return ()
     if not isinstance(names, list) or not names:
-        raise ValueError(f"cold_bases is no list of proofs, such as {list(COLD_BASES)[:3]}")
+        raise ValueError(f"cold_bases is not a list of proofs, such as {list(COLD_BASES)[:3]}")
     _known(names, COLD_BASES, "proof of cold_bases")
     return tuple(names)
 
 
 def _demands(texts: Any) -> tuple[str, ...]:
     if not isinstance(texts, list):
-        raise ValueError('clients is no list of demands, such as ["client.nconnect >= 8"]')
+        raise ValueError('clients is not a list of demands, such as ["client.nconnect >= 8"]')
     return tuple(read_demand(text).text for text in texts)
 
 
@@ -307,4 +307,4 @@ def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
     known = list(known)
     for name in names:
         if name not in known:
-            raise ValueError(f"'{name}' is no known {what}{nearest(str(name), known)}")
+            raise ValueError(f"'{name}' is not a known {what}{nearest(str(name), known)}")

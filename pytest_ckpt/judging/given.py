@@ -176,7 +176,7 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
     for name in names:
         where = f"{function.__module__}.{function.__qualname__}"
         if name not in PROVIDERS:
-            raise TypeError(f"{where} asks for '{name}'; the facts are {', '.join(PROVIDERS)}")
+            raise TypeError(f"{where} requires '{name}'; the facts are {', '.join(PROVIDERS)}")
         known = PROVIDERS[name][1]
         written = function.__annotations__.get(name)
         written = written if isinstance(written, str | None) else getattr(written, "__name__", str(written))

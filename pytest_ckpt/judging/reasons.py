@@ -212,7 +212,9 @@ REASONS: tuple[Reason, ...] = (
     Reason(name="MKDIR", because=_MKDIR),
     Reason(
         name="LARGE",
-        because=_torch("dcp_to_torch_save, which writes the whole model into one file", "the file, beyond the offset"),
+        because=_torch(
+            "dcp_to_torch_save, which writes the complete model into one file", "the file, beyond the offset"
+        ),
     ),
     Reason(name="NAMES", because=_LIST),
     Reason(name="NAMES.many", because=_FILES),

@@ -31,8 +31,8 @@ class KnownFailure:
 
 
 _BY_PATH = (
-    "it finds a file by its path, which a rename has just taken away: open says ENOENT although the name was never "
-    "gone, so a reader of the latest pointer fails, or starts without a checkpoint"
+    "it finds a file by its path, which a rename has just removed: open returns ENOENT although the name always "
+    "existed, so a reader of the latest pointer fails, or starts without a checkpoint"
 )
 
 KNOWN: tuple[KnownFailure, ...] = (
@@ -46,7 +46,7 @@ KNOWN: tuple[KnownFailure, ...] = (
             "POINTER.overwrite-second-client",
         ),
         why="by default a client answers from its caches for 1 s: old bytes of a file that another host has rewritten "
-        "and closed, old sizes, names that are gone",
+        "and closed, old sizes, deleted names",
         cure="Set the volume options performance.stat-prefetch off and performance.quick-read off, and the mount "
         "options attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false: all five together. COMMIT.file may "
         "then fail: without these caches a rename comes between the look-up of a name and the open more often.",
@@ -55,15 +55,16 @@ KNOWN: tuple[KnownFailure, ...] = (
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=("COMMIT.file", "COMMIT.file-second-client"),
-        why="it looks a name up and then opens the file that it found: one that a rename has just replaced is gone, "
-        "and is refused with ENOENT, or ESTALE again and again, so a reader of the latest pointer dies, or starts from "
-        "nothing",
+        why="it looks a name up and then opens the file that it found: if a rename has just "
+        "replaced that file, open fails with ENOENT, or repeatedly with ESTALE, so a reader of the latest pointer "
+        "dies, or starts without a checkpoint",
     ),
     KnownFailure(
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=("EXCLUSIVE.create-second-client", "MKDIR.race-second-client"),
-        why="of hundreds of races of two hosts for a name one has no winner: both are told EEXIST, and it is there",
+        why="of hundreds of races of two hosts for a name one has no winner: both hosts get EEXIST, and the name "
+        "exists",
     ),
     KnownFailure(
         name="sshfs",
@@ -85,22 +86,23 @@ KNOWN: tuple[KnownFailure, ...] = (
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("EXCLUSIVE.create-second-client", "ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
-        why="sftp has one error for all that fails: who loses the race for a name is told EPERM, not EEXIST, and who "
-        "fills the volume EIO, not ENOSPC",
+        why="sftp has one error for all failures: a process that loses the race for a name gets EPERM, not EEXIST, and "
+        "a process that fills the volume gets EIO, not ENOSPC",
     ),
     KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("COMMIT.file", "COMMIT.file-second-client"),
-        why="it finds a file by its path and keeps its length for 20 s: while it is replaced, open says ENOENT "
-        "although the name was never gone, or a reader gets new bytes cut off at the old length: bytes of no version",
+        why="it finds a file by its path and caches its length for 20 s: while the file is replaced, "
+        "open returns ENOENT although the name always existed, or a reader gets new bytes cut off at the old length: "
+        "bytes of no version",
     ),
     KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("COMMIT.directory", "COMMIT.directory-second-client"),
-        why="it opens a directory by one path and lists it by another: one that is being renamed is listed empty, so a "
-        "job finds a checkpoint without files",
+        why="it opens a directory by one path and lists it by another: a directory that is being renamed is listed "
+        "empty, so a job finds a checkpoint without files",
     ),
     KnownFailure(name="bindfs", kinds=("fuse.bindfs",), checks=("COMMIT.file",), why=_BY_PATH),
     KnownFailure(
@@ -108,7 +110,7 @@ KNOWN: tuple[KnownFailure, ...] = (
         kinds=("fuse.gocryptfs",),
         checks=("COMMIT.file",),
         why="while a file is replaced a reader gets ENOENT, the length of another version, or bytes of two: a reader "
-        "of the latest pointer dies, or starts from what nobody wrote",
+        "of the latest pointer dies, or starts from bytes that no process wrote",
     ),
     KnownFailure(
         name="gocryptfs",
@@ -122,7 +124,8 @@ KNOWN: tuple[KnownFailure, ...] = (
         name="mergerfs",
         kinds=("fuse.mergerfs",),
         checks=("COMMIT.directory",),
-        why="it renames a directory branch by branch: meanwhile it is listed without some of its files, or without any",
+        why="it renames a directory branch by branch: during the rename it is listed without some of its files, or "
+        "without any",
     ),
     KnownFailure(name="exFAT or NTFS by FUSE", kinds=("fuseblk",), checks=("COMMIT.file",), why=_BY_PATH),
     KnownFailure(
@@ -136,12 +139,12 @@ KNOWN: tuple[KnownFailure, ...] = (
         name="rclone mount",
         kinds=("fuse.rclone",),
         checks=("COMMIT.file", "DURABLE.rank-killed", "UNLINK.open-reader"),
-        why="it uploads a file some time after it was closed and synced, by its name of that moment: what is renamed "
-        "meanwhile is empty or cut short",
+        why="it uploads a file some time after it was closed and synced, by its name at that moment: a file that "
+        "is renamed in between is empty or cut short",
     ),
 )
 
-_NO_CURE = "No option of it is known to help: keep checkpoints on another file system."
+_NO_CURE = "No option is known to help: keep checkpoints on another file system."
 
 
 def known_of(kind: str) -> Iterator[KnownFailure]:
@@ -214,7 +217,7 @@ NEXT_STEPS: tuple[NextStep, ...] = (
         errnos=("EIO", "EREMOTEIO"),
         places=("shared",),
         text="The client gave up on a request: look at dmesg of the named host, then at the server's log of that time. "
-        "A soft mount (NFS: soft) returns EIO where a hard one waits.",
+        "A soft mount (NFS: soft) returns EIO when a hard mount waits.",
     ),
     NextStep(
         errnos=("EIO", "EREMOTEIO"),

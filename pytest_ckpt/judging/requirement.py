@@ -105,7 +105,7 @@ def requirement(
     def state(function: _Function) -> _Function:
         names = check_parameters(function)
         if maximum is None and "maximum" in names and "observation" not in names:
-            raise TypeError(f"{id} asks for its maximum, and the decorator states none")
+            raise TypeError(f"{id} requires its maximum, and the decorator does not state it")
         row = Requirement(
             id=id,
             title=title,

@@ -136,5 +136,5 @@ def describe_loss(cost: SaveCost) -> str:
     """Return the storage's part of the time that a save takes from training, in words."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
     waited = format_seconds(cost.blocked_seconds - cost.copying_seconds)
-    beside = " beside the copy" if cost.copying_seconds else ""
+    beside = " (without the copy)" if cost.copying_seconds else ""
     return f"blocked {waited}{beside} + {extra} by slower steps"

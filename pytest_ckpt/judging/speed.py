@@ -52,7 +52,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     if share < 1:
         origin.append(
             f"the run wrote {share:.4g} of the full size, so the limit is {format_seconds(limit)}: the bandwidth, "
-            f"{format_rate(needed)}, is that of the full size"
+            f"{format_rate(needed)}, is the bandwidth at full size"
         )
     seconds = [o.seconds for o in operations]
     rank0 = [o.rank0_seconds for o in operations if o.rank0_seconds is not None]
@@ -70,7 +70,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     if short:
         because = (
             f"{kind.capitalize()} {short[0].index} brought {format_count(short[0].bytes)} of "
-            f"{counted(measurement.bytes_of(short[0]), 'byte')}: its time is not that of a whole {kind}."
+            f"{counted(measurement.bytes_of(short[0]), 'byte')}: its time is not the time of a complete {kind}."
         )
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     took, allowed = compared(worst, limit)

@@ -44,10 +44,10 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
     table = parse_toml(text)
     for name in table:
         if name != "waive":
-            raise ValueError(f"'{name}' is no known key{nearest(name, ['waive'])}; entries begin with [[waive]]")
+            raise ValueError(f"'{name}' is not a known key{nearest(name, ['waive'])}; entries begin with [[waive]]")
     entries = table.get("waive", [])
     if not isinstance(entries, list) or not entries:
-        raise ValueError("it holds no entry; each begins with [[waive]]")
+        raise ValueError("it has no entries; each entry begins with [[waive]]")
     return tuple(_entry(number, entry, known) for number, entry in enumerate(entries, start=1))
 
 
@@ -92,21 +92,21 @@ def _is_day(text: str) -> bool:
 def _entry(number: int, entry: Any, known: Mapping[str, Collection[str]]) -> Waiver:
     where = f"entry {number}"
     if not isinstance(entry, dict):
-        raise ValueError(f"{where} is no table")
+        raise ValueError(f"{where} is not a table")
     for name in entry:
         if name not in _KEYS:
-            raise ValueError(f"{where}: '{name}' is no known key{nearest(name, _KEYS)}")
+            raise ValueError(f"{where}: '{name}' is not a known key{nearest(name, _KEYS)}")
     for name in _KEYS:
         if not str(entry.get(name, "")).strip():
             raise ValueError(f"{where} has no {name}; each needs {', '.join(_KEYS)}")
     requirement, subject, expires = str(entry["requirement"]), str(entry["subject"]), str(entry["expires"])
     if requirement not in known:
-        raise ValueError(f"{where}: '{requirement}' is no requirement of this run{nearest(requirement, known)}")
+        raise ValueError(f"{where}: '{requirement}' is not a requirement of this run{nearest(requirement, known)}")
     if subject != "*" and subject not in known[requirement]:
         there = known[requirement]
         raise ValueError(
-            f"{where}: {requirement} has no subject '{subject}' in this run{nearest(subject, there)}; "
-            f"it has {', '.join(there)}, and * stands for all"
+            f"{where}: {requirement} has no subject '{subject}' in this run{nearest(subject, there)}; it has "
+            f"{', '.join(there)}, and * selects all"
         )
     if not _is_day(expires):
         raise ValueError(f"{where}: expires is '{expires}'; a day such as 2027-03-31 is expected")

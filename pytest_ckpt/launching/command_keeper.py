@@ -61,7 +61,7 @@ def run_command(command: Command, words: str, limit_seconds: float, *more: str) 
             output = _last_line_of(out) if command == "snapshot" and exit_code == 0 else _end_of(errors) or _end_of(out)
         except subprocess.TimeoutExpired:
             if command == "upgrade":
-                output = f"it had not ended after {format_seconds(limit_seconds)}, and goes on"
+                output = f"it had not ended after {format_seconds(limit_seconds)}, and is still running"
                 return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, output=output)
             end_session(process.pid)
             process.wait()
@@ -138,7 +138,7 @@ class CommandKeeper:
             data = self._read_all()
         left = (self.ended(data) if data else []) + self._never_ended()
         if self._owed:
-            output = f"{self._death()}: nobody has run it, so run it by hand"
+            output = f"{self._death()}: the command was not run, so run it by hand"
             left.append(CommandRun(command=self._owed, seconds=0.0, exit_code=None, output=output))
         return left
 
@@ -163,7 +163,7 @@ class CommandKeeper:
 
     def _never_ended(self) -> list[CommandRun]:
         """Return the results of commands that were requested before the process ended: their outcome is unknown."""
-        now, output = time.monotonic(), f"{self._death()}, and what it had started may go on"
+        now, output = time.monotonic(), f"{self._death()}, and a command that it had started may still run"
         runs = [
             CommandRun(command=command, seconds=now - at, exit_code=None, output=output)
             for command, at in self._asked.items()
@@ -209,7 +209,7 @@ class _Served:
         if self.owed:
             self._run(self.owed)
         if self._upgrade and self._upgrade.is_alive():
-            output = "the run ended before it did, and it goes on"
+            output = "the run ended before the command, which is still running"
             self._tell(
                 CommandRun(command="upgrade", seconds=time.monotonic() - self._began, exit_code=None, output=output)
             )

@@ -162,7 +162,7 @@ def keep_command(directory: Path, redactor: Redactor, command: list[str], enviro
 
 @dataclass(kw_only=True, slots=True)
 class StartedRanks:
-    """What `started` made. ``numbers`` maps a connection to its rank; ``waiting`` are those without a job."""
+    """The started launch. ``numbers``: the rank of each connection; ``waiting``: connections of ranks without a job."""
 
     process: subprocess.Popen[bytes]
     callers: Listener
@@ -191,7 +191,7 @@ class StartedRanks:
         return [line.decode(errors="replace") for line in lines]
 
     def end(self, run_id: str) -> list[int]:
-        """End what is left of them; return the processes that could not be ended."""
+        """End the remaining processes of the launch; return those that could not be ended."""
         try:
             stuck = end_launch(self.process, run_id)
             for stream in (self.process.stdout, self.process.stderr):
@@ -206,7 +206,7 @@ class StartedRanks:
 
 
 def listener_of(launcher: Launcher, processes: int) -> Listener:
-    """Return what the ranks of a launch call back at."""
+    """Return the listener that the ranks of a launch connect back to."""
     return Listener(only_this_host=launcher.stays_here, callers=processes, ports=launcher.ports)
 
 
@@ -280,7 +280,7 @@ class Launch:
             failure = self._go_on(job, checkpoints, listener, tick)
             if failure is None or self._all_have_the_job:
                 return failure
-            self._tell(f"Ranks that waited for this do not go on ({failure.message}); they are started again.", say)
+            self._tell(f"Ranks that waited for this do not continue ({failure.message}); they are started again.", say)
         self._tries = 0
         while True:
             self._tries += 1
@@ -450,7 +450,7 @@ class Launch:
                     event = event_from_plain(word)
                 except ValueError as error:
                     # Another version of this package: the messages that it does not know are missing, and that decides.
-                    self._log("launcher", self._redactor.text(f"a rank told something that is not known: {error}"))
+                    self._log("launcher", self._redactor.text(f"a rank sent an unknown message: {error}"))
                     continue
                 if isinstance(event, Hello) and event.rank is not None:
                     ranks.numbers[rank] = event.rank

@@ -106,7 +106,7 @@ class LaunchContext:
         if self.settings.has_several_hosts and not keep_area and ended_badly(self.directory):
             others = ", ".join(dict.fromkeys(host.name for host in self.settings.hosts))
             left.append(
-                f"a launch was cut off, and {self.local.location} may be left in the local tiers of {others}: where it "
+                f"a launch was cut off, and {self.local.location} may be left in the local tiers of {others}: if it "
                 f"is, remove it there with rm -r {shlex.quote(self.local.location)}"
             )
         return left

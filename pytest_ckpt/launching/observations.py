@@ -274,8 +274,8 @@ class _Listener:
         if (stopped := stopped_among(processes_of_session(self._process.pid))) is None:
             return ""
         return (
-            f"process {stopped} of the check was stopped on {socket.gethostname()} in {self._call} of {self._path} "
-            "(a signal, a debugger or a frozen cgroup); that says nothing of the storage"
+            f"process {stopped} of the check was stopped on {socket.gethostname()} in {self._call} of {self._path} (a "
+            "signal, a debugger or a frozen cgroup); the storage is not judged by this"
         )
 
     def waits_for(self) -> str:
@@ -297,7 +297,7 @@ class _Listener:
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
-        last = text.rpartition("\n")[2] or "it said nothing"
+        last = text.rpartition("\n")[2] or "no output"
         if code < 0:
             how = f"killed by signal {-code} ({signal.Signals(-code).name}) in {self._call} of {self._path}: {last}"
         else:
@@ -540,7 +540,7 @@ class Observations:
 
     @contextlib.contextmanager
     def _claimed(self, check: Check) -> Iterator[None]:
-        """Let one worker make a check while others make other checks: who comes later finds its file."""
+        """Let one worker make a check while others make other checks: a later worker finds its file."""
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{check.name}.log").open("a") as log:
             fcntl.flock(log, fcntl.LOCK_EX)

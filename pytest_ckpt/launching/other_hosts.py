@@ -177,4 +177,4 @@ def _answer(host: str, process: subprocess.Popen[bytes], seconds: float) -> str:
                 stuck = json.loads(line)["stuck"]
                 pids = ", ".join(map(str, stuck))
                 return f"processes {pids} on {host} are blocked in the kernel and may still write" if stuck else ""
-    return f"{host} does not say that no process of the run is left there, so it may still write"
+    return f"{host} does not report whether processes of the run are left there, so it may still write"

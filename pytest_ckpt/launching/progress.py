@@ -50,7 +50,7 @@ class Row:
     seconds: list[float] = field(default_factory=list)
 
     def ended(self, seconds: float) -> None:
-        """Take in the end of a step."""
+        """Record the end of a step."""
         self.done += 1
         self.count = max(self.count, self.done)
         self.seconds.append(seconds)
@@ -58,7 +58,7 @@ class Row:
             self.clock_seconds += seconds
 
     def restart(self) -> None:
-        """Forget what was done: it is done again."""
+        """Reset the progress: the steps are repeated."""
         self.count, self.done, self.part_done = self.steps.count, 0, 0
         self.seconds.clear()
 
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def bytes_left(self) -> int:
-        """Those that are to come."""
+        """The bytes of the steps that remain."""
         if self.done >= self.count:
             return 0
         return self.count * self.steps.bytes_each - self.bytes_done
@@ -115,7 +115,7 @@ class WorkSeconds:
 
     @property
     def seconds(self) -> float:
-        """All of them."""
+        """All seconds of work so far."""
         return self.before + (time.monotonic() - self.since if self.since is not None else 0.0)
 
 
@@ -170,7 +170,7 @@ class Progress:
         self._now("starting the ranks")
 
     def take(self, event: Event) -> None:
-        """Take in an event of rank 0."""
+        """Record an event of rank 0."""
         if isinstance(event, MeasurementStarted):
             self._launched.begun.add(event.subject)
             for row in self._rows_of(event.subject):

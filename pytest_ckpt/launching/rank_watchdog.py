@@ -82,7 +82,7 @@ Allowances = Mapping[tuple["Subject", "Action"], Allowance]
 
 
 def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: float) -> Allowances:
-    """Return what the operations of a launch that measures these checkpoints may take."""
+    """Return the permitted durations of all operations of a launch that measures these checkpoints."""
     found: dict[tuple[Subject, Action], Allowance] = {}
     patient = MAXIMUM_DEADLINES * deadline_seconds
     for planned in checkpoints:
@@ -140,7 +140,7 @@ class _Lane:
 
     @property
     def since(self) -> float:
-        """When it last showed progress."""
+        """Monotonic time of the rank's last progress."""
         return min(self.last_event, self.moved)
 
 
@@ -254,7 +254,7 @@ class RankWatchdog:
         is_silent = now - state.slowest.last_event > self._deadline
         message = f"no {'word' if is_silent else 'progress'} {waited}"
         if is_silent:
-            message += ": the process, its host or its network stands still"
+            message += ": the process, its host or its network is stalled"
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
         failure = Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack)
         return _where(state.slowest, failure)
@@ -280,7 +280,7 @@ class RankWatchdog:
         name = " ".join(filter(None, [str(lane.doing.operation or ""), lane.doing.lane and f"({lane.doing.lane})"]))
         begins = f"{name}: " if name else ""
         if silent > 2 * beat_seconds(self._deadline):
-            return f"{begins}{who}{f', last {doing},' if doing else ''} has sent nothing for {reported}"
+            return f"{begins}{who}{f', last {doing},' if doing else ''} has not sent a message for {reported}"
         if lane.last_event > lane.moved:
             return f"{begins}{who} has {f'been {doing}' if doing else 'made no progress'} for {stands}"
         last = "waiting for other ranks" if lane.doing.waiting else doing or "starting it"
@@ -314,7 +314,7 @@ class RankWatchdog:
             return lost_host
         if exit_code == 0:
             lost = len(self._ranks) - len(self._confirmed)
-            text = f"{counted(lost, 'rank')} ended without having told all, and the launcher says that all is well"
+            text = f"{counted(lost, 'rank')} ended without a complete report, and the launcher reports success"
             return self._of_first_gone(text) if lost > 0 else None
         for pattern in _KILLED:
             if found := pattern.search(launcher_says):
@@ -326,11 +326,11 @@ class RankWatchdog:
                 return _where(lane, Failure(kind="killed", message=message, rank=number, host=host))
         if task := _TASK.search(launcher_says):
             return self._of_task(task, launcher_says)
-        says = launcher_says.strip()[-1000:] or "it said nothing"
+        says = launcher_says.strip()[-1000:] or "no output"
         started = len(self._ranks) == self._processes
         # If the launcher itself was killed, its ranks end with it, and no rank is to blame.
         if started and self._gone and exit_code >= 0:
-            return self._of_first_gone("the process ended without a word, before those of other ranks")
+            return self._of_first_gone("the process ended without a message, before the processes of other ranks")
         how = f"exit code {exit_code}" if exit_code >= 0 else f"the launcher was killed by signal {-exit_code}"
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
@@ -343,7 +343,7 @@ class RankWatchdog:
         signals = {int(task["rank"]): task["signal"] for task in _TASK.finditer(launcher_says)}
         number = self._first_gone() if self._gone else int(first["rank"])
         if number not in signals:
-            return self._of_first_gone("the process ended without a word, before those of other ranks")
+            return self._of_first_gone("the process ended without a message, before the processes of other ranks")
         state = self._ranks.get(number, _RankState())
         failure = Failure(
             kind="killed",

@@ -107,7 +107,7 @@ class Recorder:
         self._stages[stage] = seconds
 
     def take(self, event: Event) -> None:
-        """Take in an event of rank 0."""
+        """Record an event of rank 0."""
         if isinstance(event, MeasurementStarted):
             self._measuring_since = time.monotonic()
         elif isinstance(event, MeasurementDone) and event.client_proofs:

@@ -63,7 +63,7 @@ def find_second_client(
     if is_elsewhere(command, launcher.ports) is False:
         raise UsageError(
             f"The second client, {names[1]} of --ckpt-hosts, was started on this host, whose caches it would share.",
-            "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={ranks} …'.",
+            "Name another host, or pass the host to the launcher: --ckpt-launcher='srun --nodelist={ranks} …'.",
         )
     return SecondClient(
         directory=target.location, command=command, description=f"host {names[1]}", ports=launcher.ports

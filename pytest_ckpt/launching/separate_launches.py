@@ -154,7 +154,7 @@ class LaunchWithCommands:
         self._keep(PatternMeasured(subject=self._subject, name=self._row.name, found=self.found))
 
     def _take(self, event: Event) -> None:
-        """Take in an event of rank 0."""
+        """Record an event of rank 0."""
         if isinstance(event, CommandAsked):
             self._keep(event)
             self._keeper.ask(event.command)

@@ -200,7 +200,7 @@ def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type:
 
 
 def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[str | Path]:  # type: ignore[empty-body]
-    """Return directories or files of tests that are run beside those of pytest-ckpt where the command names none.
+    """Return directories or files of tests to run with those of pytest-ckpt if the command names no tests.
 
     Called in every process of the run. Example::
 

@@ -50,7 +50,7 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
             parameter = option_of(given)
             hint = f": write {parameter.flag}" if parameter else nearest(given, flags)
             raise pytest.UsageError(
-                f"{given} is no option{hint}.\n  pytest-ckpt options lists all options and their parameters."
+                f"{given} is not an option{hint}.\n  pytest-ckpt options lists all options and their parameters."
             )
     return result
 

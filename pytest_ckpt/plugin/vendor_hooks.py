@@ -118,7 +118,7 @@ class Plugins(LaunchHooks):
                 mine = found.setdefault(id(plugin), identify(config, plugin, implementation.plugin_name))
                 if implementation.wrapper or implementation.hookwrapper:
                     raise UsageError(
-                        f"Plugin {mine.label} wraps {name}, and plugins are asked one by one.",
+                        f"Plugin {mine.label} wraps {name}, but each plugin is called separately.",
                         "Implement the hook without wrapper=True.",
                     )
                 mine.implements[name] = implementation
@@ -127,8 +127,8 @@ class Plugins(LaunchHooks):
                 if hook.name not in HOOKS and not all(i.optionalhook for i in hook.get_hookimpls()):
                     name = identify(config, plugin, manager.get_name(plugin) or "").name
                     raise UsageError(
-                        f"Plugin {name} implements {hook.name}, which is no hook{nearest(hook.name, HOOKS)}.",
-                        f"Known are {', '.join(HOOKS)}.",
+                        f"Plugin {name} implements {hook.name}, which is not a hook{nearest(hook.name, HOOKS)}.",
+                        f"Valid hooks: {', '.join(HOOKS)}.",
                     )
         return cls(config, told_apart(found.values()))
 
@@ -163,9 +163,11 @@ class Plugins(LaunchHooks):
             for plugin, answer in answers:
                 with _checks(plugin, hook):
                     if not isinstance(answer, str) or not answer.strip():
-                        raise ValueError(f"{answer!r} is no command; a text, or None, is expected")
+                        raise ValueError(f"{answer!r} is not a command; expected a text, or None")
                     if answer.strip() in _NO_COMMANDS:
-                        raise ValueError(f"'{answer}' is no command: only only the operator gives so, with {option}")
+                        raise ValueError(
+                            f"'{answer}' is not a command: only the operator can state that, with {option}"
+                        )
             if len(answers) > 1:
                 names = " and ".join(plugin.label for plugin, _ in answers)
                 raise UsageError(
@@ -188,7 +190,9 @@ class Plugins(LaunchHooks):
                     if requirement.id in rows:
                         other = f"plugin {rows[requirement.id].plugin}"
                     if other:
-                        raise ValueError(f"the id {requirement.id} is that of a requirement of {other}; choose another")
+                        raise ValueError(
+                            f"the id {requirement.id} belongs to a requirement of {other}; choose another id"
+                        )
                     rows[requirement.id] = requirement
         return tuple(rows.values())
 
@@ -199,7 +203,7 @@ class Plugins(LaunchHooks):
         for plugin, answer in self._ask(hook):
             with _checks(plugin, hook):
                 if isinstance(answer, EngineSpec):
-                    raise ValueError(f"engine {answer.name} was returned alone, and a list of engines is expected")
+                    raise ValueError(f"engine {answer.name} was returned; expected a list of engines")
                 found += [read_spec(one, f"plugin {plugin.label}") for one in _listed(answer, "engines")]
         return found
 
@@ -222,7 +226,7 @@ class Plugins(LaunchHooks):
             with _checks(plugin, hook):
                 for place in _listed(answer, "directories or files"):
                     if not isinstance(place, str | Path) or not Path(place).exists():
-                        raise ValueError(f"{place!r} is no directory or file")
+                        raise ValueError(f"{place!r} is not a directory or file")
                     places.append(str(Path(place).absolute()))
         return list(dict.fromkeys(places))
 

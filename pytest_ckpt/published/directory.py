@@ -167,7 +167,7 @@ def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> Run
             return replace(nothing, is_training=True)
         messages += [Message(path=str(directory / name), text=f"{text}.") for text in times.faults]
         if not times.timings and not times.faults:
-            messages.append(Message(path=str(directory / name), text="it holds no operation."))
+            messages.append(Message(path=str(directory / name), text="it contains no operation."))
         if times.timings:
             ranks[rank] = times
     rank0_from_log = False
@@ -194,7 +194,7 @@ def read_json(path: Path) -> tuple[Any, str]:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            return None, "it is no file."
+            return None, "it is not a file."
         if found.st_size > _MAXIMUM_BYTES:
             return None, "it is far too large for what it should be."
         data = path.read_bytes()

@@ -21,8 +21,8 @@ from pytest_ckpt.published.facts import EXPORT
 from pytest_ckpt.sizing.architectures import MODELS
 
 NOT_A_SUBMISSION = (
-    "Exported by pytest-ckpt from a run of its own. This is no submission to MLPerf Storage, and no result of it: "
-    "mlpstorage did not run it."
+    "Exported by pytest-ckpt from one of its own runs. This is neither a submission to MLPerf Storage nor a result of "
+    "it: mlpstorage did not run it."
 )
 
 _GIB = 2**30
@@ -75,9 +75,9 @@ class ExportedMeasurement:
 def unavailable_reason(measurement: Measurement) -> str:
     """Return why a measurement does not fit the format; empty if it does."""
     if measurement.model not in MODELS:
-        return f"{measurement.model} is no model of the format."
+        return f"{measurement.model} is not a model of the format."
     if measurement.scale != 1.0:
-        return f"its checkpoints are {measurement.scale:g} of the full size, and the format knows full ones alone."
+        return f"its checkpoints are {measurement.scale:g} of the full size, and the format has only full ones."
     if measurement.subject.strategy != DEFAULT_STRATEGY:
         return f"strategy {measurement.subject.strategy} saves in the background, which the format has no word for."
     if any(measurement.bytes_of(o) != measurement.bytes for o in measurement.operations):
@@ -211,9 +211,9 @@ def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, 
     return {
         "schema": "pytest-ckpt/mlperf-export/1",
         "not_a_submission": NOT_A_SUBMISSION,
-        "placed": "Durations are measured. Operations stand on the clock as rank 0 told of their ends from the start "
-        "of the launch, which is laid at the start of the run.",
-        "rank_0": "Rank 0 commits a save for all: its duration is that of the whole operation.",
+        "placed": "Durations are measured. Operations are placed on the clock by the times at which rank 0 reported "
+        "their ends, counted from the start of the launch; that start is set to the start of the run.",
+        "rank_0": "Rank 0 commits a save for all: its duration is the duration of the whole operation.",
         "omitted": list(omitted),
         "run": document["run"],
         "grade": document["grade"],

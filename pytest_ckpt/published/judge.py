@@ -28,7 +28,7 @@ from pytest_ckpt.support.units import counted
 
 SCHEMA = "pytest-ckpt/published/1"
 NEVER_CERTIFIED = (
-    "A published result certifies nothing: it shows neither that saves are durable, nor that loads are cold, nor that "
+    "A published result is not certified: it shows neither that saves are durable, nor that loads are cold, nor that "
     "bytes are right."
 )
 
@@ -144,7 +144,7 @@ def refuse_nothing(directory: Path, found: ResultTree) -> None:
         if found.sizing_count:
             listed.append(f"  Passed over: {counted(found.sizing_count, 'invocation')} of datasize or datagen.")
         raise UsageError(
-            f"{directory} holds no result that can be judged." + "".join(f"\n{line}" for line in listed),
+            f"{directory} contains no result that can be judged." + "".join(f"\n{line}" for line in listed),
             "Name a directory with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such directories.",
         )
 
@@ -241,7 +241,7 @@ def _gates(word: str) -> Gates:
     return replace(
         built_in("speed-only"),
         name="published result",
-        text="Speed and its proofs: of how the storage behaves a published result says nothing.",
+        text="Speed and its proofs: a published result does not show the behaviour of the storage.",
         # Whatever is missing is named, one by one.
         certifies=True,
     )

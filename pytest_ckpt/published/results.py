@@ -334,7 +334,7 @@ def _engine_facts(runs: Sequence[Run]) -> dict[str, str]:
         "between checkpoints": format_times(pauses) + ("" if is_recorded else " (not recorded)"),
     }
     if errors:
-        found["inference from rank 0, held against all ranks"] = f"at most {format_seconds(max(errors))} off"
+        found["inference from rank 0, compared with all ranks"] = f"at most {format_seconds(max(errors))} off"
     return {name: value for name, value in found.items() if value}
 
 

@@ -99,7 +99,7 @@ def _by_mlpstorage(result: Result) -> _Found:
         return "broken", f"{by} measured it, and exported the times."
     if all(d.has_metadata for d in _disclosed(result)):
         return "met", "Each invocation has mlpstorage's metadata."
-    return "not told", "There is no metadata of mlpstorage for some invocation."
+    return "not told", "mlpstorage's metadata is missing for some invocation."
 
 
 def _workload(result: Result) -> _Found:
@@ -109,7 +109,7 @@ def _workload(result: Result) -> _Found:
         return "met", f"The directory is {model}."
     if not result.runs[0].files.place.is_published_tree:
         return "not told", "The directory is in no tree of a submission."
-    return "broken", f"The directory is {_some(directories)}, and the checkpoint is that of {model}."
+    return "broken", f"The directory is {_some(directories)}, and the checkpoint belongs to {model}."
 
 
 def _directories(result: Result) -> _Found:
@@ -135,11 +135,14 @@ def _cache(result: Result) -> _Found:
             return "broken", f"Caches need clearing, and one invocation saves and loads: {compared}."
         return (
             "not told",
-            f"One of two readings asks for clearing, which one invocation cannot: {compared}.",
+            f"By one of two readings caches need clearing, which is not possible within one invocation: {compared}.",
         )
     if caches_dropped(result):
         return "met", f"Caches need clearing, and each host's kernel dropped its page cache in between: {compared}."
-    return "not told", f"Caches need clearing between the invocations, and no file says that it was done: {compared}."
+    return (
+        "not told",
+        f"Caches need clearing between the invocations, and the files do not show that it was done: {compared}.",
+    )
 
 
 def _fsync(result: Result) -> _Found:
@@ -162,12 +165,12 @@ def _accelerator(result: Result) -> _Found:
     if not names:
         if all(d.has_metadata for d in _disclosed(result)):
             return "broken", "The metadata names no accelerator."
-        return "not told", "There is no metadata that could name an accelerator."
+        return "not told", "Metadata that could name an accelerator is missing."
     if len(names) > 1:
         return "broken", f"The invocations name different ones: {_some(names)}."
     memory = _ACCELERATOR_BYTES.get(names[0].lower())
     if memory is None:
-        return "broken", f"{names[0]:.40} is none of {', '.join(_ACCELERATOR_BYTES)}."
+        return "broken", f"{names[0]:.40} is not one of {', '.join(_ACCELERATOR_BYTES)}."
     together, needed = memory * result.layout.processes, result.layout.bytes
     outcome: Outcome = "met" if together >= needed else "broken"
     return outcome, f"{names[0]} x {result.layout.processes}: {format_bytes(together)} for {format_bytes(needed)}."
@@ -176,7 +179,7 @@ def _accelerator(result: Result) -> _Found:
 def _subset(result: Result) -> _Found:
     model = result.layout.model
     if result.layout.mode != "subset":
-        return "met", "It is no subset."
+        return "met", "It is not a subset."
     return "broken", f"It is a subset of {model.name}, by {counted(SUBSET_PROCESSES, 'process', 'processes')}."
 
 
@@ -219,7 +222,7 @@ def _processes(result: Result) -> _Found:
         outcome: Outcome = "met" if has % parallel == 0 and has >= needed else "broken"
         return (
             outcome,
-            f"OPEN: {format_count(has)}; a multiple of {parallel} is asked for, {format_count(needed)} at least.",
+            f"OPEN: {format_count(has)}; expected a multiple of {parallel}, {format_count(needed)} at least.",
         )
     return "met" if has == needed else "broken", f"{format_count(has)} of {format_count(needed)}."
 
@@ -238,7 +241,8 @@ def _a_host(result: Result) -> _Found:
         return "met", f"{format_count(processes)} on one host."
     return (
         "not told",
-        f"{processes / hosts:.3g} on average; the files do not say how many each of {format_count(hosts)} had.",
+        f"{processes / hosts:.3g} on average; the files do not show how many processes each of {format_count(hosts)} "
+        "hosts had.",
     )
 
 
@@ -257,7 +261,7 @@ def _parameters(result: Result) -> _Found:
 
 def _unless_open(result: Result, because: str) -> _Found:
     # OPEN permits more changes, but requires their disclosure, which is in a file that is not read.
-    return ("not told", f"{because} OPEN asks for its disclosure.") if is_open(result) else ("broken", because)
+    return ("not told", f"{because} OPEN requires its disclosure.") if is_open(result) else ("broken", because)
 
 
 def _operations(result: Result) -> _Found:
@@ -275,11 +279,11 @@ def _order(result: Result) -> _Found:
     saving = [run for run in result.runs if run.of_kind("save")]
     loading = [run for run in result.runs if run.of_kind("load")]
     if not saving or not loading:
-        return "broken", f"There is no invocation that {'loads' if saving else 'saves'}."
+        return "broken", f"An invocation that {'loads' if saving else 'saves'} is missing."
     if saving == loading and len(saving) == 1:
-        return "met", "One invocation saves, then loads: no gap is asked for."
+        return "met", "One invocation saves, then loads: the rule on gaps does not apply."
     if len(saving) > 1 or len(loading) > 1 or saving == loading:
-        return "broken", f"{len(saving)} invocations save and {len(loading)} load: one of each is asked for."
+        return "broken", f"{len(saving)} invocations save and {len(loading)} load: expected one of each."
     (save,), (load,) = saving, loading
     ended = _moment(save.files.facts.disclosed.ended) or _moment(save.ended)
     if ended and (started := _moment(load.files.facts.disclosed.started)) and _same_zone(started, ended):
@@ -320,26 +324,32 @@ def _remapping(result: Result) -> _Found:
     """Judge the declared remapping time: by its consistency, and by the pause that the result shows (4.7.3)."""
     system = _described(result)
     if system is None:
-        return "not told", "There is no description of the system (systems/SYSTEM.yaml)."
+        return "not told", "The description of the system (systems/SYSTEM.yaml) is missing."
     declared, is_split = system.remap_seconds, len(result.runs) > 1
     if declared is None:
         if is_split:
             return "broken", "Saves and loads are two invocations, and the description has no remap_time_in_seconds."
         return "met", "One invocation saves, then loads: nothing is remapped."
     if declared and system.simultaneous_writes and system.simultaneous_reads:
-        return "broken", f"Declared are {format_seconds(declared)}, and simultaneous reads and writes by several hosts."
+        return (
+            "broken",
+            f"The description declares {format_seconds(declared)}, and simultaneous reads and writes by several hosts.",
+        )
     spans = [run.spans for run in result.runs]
     ends, begins = [s["save"][1] for s in spans if "save" in s], [s["load"][0] for s in spans if "load" in s]
     if declared and ends and begins and 0 <= min(begins) - max(ends) < declared / 2:
         pause = format_seconds(min(begins) - max(ends))
-        return "broken", f"Declared are {format_seconds(declared)}, and the loads began {pause} after the saves."
+        return (
+            "broken",
+            f"The description declares {format_seconds(declared)}, and the loads began {pause} after the saves.",
+        )
     return "met", f"The description declares {format_seconds(declared)}."
 
 
 def _simultaneous(result: Result) -> _Found:
     system = _described(result)
     if system is None:
-        return "not told", "There is no description of the system (systems/SYSTEM.yaml)."
+        return "not told", "The description of the system (systems/SYSTEM.yaml) is missing."
     declared = {
         "several hosts": system.several_hosts,
         "simultaneous writes": system.simultaneous_writes,
@@ -367,8 +377,8 @@ def _metric(result: Result) -> _Found:
     if listed:
         return "broken", f"summary.json has means of rank 0: {', '.join(listed)}."
     if unknown:
-        return "not told", "There is no summary.json of each invocation, or the slowest process is not known."
-    return "met", "The means of summary.json are those of the slowest process."
+        return "not told", "A summary.json is missing for some invocation, or the slowest process is not known."
+    return "met", "The means of summary.json are the means of the slowest process."
 
 
 def _disclosed(result: Result) -> list[DisclosedSettings]:

@@ -35,8 +35,8 @@ _SAME_MEAN = 0.01
 _WORTH_A_WORD_SECONDS = 1.0
 
 EXPORTED = (
-    "it is a run of {}, exported: no result of MLPerf. Its times are judged; what the run proved beside them is in its "
-    "own directory."
+    "it is an exported run of {}, not a result of MLPerf. Its times are judged; the run's other proofs are "
+    "in its own directory."
 )
 """The mark of an export of a run of ours."""
 
@@ -61,7 +61,7 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, director
     amount = moved_bytes or facts.bytes
     if named is None and amount is None:
         return RecognizedLayout(
-            layout=None, source="", because="Neither a configuration nor a size says which model it is."
+            layout=None, source="", because="Neither a configuration nor a size identifies the model."
         )
     if facts.bytes and moved_bytes and not _alike(facts.bytes, moved_bytes):
         return RecognizedLayout(
@@ -150,11 +150,14 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         messages.append(Message(path=str(path), text=text))
 
     if not files.ranks:
-        say("no rank's times could be read, so nothing can be judged. A summary holds only means of rank 0.")
+        say(
+            "the times of all ranks are unreadable, so the result cannot be judged. A summary contains only means of "
+            "rank 0."
+        )
         return None, messages
     ranks = dict(files.ranks)
     for rank in [r for r in ranks if r >= (files.facts.processes or r + 1)]:
-        why = f"left out: there is no rank {rank} of {format_count(files.facts.processes or 0)}."
+        why = f"left out: rank {rank} does not exist among {format_count(files.facts.processes or 0)}."
         say(why, directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
     for rank, why in strangers(ranks).items():
@@ -172,8 +175,8 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     processes = found.layout.processes
     if len(ranks) < processes:
         say(
-            f"holds the times of {format_count(len(ranks))} of {counted(processes, 'rank')}: the slowest process "
-            "is inferred from when the next operation started."
+            f"contains the times of {format_count(len(ranks))} of {counted(processes, 'rank')}: the slowest process is "
+            "inferred from when the next operation started."
         )
     if exported_by := files.facts.disclosed.exported_by:
         # Our runs do other work between two operations, of any length, so a start does not show when the previous one
@@ -186,13 +189,13 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     operations = slowest_of_each(ranks, processes, pause.seconds)
     if against := [f"{o.kind} {o.number}" for o in operations if o.contradicted]:
         say(
-            f"the starts of {_some(against)} and the next do not leave room for what a rank recorded with "
-            f"{format_seconds(pause.seconds or 0.0)} between checkpoints: nothing is inferred from them."
+            f"the starts of {_some(against)} and the next contradict the time that a rank recorded, with "
+            f"{format_seconds(pause.seconds or 0.0)} between checkpoints: these starts are not used for inference."
         )
     if hidden := [f"{o.kind} {o.number}" for o in operations if o.hidden]:
         say(
             f"after {_some(hidden)} the next operation started later than all ranks were done: a time in these files "
-            "is too short. Judged is what the starts say."
+            "is too short. The starts are judged."
         )
     skew = clock_skew_seconds(ranks)
     if skew > _WORTH_A_WORD_SECONDS:
@@ -247,8 +250,8 @@ def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowes
     else:
         return ""
     return (
-        f"it says that a {kind} took {says} on average, and rank 0's times give {gives}: it is of another run, or was "
-        "changed. Judged are the times."
+        f"it states that a {kind} took {says} on average, and rank 0's times give {gives}: it is of another run, or "
+        "was changed. The times are judged."
     )
 
 

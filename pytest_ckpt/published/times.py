@@ -97,7 +97,7 @@ class RankTimes:
 def rank_times(stats: Any) -> RankTimes:
     """Read the content of a ``<rank>_per_epoch_stats.json``."""
     if not isinstance(stats, dict):
-        return RankTimes(timings={}, bytes=None, faults=("it holds no table of epochs",))
+        return RankTimes(timings={}, bytes=None, faults=("it contains no table of epochs",))
     timings: dict[Key, Timing] = {}
     sizes: list[float] = []
     faults: list[str] = []
@@ -107,7 +107,7 @@ def rank_times(stats: Any) -> RankTimes:
     before = 0
     for epoch in stats.values():
         if not isinstance(epoch, dict):
-            faults.append("an epoch in it is no table")
+            faults.append("an epoch in it is not a table")
             continue
         started = started or _text(epoch.get("start"))
         if not timings and (moment := _moment(epoch.get("start"))):
@@ -119,7 +119,7 @@ def rank_times(stats: Any) -> RankTimes:
             if found is None:
                 is_training = is_training or name.startswith("block")
                 if name.startswith(("save_ckpt", "load_ckpt")):
-                    faults.append(f"{name:.40} is no name of an operation")
+                    faults.append(f"{name:.40} is not a name of an operation")
                 continue
             # Numbers start again in another epoch.
             number = before + int(found[2])
@@ -181,7 +181,7 @@ def _timing(entry: Any) -> Timing | str:
         return f"has no duration above 0 ({seconds!r:.40})"
     apart = (end - start).total_seconds()
     if abs(apart - seconds) > _SAME_SECONDS:
-        return f"says that it took {seconds:.6g} s, and its start and end are {apart:.6g} s apart"
+        return f"states that it took {seconds:.6g} s, but its start and end are {apart:.6g} s apart"
     return Timing(_on_clock(start), float(seconds))
 
 
@@ -260,18 +260,18 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
     """
     if varies:
         return Pause(
-            seconds=None, description="every pause was drawn at random, so nothing is inferred from when they ended."
+            seconds=None, description="every pause was drawn at random, so their ends are not used for inference."
         )
     usual = USUAL_SECONDS_BETWEEN if recorded is None else recorded
     first = min((before for times in ranks.values() if (before := _before_first(times)) is not None), default=None)
     if first is None:
         return Pause(seconds=usual)
     if first < usual - _CONTRADICTION_SECONDS:
-        text = "is usual" if recorded is None else "is what the configuration says"
+        text = "is usual" if recorded is None else "is the configured time"
         return Pause(
             seconds=first,
             description=f"{format_seconds(usual)} between checkpoints {text}, and the first operation began "
-            f"{format_seconds(first)} after the start of the run: that is taken.",
+            f"{format_seconds(first)} after the start of the run: this time is used.",
         )
     if recorded is not None or first <= usual + _SAME_PAUSE_SECONDS:
         return Pause(seconds=usual)
@@ -280,8 +280,8 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
     seconds = first if idle is not None and abs(idle - first) <= _SAME_PAUSE_SECONDS else usual
     return Pause(
         seconds=seconds,
-        description=f"no configuration says how long it paused between checkpoints, and the first operation began "
-        f"{format_seconds(first)} after the start of the run: {format_seconds(seconds)} are taken.",
+        description=f"the pause between checkpoints is not configured, and the first "
+        f"operation began {format_seconds(first)} after the start of the run: {format_seconds(seconds)} are assumed.",
     )
 
 
@@ -335,7 +335,7 @@ def strangers(ranks: Ranks) -> dict[int, str]:
     for rank, times in with_times.items():
         common = [key for key in times.timings if key in reference]
         if not common:
-            found[rank] = "it holds none of the operations that the other ranks hold"
+            found[rank] = "it has no operation in common with the other ranks"
             continue
         apart = statistics.median(times.timings[key].start - reference[key] for key in common)
         differences = [
@@ -448,7 +448,7 @@ def _copies(ranks: Ranks) -> dict[int, str]:
     for rank in sorted(ranks):
         timings = frozenset(ranks[rank].timings.items())
         if len(timings) >= _MAXIMUM_ALIKE and timings in seen:
-            found[rank] = f"its times are those of rank {seen[timings]}, to the microsecond: it is a copy"
+            found[rank] = f"its times equal the times of rank {seen[timings]}, to the microsecond: it is a copy"
         else:
             seen[timings] = rank
     return found

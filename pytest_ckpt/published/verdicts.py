@@ -93,7 +93,7 @@ def _time(
 ) -> Verdict:
     measurement, figures = result.measurement, result.figures[kind]
     if not figures.operations and not figures.planned:
-        because = f"The result holds no {kind}: those are another run's."
+        because = f"The result contains no {kind}s: they belong to another run."
         return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     if figures.operations == figures.planned:
         measurement = replace(measurement, operations_planned=figures.operations)
@@ -164,7 +164,7 @@ def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: f
         which = f"{kind.capitalize()} {unseen[0].index} may have missed it: its"
     else:
         which = f"{len(unseen)} of {counted(len(operations), kind)} may have missed it: their"
-    return f"What is recorded met {format_seconds(limit)}. {which} slowest process is not known."
+    return f"The recorded times met {format_seconds(limit)}. {which} slowest process is not known."
 
 
 def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
@@ -192,7 +192,8 @@ def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, 
     measurement = result.measurement
     if any(run.files.facts.rank_sync for run in result.runs):
         because = (
-            "With checkpoint.rank_sync every rank waits for the slowest before it stops its clock: none has its own."
+            "With checkpoint.rank_sync every rank waits for the slowest before it stops its clock: the ranks' own "
+            "times are not recorded."
         )
         return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     complete = tuple(o for o in measurement.operations if o.basis == ALL_RANKS)
@@ -234,23 +235,27 @@ def _cold(result: Result) -> str:
     asking = sorted({r.rule for r in readings if r.requires_drop})
     if not readings:
         listed.append(
-            "Whether MLPerf Storage's rule asks for clearing them cannot be told: the clients' number "
-            "and memory are not recorded."
+            "It is not known whether MLPerf Storage's rule requires clearing them: the clients' number and memory are "
+            "not recorded."
         )
     elif asking:
-        listed.append(f"MLPerf Storage's rule asks for clearing them between saves and loads ({asking[0]}).")
+        listed.append(f"MLPerf Storage's rule requires clearing them between saves and loads ({asking[0]}).")
     else:
-        listed.append("MLPerf Storage's rule asks for no clearing: the checkpoints are large enough beside the memory.")
+        listed.append(
+            "MLPerf Storage's rule requires no clearing: the checkpoints are large enough compared with the memory."
+        )
     if not any(run.of_kind("load") for run in result.runs):
         return listed[0]
     if any(run.of_kind("save") and run.of_kind("load") for run in result.runs):
-        listed.append("Saves and loads are of one run, in which nothing clears them in between.")
+        listed.append("Saves and loads are of one run, which does not clear them in between.")
     elif not any(run.of_kind("save") for run in result.runs):
-        listed.append("The saves are another run's, and no file says whether they were cleared in between.")
+        listed.append("The saves are another run's, and the files do not show whether they were cleared in between.")
     elif caches_dropped(result):
         listed.append("Saves and loads are of different runs; each host's kernel dropped its page cache in between.")
     else:
-        listed.append("Saves and loads are of different runs; no file says whether they were cleared in between.")
+        listed.append(
+            "Saves and loads are of different runs; the files do not show whether they were cleared in between."
+        )
     listed += [_held(result), network_text(result), *([*result.signs, _MAY_BE_CACHED] if result.signs else [])]
     return " ".join(filter(None, listed))
 
@@ -289,8 +294,8 @@ def _held(result: Result) -> str:
         return ""
     of_one = format_percent(max(known) / result.measurement.bytes, digits=2)
     return (
-        f"By mlpstorage's metadata the clients' page caches held {format_bytes(max(known))} as the loads' run began, "
-        f"{of_one} of one checkpoint."
+        f"By mlpstorage's metadata the clients' page caches contained {format_bytes(max(known))} when the loads' run "
+        f"began, {of_one} of one checkpoint."
     )
 
 

@@ -82,8 +82,8 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
     job = _receive(group, controller)
     if group.size != job.processes:
         raise RuntimeError(
-            f"{job.processes} processes were asked for and MPI counts {group.size}: "
-            "the launcher and mpi4py belong to different MPIs"
+            f"{job.processes} processes were requested and MPI counts {group.size}: the launcher and mpi4py belong to "
+            "different MPIs"
         )
     controller.lose_after(max(job.deadline_seconds, _CUT_OFF_SECONDS))
     activity.report_every(beat_seconds(job.deadline_seconds))

@@ -532,7 +532,7 @@ def _kind(content: Content, seen: Bytes, place: TensorKey, offset: int) -> tuple
     expected = content.expected(place, offset, len(seen))
     wrong = np.flatnonzero(expected != seen)
     if not seen.any():
-        return "zeros", "the page holds zeros"
+        return "zeros", "the page contains zeros"
     if len(wrong) <= _FLIPPED_BYTES:
         bits = int(np.unpackbits(expected[wrong] ^ seen[wrong]).sum())
         differ = f"{counted(bits, 'bit differs', 'bits differ')} in {counted(len(wrong), 'byte')}"
@@ -540,7 +540,7 @@ def _kind(content: Content, seen: Bytes, place: TensorKey, offset: int) -> tuple
     if len(seen) == PAGE_BYTES and (origin := content.origin(np.ascontiguousarray(seen))):
         there, page = origin
         if (there.rank, there.tensor, page) == (place.rank, place.tensor, offset // PAGE_BYTES):
-            return "stale", f"the page is that of checkpoint {there.checkpoint} at the same place"
+            return "stale", f"the page is from checkpoint {there.checkpoint} at the same place"
         where = f"rank {there.rank}, tensor {there.tensor}, offset {page * PAGE_BYTES} of checkpoint {there.checkpoint}"
         return "misplaced", f"the page belongs to {where}"
     # Pages of the file and of the tensor need not be aligned with each other, so neither is the place of a tear.
@@ -548,5 +548,5 @@ def _kind(content: Content, seen: Bytes, place: TensorKey, offset: int) -> tuple
     rest = seen[first:]
     if first >= _SECTOR_BYTES or not rest.any():
         behind = "zeros" if not rest.any() else "other bytes"
-        return "torn", f"the page is right up to byte {offset + first} and holds {behind} behind it"
-    return "foreign", "the page holds bytes that were never written by this run at a page's place"
+        return "torn", f"the page is right up to byte {offset + first} and contains {behind} after it"
+    return "foreign", "the page contains bytes that this run never wrote at the place of a page"

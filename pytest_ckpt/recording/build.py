@@ -107,7 +107,7 @@ def pattern_of(
         return read_pattern(found.to_text())
     except ValueError as error:
         raise UsageError(
-            f"What the job did cannot be replayed: {error}.",
+            f"The recorded job cannot be replayed: {error}.",
             "Record one save: name with --under the directory of one checkpoint, into which the job saves once.",
         ) from None
 
@@ -120,8 +120,8 @@ def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
     # Directories have no number.
     if shared := sum(len(of) > 1 for file, of in of_file.items() if file >= 0):
         raise UsageError(
-            f"Several ranks work on {counted(shared, 'file')} in one save, such as one that all of them share or that "
-            "one rank consolidates, and a replay gives each rank files of its own.",
+            f"Several ranks work on {counted(shared, 'file')} in one save, such as a file that all ranks share or that "
+            "one rank consolidates, but a replay gives each rank separate files.",
             "Record a save in which each rank writes its own files, if the job can make one; such files cannot be "
             "recorded.",
         )

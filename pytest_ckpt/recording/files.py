@@ -83,7 +83,7 @@ class JobFiles:
     _open: dict[tuple[int, int], _Open] = field(default_factory=dict)
 
     def take(self, call: TracedCall) -> None:
-        """Take in one call."""
+        """Record one call."""
         if call.name in OPENS:
             self._opened(call)
         elif call.name in NAMES:

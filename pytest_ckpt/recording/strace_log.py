@@ -119,7 +119,7 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
             continue
         match = _UNFINISHED.fullmatch(line) or _RESUMED.match(line) or _DONE.fullmatch(line)
         if not match:
-            raise ValueError(f"line {number} is no line of strace -f -y -ttt: it may have been cut")
+            raise ValueError(f"line {number} is not a line of strace -f -y -ttt: it may have been cut")
         thread, at = int(match[1]), float(match[2])
         if at < last.get(thread, 0.0):
             raise ValueError(f"time goes back at line {number}")

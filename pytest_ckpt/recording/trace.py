@@ -34,7 +34,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
             "Install it (apt-get install strace), or record elsewhere and give its log with --from.",
         )
     if shutil.which(words[0]) is None:
-        raise UsageError(f"The command {words[0]} is not there.", "Write behind -- what starts the job.")
+        raise UsageError(f"The command {words[0]} is not there.", "Write the command that starts the job after --.")
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-record-") as directory:
         log = Path(directory) / "log"
         calls = ",".join(f"?{name}" for name in _TRACED)
@@ -54,7 +54,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
         if done.returncode:
             how = f"by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"with {done.returncode}"
             raise UsageError(
-                f"The job ended {how}, and what it did is no pattern of a save. It said: {output[-_MAXIMUM_SAID:]}",
+                f"The job ended {how}, so its calls are not a pattern of a save. Its output: {output[-_MAXIMUM_SAID:]}",
                 "Run it once without pytest-ckpt record, until it ends with 0.",
             )
         return calls_of(log)
@@ -105,5 +105,5 @@ def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after
             f"{Path(unseen[0]).name} first: by processes on other hosts, by some that the job did not begin, or in a "
             "file that was there before.",
             "Run all ranks on this host, as processes of this command, and save into an empty directory. A job on "
-            "several hosts cannot be recorded: record as many of its ranks as this host holds; a replay repeats them.",
+            "several hosts cannot be recorded: record as many of its ranks as fit on this host; a replay repeats them.",
         )

@@ -23,7 +23,7 @@ _CLIENT = "A client's fsync or clock cannot be believed"
 _OF_REASONS: Mapping[str, str] = {
     "no test": "A test was deselected",
     "not selected": "A suite was not selected",
-    "not given": "What a check needs was not given",
+    "not given": "Inputs of a check that were not given",
     "not planned": "The model needs more ranks than there are",
     "unproven": "Uncached reads cannot be proven",
     "command failed": "The command that drops caches fails",

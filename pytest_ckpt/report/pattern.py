@@ -89,7 +89,9 @@ def _commit(pattern: Pattern) -> Iterator[str]:
         yield "commit: a directory is renamed"
     else:
         yield (
-            "commit: none is seen; a file is there before it is whole" if not renames else "commit: each file by rename"
+            "commit: not visible; a file appears before it is complete"
+            if not renames
+            else "commit: each file by rename"
         )
 
 

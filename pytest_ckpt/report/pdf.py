@@ -28,7 +28,7 @@ _LIBRARIES = (
     "fonts-dejavu-core; Fedora, RHEL: dnf install pango dejavu-sans-fonts."
 )
 _PACKAGE = "Install it: pip install 'pytest-ckpt[pdf]'"
-_HTML = "The certificate as HTML says the same, and a browser prints it."
+_HTML = "The HTML certificate has the same content, and a browser can print it."
 _EXIT_TOLD = 4
 _MAXIMUM_SECONDS = 900
 _VARIABLE = re.compile(r"var\((--[a-z0-9-]+)\)")
@@ -77,7 +77,7 @@ def _print_apart(page: str) -> bytes:
         what, remedy = json.loads(output[-1])
         raise UsageError(what, remedy)
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    raise UsageError(f"the printer ended with {how}: {output[-1] if output else 'it said nothing'}", _LIBRARIES)
+    raise UsageError(f"the printer ended with {how}: {output[-1] if output else 'no output'}", _LIBRARIES)
 
 
 def main() -> int:

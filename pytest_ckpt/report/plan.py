@@ -54,8 +54,8 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     place = f"{scheme}://{location.rstrip('/')}/{RUN}…/{checkpoint_key(first)}/"
     if commit := planned.engine.files.commit:
         yield (
-            f"  keys   {counted(planned.files, 'object')} a checkpoint below {place}; parts and requests are those of "
-            f"the engine's library, which commits by {commit}"
+            f"  keys   {counted(planned.files, 'object')} a checkpoint below {place}; the engine's library chooses "
+            f"parts and requests, and commits by {commit}"
         )
         return
     sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
@@ -71,8 +71,8 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
 
 
 COLD_UNTRIED = (
-    "whether cached pages of the target can be counted; where not, COLD needs another proof. pytest-ckpt doctor tries "
-    "it with a file of 4 MiB; plan writes nothing."
+    "whether cached pages of the target can be counted; if not, COLD needs another proof. pytest-ckpt doctor tests it "
+    "with a file of 4 MiB; plan writes no files."
 )
 
 
@@ -106,7 +106,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"each of {counted(asks.writers, 'writing accelerator')}, "
             f"{format_rate(asks.per_node_bytes_per_second)} a node of 8",
         ]
-        lines += [f"  beside {sentence}" for sentence in planned.scenarios]
+        lines += [f"  also   {sentence}" for sentence in planned.scenarios]
         if planned.not_run:
             lines.append(f"  not run: {planned.not_run}")
         if planned.rehearsal:
@@ -119,7 +119,7 @@ def _consolidated(planned: PlannedCheckpoint) -> Iterator[str]:
         count = len(consolidated_files(planned.layout.rank(0), planned.engine.files))
         yield (
             f"  whole  in each save rank 0 reads {format_bytes(planned.layout.bytes)} of shards and writes them again, "
-            f"to {counted(count, 'file')}; what is written here a day and by a cluster counts the shards alone"
+            f"to {counted(count, 'file')}; the bytes written here a day and by a cluster count only the shards"
         )
 
 
@@ -142,14 +142,14 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
     yield f"  save   {how}within {within}: {format_rate(asks.save_bytes_per_second)}"
     if planned.strategy.compresses:
         yield (
-            "  codec  these are bytes before it, as for sync: how many are stored depends on the data of a job; the "
-            "space is that of files which it makes no smaller"
+            "  codec  bytes before compression, as for sync: the stored volume depends on the data of a job; the "
+            "space is planned for incompressible files"
         )
     limit = limits.save_limit_seconds * planned.layout.bytes / planned.layout.full_bytes
     if planned.drains:
         yield (
             f"  train  loses at most {format_seconds(limit)} a save, to the local tier: blocked, slower steps, and the "
-            f"work at risk; 1 of {counted(planned.drains.every, 'save')} is drained, and the local tier holds "
+            f"work at risk; 1 of {counted(planned.drains.every, 'save')} is drained, and the local tier stores "
             f"{LOCAL_CHECKPOINTS} checkpoints, {format_bytes(LOCAL_CHECKPOINTS * planned.checkpoint_bytes)}"
         )
     elif not planned.strategy.blocks:
@@ -202,8 +202,8 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     return [
         "",
         f"in all: {text}",
-        "        not in it: starting the ranks, making and comparing content, ballast, checks of behaviour; the run "
-        "says after its first save how long it will take",
+        "        not included: starting the ranks, generating and comparing content, ballast, checks of behaviour; "
+        "after its first save the run prints how long it will take",
     ]
 
 
@@ -217,7 +217,7 @@ def _beside(steps: Sequence[Steps]) -> str:
     bound = "about " if are_open and are_fewer else "at least " if are_open else "at most " if are_fewer else ""
     moved = format_decimal_bytes(sum(s.count * s.bytes_each for s in others))
     count = sum(s.count for s in others)
-    return f", {counted(count, 'more step')} beside them {'moves' if count == 1 else 'move'} {bound}{moved}"
+    return f", {counted(count, 'more step')} in addition {'moves' if count == 1 else 'move'} {bound}{moved}"
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:

@@ -27,7 +27,7 @@ def result_lines(document: Mapping[str, Any]) -> list[str]:
     ]
     for figure in published["figures"]:
         if not figure["operations"]:
-            lines.append(_ONE.format(figure["kind"], NONE, NONE, NONE, NONE, "none in this result", ""))
+            lines.append(_ONE.format(figure["kind"], NONE, NONE, NONE, NONE, "not in this result", ""))
             continue
         lines.append(
             _ONE.format(
@@ -107,11 +107,11 @@ def rule_lines(document: Mapping[str, Any]) -> list[str]:
         counts = Counter(rule["outcome"] for rule in row["rules"])
         warnings = f"{units.counted(counts['warning'], 'warning')}, " if counts["warning"] else ""
         lines += [
-            f"  {counts['met']} met, {counts['broken']} broken, {warnings}{counts['not told']} that these files do not "
-            "tell",
+            f"  {counts['met']} met, {counts['broken']} broken, {warnings}{counts['not told']} not shown by these "
+            "files",
             "",
         ]
-    lines += textwrap.wrap(f"{document['source']}. Whether a submission is valid is for MLCommons to say.", WIDTH)
+    lines += textwrap.wrap(f"{document['source']}. MLCommons decides whether a submission is valid.", WIDTH)
     return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
 
 

@@ -71,8 +71,8 @@ def _rules(document: Mapping[str, Any]) -> list[str]:
     }[arrivals["kind"]]
     return [
         f"Simulated: {units.counted(rules['runs'], 'run')} of {rules['seconds'] / 86_400:g} days over measured saves "
-        f"and loads, seed {rules['seed']}. It certifies nothing.",
-        f"{how}; the restart of a job takes {units.format_seconds(rules['restart_seconds'])} besides its load.",
+        f"and loads, seed {rules['seed']}. A simulation is not certified.",
+        f"{how}; the restart of a job takes {units.format_seconds(rules['restart_seconds'])} in addition to its load.",
     ]
 
 
@@ -81,8 +81,8 @@ def _readings(document: Mapping[str, Any]) -> list[str]:
         "goodput: share of time that trains, median of the runs; saving, lost work and restoring are hours of one run.",
         "by formula: 1 - T_save / I - (I / 2 + T_risk + T_load + T_restart) / MTTF, independent failures and constant "
         "times.",
-        "limits: whether every save and load meets those of that cluster. Larger clusters are taken to be served as "
-        "fast.",
+        "limits: whether every save and load meets the limits of that cluster. Larger clusters are assumed to be "
+        "served as fast.",
     ]
     if any(row["projected"] for row in document["rows"]):
         listed.append("The run was at reduced size: its times are projected to full size at the same bandwidth.")

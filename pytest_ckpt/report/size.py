@@ -187,7 +187,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
         for kind in ("save", "load")
         if rules[f"{kind}_seconds"] is not None
     ]
-    return listed + ([f"Goodput and best interval are those of {' and '.join(times)}."] if times else [])
+    return listed + ([f"Goodput and best interval are computed for {' and '.join(times)}."] if times else [])
 
 
 def _name(field: str) -> str:

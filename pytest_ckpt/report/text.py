@@ -85,7 +85,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Return by how much of the limit it was missed: as a share, and as a multiple from twice the limit on."""
+    """Return the excess over the limit: a share, or a multiple from twice the limit on."""
     if limit <= 0:
         return ""
     if measured >= 2 * limit:
@@ -128,7 +128,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
             markup = {"red": True} if kind.margin is not None and kind.margin < 0 else {}
             lines.append((f"{name:<{width}} {row.rstrip()}", markup))
     if projected:
-        lines.append(("* accelerators, projected from a reduced size: certifies nothing", {}))
+        lines.append(("* accelerators, projected from a reduced size: not certified", {}))
     if is_short:
         lines += _wrapped(_NOT_PROJECTED, {})
     return [*lines, ("", {})]
@@ -204,7 +204,7 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
         if not reason.endswith(found):
             lines += _wrapped(f"  {reason}", {})
     for title, name in (
-        ("Why this may say little of an array:", "relevance"),
+        ("Why this may be a weak test of an array:", "relevance"),
         ("Not proven, not tried:", "not_tested"),
     ):
         if sentences := document.get(name):

@@ -25,7 +25,7 @@ _METHOD = (
 _BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}
 _COLUMNS = ("median", "slowest", "limit")
 _SHOWN = 40
-_P99 = "99th percentile of each run, at the endpoint where it was worst"
+_P99 = "99th percentile of each run, at its worst endpoint"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0, 222
 
 

@@ -347,6 +347,6 @@ def _of_start(start: Document) -> Iterator[str]:
 
 def _names(names: Sequence[str]) -> str:
     if not names:
-        return "nothing to its end"
+        return "no subject completely"
     more = len(names) - _MAXIMUM_NAMES
     return ", ".join(names[:_MAXIMUM_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -172,7 +172,7 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
     doubts = [*_contradictions(draft, document)]
     if tables := altered_tables(document):
         doubts.append(
-            f"The tables of the run are not those of this version ({', '.join(tables)}): something altered them in "
+            f"The tables of the run differ from the tables of this version ({', '.join(tables)}): they were altered in "
             "pytest's process."
         )
     if doubts:

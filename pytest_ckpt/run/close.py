@@ -254,7 +254,7 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
     if context.settings.keep_files:
         # If files are kept on the target, the local tier is cleaned: the target's copy is as complete as the tier's.
         left = context.clean_local(names, seconds)
-        return [f"{area.location} stays, as --ckpt-keep-files asked for", *left]
+        return [f"{area.location} is kept because of --ckpt-keep-files", *left]
     left = context.clean(names, seconds)
     if context.small:
         small = PosixTarget(context.settings.small_volume or "", "--ckpt-small-volume")

@@ -47,8 +47,7 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
     room = "Give it space" if found.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
     return ReportDirectoryError(
         f"The report directory {directory} cannot be written: {found.strerror}. {room}, or name another with "
-        f"--ckpt-report, "
-        "and run again: that ended the run and says nothing of the storage."
+        "--ckpt-report, and run again. This error ended the run; the storage is not judged by it."
     )
 
 
@@ -88,4 +87,4 @@ def keep_traceback(error: BaseException, directory: Path | None, redactor: Redac
         where = f"it arose in {Path(frame.filename).name}, line {frame.lineno}"
     else:
         where = f"its traceback is in {place / CRASH_FILE}"
-    return f"This is an error of pytest-ckpt and says nothing of the storage: {what}; {where}."
+    return f"This is an error of pytest-ckpt, not of the storage: {what}; {where}."

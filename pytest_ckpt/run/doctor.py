@@ -210,7 +210,7 @@ def second_node(settings: Settings, environment: Mapping[str, str] = os.environ)
     if settings.second_mount or (len(names) < 2 and _OF_POD not in environment):
         return
     if len(names) < 2:
-        description = "this is a pod, and no other is named: nothing can be asked of a second client"
+        description = "this is a pod, and no other pod is named: checks with a second client cannot run"
         yield Finding(name="second node", can=False, needed=False, description=description, remedy=_OTHER_NODE)
         return
     try:
@@ -222,10 +222,10 @@ def second_node(settings: Settings, environment: Mapping[str, str] = os.environ)
         description, remedy = f"{names[1]} does not answer", "Look at the launcher, and at ssh to that host."
         yield Finding(name="second node", can=False, needed=False, description=description, remedy=remedy)
     elif elsewhere:
-        description = f"{names[1]} has a kernel of its own: it can be the second client"
+        description = f"{names[1]} has a separate kernel: it can be the second client"
         yield Finding(name="second node", can=True, needed=False, description=description)
     else:
-        description = f"{names[1]} has the kernel of this host, and may share its caches: it is no second client"
+        description = f"{names[1]} has the kernel of this host, and may share its caches: it is not a second client"
         yield Finding(name="second node", can=False, needed=True, description=description, remedy=_OTHER_NODE)
 
 
@@ -306,7 +306,7 @@ def _obstacles(
     if not found:
         yield Finding(name="certificate", can=True, needed=False, description=f"possible by the gates '{gates.name}'")
     for sentence in not_given(settings, gates, catalogue):
-        remedy = "give it where that may be done to this storage; no verdict waits for it"
+        remedy = "supply it if that may be done to this storage; no verdict requires it"
         yield Finding(name="not given", can=False, needed=False, description=sentence, remedy=remedy)
 
 
@@ -340,7 +340,7 @@ def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tupl
         return Finding(
             name="target", can=False, needed=True, description=str(error), remedy=error.remedy or LOOK_AT_IT
         ), None
-    seen = "this host alone sees it" if target.is_local else "other hosts may see it"
+    seen = "only this host sees it" if target.is_local else "other hosts may see it"
     kind = f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
     below = f"; storage below: {target.stack.sentence}" if target.stack else ""
     return Finding(
@@ -355,7 +355,7 @@ def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Findin
         return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)
     if not runs:
-        why = f"nothing would be run: {'; '.join(f'{c.subject}: {c.not_run}' for c in plan.checkpoints)}"
+        why = f"no subject would run: {'; '.join(f'{c.subject}: {c.not_run}' for c in plan.checkpoints)}"
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-ranks."
         return Finding(name="plan", can=False, needed=True, description=why, remedy=remedy), None
     description = ": ".join(filter(None, (runs, in_all(plan, settings, target))))
@@ -420,7 +420,7 @@ def _memory(plan: Plan | None, hosts: list[HostFacts]) -> Finding:
 def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Finding:
     if target.capacity is None:
         return Finding(
-            name="space", can=True, needed=True, description="the target has no limit of its space that it tells"
+            name="space", can=True, needed=True, description="the target does not report a limit of its space"
         )
     free = target.capacity.free_bytes
     description = f"{format_bytes(free)} free on the target"
@@ -442,7 +442,8 @@ def _drop_caches(settings: Settings) -> Finding:
             pass
     except OSError as error:
         description = (
-            f"{_DROP_CACHES}: {error.strerror}; a run asks the kernel file by file (posix_fadvise), which it may refuse"
+            f"{_DROP_CACHES}: {error.strerror}; a run drops each file's pages by posix_fadvise, which the kernel may "
+            "refuse"
         )
         remedy = "Run as root, or name a command: --ckpt-drop-caches='sudo …'."
         return Finding(name="drop caches", can=False, needed=False, description=description, remedy=remedy)

@@ -58,12 +58,13 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
 def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
     if not spec.serve:
         raise UsageError(
-            f"{ENDPOINT} {EMBEDDED}: there is no server of {spec.scheme}:// to start.", "Name the endpoint of a store."
+            f"{ENDPOINT} {EMBEDDED}: the embedded server does not support {spec.scheme}://.",
+            "Name the endpoint of a store.",
         )
     if settings.keep_files:
         raise UsageError(
-            f"--ckpt-keep-files with {ENDPOINT} {EMBEDDED}: what that server holds goes with it, at the "
-            "end of the run.",
+            f"--ckpt-keep-files with {ENDPOINT} {EMBEDDED}: the data of that server are deleted with it, at the end of "
+            "the run.",
             "Leave out --ckpt-keep-files, or name the endpoint of a store.",
         )
 
@@ -78,5 +79,5 @@ def _read_bundle(stated: str) -> str:
             f"{CA_BUNDLE} {stated}: it cannot be read: {error.strerror}.", "Name a file of certificates (PEM)."
         ) from None
     if not is_pem:
-        raise UsageError(f"{CA_BUNDLE} {stated}: it holds no certificate.", "Name a file of certificates (PEM).")
+        raise UsageError(f"{CA_BUNDLE} {stated}: it contains no certificate.", "Name a file of certificates (PEM).")
     return str(path)

@@ -158,7 +158,7 @@ def _asked(settings: Settings, spec: TargetSpec) -> TargetFacts:
     except NoAnswerError as silence:
         raise UsageError(
             f"--ckpt-target {text}: {silence}.",
-            "Unmount it (umount -l PATH) and mount it again, or ask its administrator.",
+            "Unmount it (umount -l PATH) and mount it again, or contact its administrator.",
         ) from None
     except RefusedError as error:
         raise UsageError(str(error), error.remedy or "Try it by hand: stat PATH; df PATH; ls PATH.") from None

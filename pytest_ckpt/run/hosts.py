@@ -151,7 +151,7 @@ def clocks_apart(hosts: Sequence[HostFacts]) -> str:
     if not apart:
         return ""
     return (
-        f"clocks differ from that of {hosts[0].host}: {', '.join(apart)}; no time here compares the clocks of two "
+        f"clocks differ from the clock of {hosts[0].host}: {', '.join(apart)}; no time here compares the clocks of two "
         "hosts, but modification times and logs do: synchronize them"
     )
 
@@ -171,8 +171,8 @@ def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
         return ""
     cure = "--distribution=arbitrary --nodelist={ranks}" if launcher.is_slurm else "{hosts} or {ranks}"
     return (
-        f"the launcher placed ranks otherwise than --ckpt-hosts says: {_counts(there)} instead of {_counts(wanted)}; "
-        f"tell it the place of each rank with {cure} in --ckpt-launcher"
+        f"the launcher placed ranks differently from --ckpt-hosts: {_counts(there)} instead of {_counts(wanted)}; set "
+        f"the place of each rank with {cure} in --ckpt-launcher"
     )
 
 
@@ -188,15 +188,15 @@ def alike(facts: TargetFacts) -> str:
     """Return the remedy for a target that differs between hosts."""
     if "paths" in facts.capabilities:
         return (
-            "Mount the same export on every host, at the same path, with the same options and for writing, and install "
-            f"the same pytest-ckpt; what a host has says findmnt -T {shlex.quote(facts.location)}."
+            "Mount the same export on every host, at the same path, with the same options and for writing, and "
+            f"install the same pytest-ckpt; to see the mount of a host, run findmnt -T {shlex.quote(facts.location)}."
         )
     return "Give access to it (credentials, routes) on every host alike."
 
 
 def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
     """Return the hosts on which the target cannot be reached, in words; empty if all reach it."""
-    problem = "it is no directory there" if "paths" in facts.capabilities else "it cannot be reached from there"
+    problem = "it is not a directory there" if "paths" in facts.capabilities else "it cannot be reached from there"
     return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
 
 

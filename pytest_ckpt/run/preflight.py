@@ -148,8 +148,7 @@ def check(
     settings, gates = settle(settings, facts.gate_kind, catalogue)
     if not settings.suites and named != ("auto",):
         raise UsageError(
-            f"Nothing of the suite {', '.join(named)} can be asked of --ckpt-target {facts.location}: it is "
-            f"{facts.description}.",
+            f"Suite {', '.join(named)} does not apply to --ckpt-target {facts.location}: it is {facts.description}.",
             "Choose another suite: --ckpt-suite=performance, for example.",
         )
     plan = plan_run(settings, facts, gates.table)
@@ -288,8 +287,8 @@ def _see_hosts(
         says = describe_failure(seen.failure) if seen.failure else "no rank answered"
         raise UsageError(
             f"MPI cannot start {counted(processes, 'rank')}: {says}",
-            f"Try it by hand: {command} </dev/null (each rank that starts says that it was started by hand), or name "
-            "another launcher with --ckpt-launcher.",
+            f"Try it by hand: {command} </dev/null (each rank that starts reports that it was started by hand), or "
+            "name another launcher with --ckpt-launcher.",
         )
     if seen.lacks:
         raise UsageError(
@@ -313,7 +312,8 @@ def check_report_place(report: Path, facts: TargetFacts) -> None:
         names = _names_in(place, report)
     if names and not names & _FILES_OF_REPORTS:
         raise UsageError(
-            f"--ckpt-report {report} holds files that are not of an earlier run.", "Name an empty or a new directory."
+            f"--ckpt-report {report} contains files that are not of an earlier run.",
+            "Name an empty or a new directory.",
         )
 
 
@@ -376,14 +376,17 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
     if gone := [f"{sight.host}: {sight.unavailable_reason}" for sight in seen.tiers if sight.unavailable_reason]:
-        raise UsageError(f"{place} is no local tier on every host: no file can be made there ({'; '.join(gone)}).", own)
+        raise UsageError(
+            f"{place} is not a local tier on every host: no file can be created there ({'; '.join(gone)}).", own
+        )
     if shared := [
-        f"{sight.host} sees that of {', '.join(sight.shared_with)}" for sight in seen.tiers if sight.shared_with
+        f"{sight.host} sees the directory of {', '.join(sight.shared_with)}"
+        for sight in seen.tiers
+        if sight.shared_with
     ]:
         raise UsageError(
-            f"{place} is no local tier: hosts share the directory ({'; '.join(shared)}), and who loses one loses none "
-            f"of "
-            "its files.",
+            f"{place} is not a local tier: hosts share the directory ({'; '.join(shared)}), so the loss of one host "
+            "would not delete its files.",
             own,
         )
     largest = max((c for c in plan.runnable if c.strategy.tiers), key=lambda c: c.checkpoint_bytes, default=None)
@@ -417,7 +420,7 @@ def check_commands(settings: Settings) -> None:
             "--ckpt-actions [failover] fault": settings.fault_command,
             "--ckpt-actions [failover] repair": settings.repair_command,
         },
-        "what is broken must be repaired, whatever happens",
+        "an injected fault must be repaired, whatever happens",
     )
     _check_both(
         {
@@ -445,7 +448,7 @@ def _check_both(given: dict[str, str | None], why: str) -> None:
         (other,) = (option for option in given if option not in missing)
         raise UsageError(
             f"{other} is given and {missing[0]} is not: {why}.",
-            f"Give both, or neither. A command that has nothing to do is {missing[0]}=true.",
+            f"Give both, or neither. For a command without effect use {missing[0]}=true.",
         )
 
 

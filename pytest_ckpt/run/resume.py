@@ -189,7 +189,8 @@ def hold(directory: Path, held: contextlib.ExitStack) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UsageError(
-            f"{OPTION}: the run of {directory} is still going on.", "Wait for its end, or name another --ckpt-report."
+            f"{OPTION}: the run of {directory} is still in progress.",
+            "Wait for its end, or name another --ckpt-report.",
         ) from None
     except OSError:
         # A file system without locks: other starts cannot be detected.
@@ -214,7 +215,7 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
     checks = _Checks(earlier, checked, catalogue)
     if earlier.is_closed and not earlier.has_gaps and not (subjects.open or checks.open):
         raise UsageError(
-            f"{OPTION}: the run of {earlier.directory} is complete, and these options add nothing.",
+            f"{OPTION}: the run of {earlier.directory} is complete, and these options do not add to it.",
             "Add a suite (--ckpt-suite), or begin a new run without --ckpt-resume.",
         )
     archived = earlier_starts(earlier.directory)
@@ -348,7 +349,7 @@ class _Subjects:
             if is_selected and planned is None:
                 raise UsageError(
                     f"{OPTION}: the run of {earlier.directory} has measured {name}, which these options leave out.",
-                    "Name its model, mode, engine and strategy too: what was measured is not measured again.",
+                    "Also name its model, mode, engine and strategy: existing measurements are not repeated.",
                 )
             if planned and (differences := self._differences(planned, measurement)):
                 self.replaced.append(

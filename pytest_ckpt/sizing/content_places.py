@@ -32,12 +32,13 @@ def check_places(layout: Layout) -> None:
     if layout.largest_tensor_bytes > longest:
         raise UsageError(
             f"{name}: a rank has {format_count(layout.most_tensors)} tensors, the largest of "
-            f"{format_count(layout.largest_tensor_bytes)} bytes; with so many tensors, content tells "
-            f"{format_count(longest)} bytes of each apart.",
+            f"{format_count(layout.largest_tensor_bytes)} bytes; with so many tensors, content is unique for "
+            f"{format_count(longest)} bytes of each.",
             "Cut the model for more ranks (--ckpt-parallel), as its training does.",
         )
     if layout.processes > 1 << RANK_BITS:
         raise UsageError(
-            f"{name}: {format_count(layout.processes)} ranks; content tells {format_count(1 << RANK_BITS)} apart.",
+            f"{name}: {format_count(layout.processes)} ranks; content is unique for {format_count(1 << RANK_BITS)} "
+            "ranks.",
             "Cut the model for fewer ranks (--ckpt-parallel).",
         )

@@ -40,15 +40,15 @@ FORMULAS = {
     "interval_seconds": "I = MTTF / k: time between two failures of the cluster / checkpoints per failure",
     "save_limit_seconds": "b I: share of the training time that saving may cost, of an interval",
     "load_limit_seconds": "c MTTF: share of the time between two failures that a restore may take",
-    "sync": "S / (b I): S are the bytes of a checkpoint; the job stands still until it is committed; "
+    "sync": "S / (b I): S are the bytes of a checkpoint; the job is blocked until it is committed; "
     "compressed: the same, in bytes before the codec",
     "async": "S / (I min(1, k b)): committed before the next is due, and the work at risk costs no more than a "
     "save by sync",
     "tiered": "S / D: every n-th save is drained in D <= min(n I, (b I) k / p - (n - 1) I / 2), p the share of "
     "failures that only the target survives",
     "load_bytes_per_second": "S / (c MTTF): one copy of the model",
-    "load_all_bytes_per_second": "copies S / (c MTTF): all data-parallel copies read at once; an upper bound where the "
-    "optimizer is cut over them (ZeRO-1)",
+    "load_all_bytes_per_second": "copies S / (c MTTF): all data-parallel copies read concurrently; an upper bound if "
+    "the optimizer is sharded across the copies (ZeRO-1)",
     "node_bytes_per_second": "sync / writing nodes of 8 accelerators",
     "accelerator_bytes_per_second": "sync / writing accelerators: one copy of the model writes",
     "checkpoints_per_day": "86,400 s / I",
@@ -56,8 +56,8 @@ FORMULAS = {
     "capacity_bytes": "(newest kept + daily kept) x S x copies kept",
     "raw_capacity_bytes": "capacity x (1 + overhead of erasure coding)",
     "drive_writes_per_day": "bytes a day x write amplification / usable capacity; erasure coding enlarges both alike",
-    "goodput": "1 - T_save / I - (I / 2 + T_load) / MTTF: share of time that trains, where a save and a load take as "
-    "long as they may, or as was said; async and tiered at their limits come to the same",
+    "goodput": "1 - T_save / I - (I / 2 + T_load) / MTTF: share of time spent training if a save and a load "
+    "take exactly their limit, or the stated time; async and tiered at their limits give the same value",
     "young_seconds": "sqrt(2 T_save MTTF): the interval that costs least, to first order (Young 1974)",
     "daly_seconds": "the same to higher order (Daly 2006, equation 37)",
 }

@@ -265,7 +265,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
             if tensor.dtype not in _MADE_WHOLE:
                 raise UsageError(
                     f"{tensor.name} is of type {tensor.dtype}, which torch's consolidation of safetensors cannot "
-                    "make whole.",
+                    "assemble.",
                     "Take another engine, such as --ckpt-engine=safetensors.",
                 )
             sizes[tensor.name] = sizes.get(tensor.name, 0) + tensor.bytes

@@ -246,7 +246,7 @@ def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: C
     ``limits``. Raises ValueError unless the time is above zero.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
-        raise ValueError(f"{seconds} s is no time that a save or load can take")
+        raise ValueError(f"{seconds} s is not a valid time of a save or load")
 
     def limit_of(accelerators: int) -> float:
         mttf = limits.failures.mttf_seconds(accelerators)

@@ -37,8 +37,8 @@ def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
     """Return why a volume may not be filled; empty if it may."""
     if volume.used_bytes > _MAXIMUM_USED * volume.capacity_bytes + _OWN_BYTES:
         return (
-            f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: it is filled "
-            "only where it holds nobody's data"
+            f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: a volume is "
+            "filled only if it contains no data of users"
         )
     room = volume.capacity_bytes - int(LEVELS[-1] * volume.capacity_bytes)
     if room < one_checkpoint_bytes:

@@ -192,8 +192,8 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
             raise UsageError(f"{option}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
     if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):
         raise UsageError(
-            "--ckpt-parallel: every model of the workload is cut as the workload says.",
-            "Name a model of your own too, such as --ckpt-model=./my-model.toml, or leave it out.",
+            "--ckpt-parallel: the workload defines how its models are sharded.",
+            "Also name your own model, such as --ckpt-model=./my-model.toml, or leave the option out.",
         )
     checkpoints = tuple(
         _plan_checkpoint(settings, model, engine, strategy, limits, target, table)
@@ -204,7 +204,7 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     misfits = [_misfit(settings, model) for model in settings.models]
     if all(misfits):
         raise UsageError(
-            f"{counted(settings.ranks, 'process fits', 'processes fit')} no layout of what was asked for: "
+            f"{counted(settings.ranks, 'process fits', 'processes fit')} no layout of the requested models: "
             f"{'; '.join(filter(None, misfits))}.",
             "Use --ckpt-ranks=8, a count of a full layout "
             f"({', '.join(f'{m.name}: {m.processes}' for m in settings.models)}), or --ckpt-mode=open with a multiple "
@@ -279,8 +279,8 @@ def _plan_checkpoint(
         mode = "full" if shared or settings.ranks >= model.processes or not has_subset else "subset"
         if settings.ranks < model.processes and shared and not not_run:
             not_run = (
-                f"{name} in full has {model.processes} ranks and {settings.ranks} were asked for; its subset is "
-                f"for storage that is local to each client, and {shared}. Give enough hosts with --ckpt-hosts, or "
+                f"{name} in full has {model.processes} ranks and {settings.ranks} were requested; its subset is for "
+                f"storage that is local to each client, and {shared}. Give enough hosts with --ckpt-hosts, or "
                 "--ckpt-mode=subset for a rehearsal"
             )
     elif mode == "subset" and shared:
@@ -288,7 +288,7 @@ def _plan_checkpoint(
     if not_run and (mode == "open" or not has_subset):
         mode = "full"
     if target and target.plugin:
-        rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
+        rehearsal = f"The target is provided by {target.plugin}: a run on it cannot be certified"
     processes = settings.ranks if mode == "open" else None
     shards = layout(model, mode=mode, processes=processes, scale=settings.scale)
     check_places(shards)

@@ -57,11 +57,11 @@ def storm(layout: Layout) -> Reading:
         return Reading(name="storm", not_run="One rank cannot be a storm; two are needed.")
     if replicas > 1:
         description = (
-            f"{replicas} replicas read the model files of the first at once, each rank its own optimizer file too"
+            f"{replicas} replicas concurrently read the model files of the first, and each rank its own optimizer file"
         )
         pieces = tuple(_of_replica(layout, rank) for rank in range(layout.processes))
     else:
-        description = f"{layout.processes} ranks, each the first of a replica, read the files of rank 0 at once"
+        description = f"{layout.processes} ranks, each the first of a replica, concurrently read the files of rank 0"
         pieces = tuple((ShardPart(shard=layout.rank(0)),) for _ in range(layout.processes))
     copies = replicas if replicas > 1 else 0
     return Reading(name="storm", description=description, pieces=pieces, bytes=_whole(pieces), copies=copies)

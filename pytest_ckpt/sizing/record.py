@@ -36,10 +36,10 @@ def check_record(plan: Plan, settings: Settings) -> None:
     values = _OF_RUN + sum(values_of(planned, settings) for planned in plan.runnable)
     if values > MAXIMUM_VALUES:
         raise UsageError(
-            f"The report of this run would hold {format_count(values)} values, such as the time of each rank in each "
-            f"operation; up to {format_count(MAXIMUM_VALUES)} can be read again.",
+            f"The report of this run would contain {format_count(values)} values, such as the time of each rank in "
+            f"each operation; up to {format_count(MAXIMUM_VALUES)} can be read again.",
             "Choose fewer --ckpt-operations or --ckpt-ranks, or measure the models one after the other, each in a "
-            "run of its own (--ckpt-model).",
+            "separate run (--ckpt-model).",
         )
 
 

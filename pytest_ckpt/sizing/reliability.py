@@ -18,9 +18,8 @@ ACCELERATORS_PER_NODE = 8
 
 _KINDS = ("llama3", "mttf", "node-days", "observed")
 _ACCEPTED = (
-    "accepted is llama3, mttf:50000h (mean time to failure of one accelerator), "
-    "node-days:6.5 (failures per 1,000 days of an 8-accelerator node) or "
-    "observed:419/54d@16000 (failures / time @ accelerators)"
+    "expected llama3, mttf:50000h (mean time to failure of one accelerator), node-days:6.5 (failures per 1,000 days "
+    "of an 8-accelerator node) or observed:419/54d@16000 (failures / time @ accelerators)"
 )
 _COUNT = re.compile(r"\d{1,15}(?:\.\d{1,15})?", re.ASCII)
 _OBSERVED = re.compile(r"(\d{1,15})/(\d[^/@]*[a-z])@(\d{1,15})", re.ASCII)
@@ -88,7 +87,7 @@ def parse_failure_model(text: str) -> FailureModel:
     elif kind in _KINDS and colon:
         raise ValueError(f"{text!r} is not understood; {_ACCEPTED}")
     else:
-        raise ValueError(f"{text!r} is no model of failures{nearest(kind, _KINDS)}; {_ACCEPTED}")
+        raise ValueError(f"{text!r} is not a model of failures{nearest(kind, _KINDS)}; {_ACCEPTED}")
     return FailureModel(failures_per_accelerator_day=rate, spec=spec, because=because)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 _LABELS = {
-    "retention": "save beside a deletion",
+    "retention": "save during a deletion",
     "data": "save or load of unique or constant data",
     **{row.name: row.label for row in PATTERNS.values()},
 }
@@ -45,7 +45,7 @@ class Steps:
 
     @property
     def is_maximum(self) -> bool:
-        """Whether it may be less."""
+        """Whether the bytes are an upper bound: steps in parts may end early."""
         return self.parts > 1
 
     def label(self, index: int) -> str:
@@ -93,7 +93,7 @@ def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: boo
     if pace:
         listed.append(_paced(pace, settings))
     if settings.asks_serving:
-        listed.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
+        listed.append("cold and warm loads of only the weights by replicas, by reads and mapped; one copy of them")
     if settings.asks_scaling:
         listed.append(f"{TURNS_OF_A_COUNT} saves and loads by each of 1, 2, 4 … of the clients, in turns")
     if settings.asks_endurance:

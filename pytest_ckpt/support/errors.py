@@ -24,7 +24,7 @@ class ReplacedError(Exception):
 
 
 class KilledError(Exception):
-    """A process that works for a rank was killed, which says nothing of the storage."""
+    """A process that works for a rank was killed, so the storage is not judged."""
 
 
 class Problems:

@@ -182,7 +182,7 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
     end = time.monotonic() + seconds
     signalled: set[int] = set()
     left: list[int] = []
-    with waits.waiting(lambda: f"processes {', '.join(map(str, left))} were told to end and have not"):
+    with waits.waiting(lambda: f"processes {', '.join(map(str, left))} were signalled to end and are still running"):
         while left := alive():
             for pid in left:
                 if pid not in signalled:

@@ -59,7 +59,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
 def _check(path: Path, maximum_bytes: int) -> None:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
     if found.st_size > maximum_bytes:
         raise OSError(errno.EFBIG, "it is far too large for what it should be", str(path))
 
@@ -92,7 +92,7 @@ def _depth(data: bytes) -> int:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a number of JSON")
 
 
 def _number(text: str) -> float:
@@ -113,5 +113,5 @@ def _table(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r:.60} stands twice in one table")
+        raise ValueError(f"the name {twice!r:.60} appears twice in one table")
     return table

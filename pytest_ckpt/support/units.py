@@ -53,10 +53,10 @@ def parse_duration(text: str) -> float:
     """
     number, unit = _split(text, _DURATION_ACCEPTED)
     if unit in {"m", "M"}:
-        raise ValueError(f"{text!r}: 'm' is ambiguous, write 'min' for minutes; accepted is {_DURATION_ACCEPTED}")
+        raise ValueError(f"{text!r}: 'm' is ambiguous: use 'min' for minutes; expected {_DURATION_ACCEPTED}")
     factor = _SECONDS.get(unit.lower())
     if factor is None:
-        raise ValueError(f"{text!r} has no known unit of time ({unit!r}); accepted is {_DURATION_ACCEPTED}")
+        raise ValueError(f"{text!r} has no known unit of time ({unit!r}); expected {_DURATION_ACCEPTED}")
     return float(number * factor)
 
 
@@ -68,17 +68,17 @@ def parse_fraction(text: str) -> float:
     if ratio := _RATIO.fullmatch(text):
         over, under = int(ratio[1]), int(ratio[2])
         if not under:
-            raise ValueError(f"{text!r} divides by zero; accepted is {_FRACTION_ACCEPTED}")
+            raise ValueError(f"{text!r} divides by zero; expected {_FRACTION_ACCEPTED}")
         value = Fraction(over, under)
         hint = ""
     else:
         number, unit = _split(text, _FRACTION_ACCEPTED)
         if unit not in {"", "%"}:
-            raise ValueError(f"{text!r} is not a share; accepted is {_FRACTION_ACCEPTED}")
+            raise ValueError(f"{text!r} is not a share; expected {_FRACTION_ACCEPTED}")
         value = number / 100 if unit else number
         hint = "" if unit else f", for percent write {text.strip()}%"
     if value > 1:
-        raise ValueError(f"{text!r} is more than the whole{hint}; accepted is {_FRACTION_ACCEPTED}")
+        raise ValueError(f"{text!r} is more than the whole{hint}; expected {_FRACTION_ACCEPTED}")
     return float(value)
 
 
@@ -89,7 +89,7 @@ def parse_size(text: str) -> int:
     if factor is None:
         near = {name.lower(): name for name in _BYTES if name.endswith("B")}.get(unit.lower())
         hint = f", case counts: write {near}" if near else ""
-        raise ValueError(f"{text!r} has no known unit of size ({unit!r}{hint}); accepted is {_SIZE_ACCEPTED}")
+        raise ValueError(f"{text!r} has no known unit of size ({unit!r}{hint}); expected {_SIZE_ACCEPTED}")
     return int(number * factor)
 
 
@@ -222,8 +222,8 @@ def _split(text: str, accepted: str) -> tuple[Fraction, str]:
     """Take the number, not negative and finite, and the unit apart."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not understood; accepted is {accepted}")
+        raise ValueError(f"{text!r} is not understood; expected {accepted}")
     number = Fraction(match[1])
     if number > _LARGEST:
-        raise ValueError(f"{text!r} is too large; accepted is {accepted}")
+        raise ValueError(f"{text!r} is too large; expected {accepted}")
     return number, match[2] or ""

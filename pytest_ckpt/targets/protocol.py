@@ -228,7 +228,7 @@ class CommittedCheckpoint(Protocol):
     """A committed checkpoint. Its files are opened, read and closed in phases of the caller that opened it."""
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of it."""
+        """Return all files of the checkpoint."""
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
         """Open one of its files for reads at offsets. Raises OSError (ENOENT: it does not exist).

@@ -66,10 +66,10 @@ def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
     scheme, _ = split(text)
     if scheme not in known:
         schemes = [f"{name}://" for name in known if name]
-        others = f", or {' or '.join(schemes)} with what stands behind it" if schemes else ""
+        others = f", or {' or '.join(schemes)} with the rest of its address" if schemes else ""
         raise UsageError(
             f"--ckpt-target {text}: no target is known by '{scheme}://'{nearest(scheme, list(filter(None, known)))}.",
-            f"Known are {TARGETS[''].help} (--ckpt-target=/mnt/array){others}; others are brought by plugins.",
+            f"Expected {TARGETS[''].help} (--ckpt-target=/mnt/array){others}; others are brought by plugins.",
         )
     return known[scheme]
 
@@ -117,6 +117,6 @@ def split(text: str) -> tuple[str, str]:
 def _taken(scheme: str, row: TargetSpec, plugin: str) -> UsageError:
     owner = row.plugin or "pytest-ckpt"
     return UsageError(
-        f"{plugin} brings a target with the scheme {scheme}://, which is that of {owner}.",
+        f"{plugin} provides a target with the scheme {scheme}://, which belongs to {owner}.",
         "Run without one of them, or give the target another scheme.",
     )

@@ -28,7 +28,7 @@ def own_addresses() -> list[str]:
 
 
 def to_text(addresses: list[Address]) -> str:
-    """Return addresses as one word."""
+    """Return addresses as one word of an environment variable."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
 
@@ -71,7 +71,7 @@ def bound_within(ports: tuple[int, int] | None, backlog: int) -> socket.socket:
         with contextlib.suppress(OSError):
             return _bound(port, backlog)
     raise UsageError(
-        f"--ckpt-ports {first}-{last}: none of these ports can be had on this host.",
+        f"--ckpt-ports {first}-{last}: no port of this range can be bound on this host.",
         "Give a wider range: each launch, and each check with a second client, takes one while it lasts, and each host "
         "one more while the hosts measure their network.",
     )

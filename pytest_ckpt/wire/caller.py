@@ -58,7 +58,7 @@ class Caller:
         return self._unframed.message()
 
     def has_more(self) -> bool:
-        """Return whether something has come that is not received yet, or the end."""
+        """Return whether unreceived data or the end of the connection have arrived."""
         return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
     def give_up_after(self, seconds: float) -> None:

@@ -87,7 +87,7 @@ class FrameReader:
         self._unread += data
 
     def is_complete(self) -> bool:
-        """Return whether there is a message. Raises Forged."""
+        """Return whether a complete message has arrived. Raises Forged."""
         if len(self._unread) < _LENGTH_BYTES:
             return False
         if not TAG_BYTES <= self._length <= self.maximum_bytes:
@@ -95,7 +95,7 @@ class FrameReader:
         return len(self._unread) >= _LENGTH_BYTES + self._length
 
     def message(self) -> Any:
-        """Return the message that is whole. Raises Forged."""
+        """Return the complete message. Raises Forged."""
         end = _LENGTH_BYTES + self._length
         sealed = bytes(self._unread[_LENGTH_BYTES:end])
         del self._unread[:end]

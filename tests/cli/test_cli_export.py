@@ -68,7 +68,7 @@ def test_it_claims_nothing_that_was_not_measured(exported):
     metadata = json.loads(next(directory.glob("*_metadata.json")).read_text())
     checkpoint = metadata["parameters"]["checkpoint"]
     assert metadata["verification"] == "not a submission"
-    assert "no submission" in metadata["pytest_ckpt_export"]["not_a_submission"]
+    assert "neither a submission" in metadata["pytest_ckpt_export"]["not_a_submission"]
     assert checkpoint["fsync"] is True
     # No pause, no accelerator, no cache of a host: ours has none, or did not look.
     assert "time_between_checkpoints" not in checkpoint
@@ -86,7 +86,7 @@ def test_it_claims_nothing_that_was_not_measured(exported):
         "not run"
     }
     assert judged["published"]["tool"].startswith("pytest-ckpt")
-    assert any("no result of MLPerf" in m["text"] for m in judged["published"]["messages"])
+    assert any("not a result of MLPerf" in m["text"] for m in judged["published"]["messages"])
 
 
 def test_files_that_were_not_synced_are_not_said_to_be(exported):
@@ -110,7 +110,7 @@ def test_what_the_run_proves_beyond_it_lies_beside(exported):
         v["id"]: v["outcome"] for v in document["requirements"]
     }
     assert beside["measurements"][0]["integrity"]["fault_count"] == 0
-    assert "no submission" in (top / "NOT-A-SUBMISSION.txt").read_text()
+    assert "neither a submission" in (top / "NOT-A-SUBMISSION.txt").read_text()
 
 
 def test_it_breaks_the_rule_that_mlpstorage_runs_it(exported, capsys):
@@ -143,7 +143,7 @@ def test_each_measurement_has_a_directory_and_is_judged_by_itself(tmp_path, caps
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"ckpt_profile": "smoke"}, "are 0.001 of the full size, and the format knows full ones alone"),
+    ({"ckpt_profile": "smoke"}, "are 0.001 of the full size, and the format has only full ones"),
     ({"ckpt_strategy": "async"}, "strategy async saves in the background"),
 ])  # fmt: skip
 def test_what_the_format_has_no_place_for_is_refused(tmp_path, capsys, options, message):
@@ -164,4 +164,4 @@ def test_what_is_there_is_left_alone(tmp_path, capsys):
 
 def test_what_is_no_run_is_refused(tmp_path, capsys):
     assert main(["export", str(tmp_path / "none"), "--mlperf", str(tmp_path / "out")]) == 4
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directori
 
 def test_lines_say_that_nothing_is_certified(project) -> None:
     text = project()
-    assert "It certifies nothing" in text
+    assert "A projection is not certified" in text
     assert "90 % interval" in text
     assert "no projection, only bounds" in text
     assert text.isascii()
@@ -114,4 +114,4 @@ def test_too_few_counts_are_named(directories, tmp_path, capsys) -> None:
     assert main(["project", *directories[:2], "--clients=128"]) == 4
     assert "1, 2 ranks" in capsys.readouterr().err
     assert main(["project", str(tmp_path / "nothing"), "--clients=128"]) == 4
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err

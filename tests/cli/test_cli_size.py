@@ -129,7 +129,7 @@ def test_a_table_of_one_s_own(size, tmp_path) -> None:
         ("", "has no name"),
         ('name = "a"\ntitle = "b"\nsource = "c"', "levels is a list"),
         ('name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]', "no [[storage]]"),
-        ('name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]\n[[storage]]', "says what it is"),
+        ('name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]\n[[storage]]', "needs a text named what"),
         ('name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]\n[[storage]]\nwhat = "e"', "whole number"),
         (
             'name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]\n[[storage]]\nwhat = "e"\naccelerators = 8\n'

@@ -337,7 +337,7 @@ def test_a_codec_whose_library_is_missing_names_what_brings_it(monkeypatch):
 def test_an_engine_that_a_user_may_look_for_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-engine=gds"]) == 4
     shown = capsys.readouterr().err
-    assert "there is no engine for GPUDirect Storage" in shown
+    assert "GPUDirect Storage is not supported" in shown
     assert "--ckpt-engine=stream" in shown
 
 

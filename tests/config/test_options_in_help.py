@@ -150,7 +150,7 @@ def test_a_parameter_as_an_option_of_its_own_is_refused_and_told_how_it_is_writt
     if option.key in ("near_full", "upgrade_command"):
         result = front_door(f"{word}=1", "--ckpt-target=x")
         assert result.ret == 4
-        assert f"{word} is no option: write {option.flag}." in result.stderr.str()
+        assert f"{word} is not an option: write {option.flag}." in result.stderr.str()
     with pytest.raises(SystemExit) as end:
         main(["plan", f"{word}=1"])
     assert end.value.code == 4

@@ -44,7 +44,7 @@ def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[sytem]\nvendor = 'x'", r"'sytem' is no table \(did you mean 'system'\?\)"),
+        ("[sytem]\nvendor = 'x'", r"'sytem' is not a table \(did you mean 'system'\?\)"),
         ("[system]\nvender = 'x'", r"\[system\] has no 'vender' \(did you mean 'vendor'\?\)"),
         ("[topology]\nnodes = 'eight'", r"topology.nodes is 'eight', and a whole number is expected"),
         ("[topology]\nnodes = true", "a whole number is expected"),
@@ -54,8 +54,8 @@ def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
         ("[materials]\nitem = 'x'", r"'materials' is tables, each written as \[\[materials\]\]"),
         ("[[materials]]\nitem = 'x'\n[[materials]]\nquantity = 'x'", "materials.quantity is 'x', and a whole number"),
         ("[system]\nvendor = ", "it is not TOML"),
-        (template(), "it tells nothing"),
-        ("", "it tells nothing"),
+        (template(), "the file has no entries"),
+        ("", "the file has no entries"),
         (None, "it cannot be read"),
     ],
 )

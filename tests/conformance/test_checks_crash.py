@@ -82,7 +82,7 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
     assert (seen.anomalies, seen.not_run, seen.trials) == ((), "", 4)
     assert "none lost: with 95 % confidence at most 52.8 % of power cuts lose anything" in seen.facts["power cuts"]
     assert "(59 cuts would show 5 %, 299 cuts would show 1 %)" in seen.facts["power cuts"]
-    assert "Of 4 cuts, what was written and never fsynced was gone: " in seen.facts[EVIDENCE_OF_CUTS]
+    assert "Of 4 cuts, data that were never fsynced were gone: " in seen.facts[EVIDENCE_OF_CUTS]
     assert seen.facts["rename without fsync of the directory"].endswith("of 4 cuts")
 
 

@@ -39,8 +39,8 @@ NOT_RUN = {
     ],
     "slurm.md": [
         "export CKPT_BIN=/opt/ckpt/bin",
-        "ckpt note: the launcher placed ranks otherwise than --ckpt-hosts says: 3 on h2, 1 on h3 instead of "
-        "2 on h2, 2 on h3; tell it the place of each rank with",
+        "ckpt note: the launcher placed ranks differently from --ckpt-hosts: 3 on h2, 1 on h3 instead of 2 on h2, 2 "
+        "on h3; set the place of each rank with",
         "sbatch --nodes=2 --ntasks-per-node=8 : --nodes=2 --ntasks-per-node=4 --exclusive --mem=0 slurm.sbatch",
     ],
     "containers.md": [

@@ -107,7 +107,7 @@ def test_a_run_whose_report_was_changed_is_left_out(kept, capsys):
         f"run {lines[3]['id']} was left out: runs/{lines[3]['id']}: report.json is not as its run left it"
     ]
     report.write_text("{")
-    assert "report.json is none: Expecting" in trend(kept, capsys)[1]["notices"][0]
+    assert "report.json is not a report: Expecting" in trend(kept, capsys)[1]["notices"][0]
 
 
 def test_run_directories_that_were_cleared_away_cost_no_line(kept, capsys):
@@ -115,7 +115,7 @@ def test_run_directories_that_were_cleared_away_cost_no_line(kept, capsys):
         shutil.rmtree(directory)
     _, document = trend(kept, capsys)
     assert document["runs"] == 4
-    assert document["notices"] == ["2 of 4 runs have no directory in runs: nothing holds their lines"]
+    assert document["notices"] == ["2 of 4 runs have no directory in runs: their lines cannot be checked"]
 
 
 def test_the_order_is_that_of_time_whatever_the_zone(kept, capsys):

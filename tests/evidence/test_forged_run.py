@@ -223,7 +223,7 @@ def test_measurements_of_two_subjects_in_each_others_place_are_refused(two_subje
     write_manifest(two_subjects)
     code, document, error = judge(two_subjects, capsys)
     assert (code, document) == (4, None)
-    assert "is no measurement of this run: its subject is llama3-70b-open-8, that of the plan llama3-8b-open-8" in error
+    assert "is not a measurement of this run: its subject is llama3-70b-open-8, the plan's is llama3-8b-open-8" in error
     assert verify(two_subjects, capsys)[0] == 1
 
 
@@ -236,11 +236,11 @@ FAULT = {
     "detail": "",
 }  # fmt: skip
 IMPOSSIBLE = {
-    "full_bytes": (lambda m: m.update(full_bytes=1), "its full_bytes is 1, that of the plan"),
-    "bytes": (lambda m: m.update(bytes=10**15), "its bytes is 1000000000000000, that of the plan"),
-    "scale": (lambda m: m.update(scale=1.0), "its scale is 1.0, that of the plan 0.001"),
-    "fewer planned": (lambda m: m.update(operations_planned=1), "its operations_planned is 1, that of the plan 3"),
-    "processes": (lambda m: m.update(processes=1), "its processes is 1, that of the plan 2"),
+    "full_bytes": (lambda m: m.update(full_bytes=1), "its full_bytes is 1, the plan's is"),
+    "bytes": (lambda m: m.update(bytes=10**15), "its bytes is 1000000000000000, the plan's is"),
+    "scale": (lambda m: m.update(scale=1.0), "its scale is 1.0, the plan's is 0.001"),
+    "fewer planned": (lambda m: m.update(operations_planned=1), "its operations_planned is 1, the plan's is 3"),
+    "processes": (lambda m: m.update(processes=1), "its processes is 1, the plan's is 2"),
     "another subject": (swap_names, "its subject is llama3-70b-open-8"),
     "inferred": (lambda m: m.update(basis="inferred from rank 0"), "its basis is inferred from rank 0"),
     "one left out": (lambda m: m["operations"].pop(0), "its saves are numbered [2, 3], and 3 were planned"),
@@ -258,7 +258,7 @@ IMPOSSIBLE = {
     "a fault that is not counted": (
         lambda m: m["integrity"]["faults"].append(FAULT), "it names 1 faults and counts 0"),
     "fewer files": (
-        lambda m: m["durability"].update(files=1, files_synced=1), "durable calls are told of 1 files in 3 saves"),
+        lambda m: m["durability"].update(files=1, files_synced=1), "durable calls are recorded for 1 files in 3 saves"),
 }  # fmt: skip
 
 
@@ -270,7 +270,7 @@ def test_facts_that_cannot_be_are_refused_and_named(run, capsys, name):
     code, document, error = judge(run, capsys)
     assert (code, document) == (4, None)
     assert says in error
-    assert "pytest-ckpt verify says what in the directory is not as its run left it" in error
+    assert "pytest-ckpt verify lists the changed files of the directory" in error
     assert verify(run, capsys)[0] == 1
 
 
@@ -289,7 +289,7 @@ OBSERVATION = {
         ("NAMES.listing", {"anomaly_count": 3}, "it names 0 anomalies and counts 3"),
         ("NAMES.listing", {"measured": -1.0, "unit": "s"}, "it measured -1 s"),
         ("NAMES.listing", {"trials": "many"}, "$.trials: Expected `int`, got `str`"),
-        ("NAMES.other", {}, "is of another check: it holds what NAMES.listing saw"),
+        ("NAMES.other", {}, "is of another check: it contains the observation of NAMES.listing"),
     ],
 )
 def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, change, says):
@@ -380,6 +380,8 @@ def test_names_that_steer_a_terminal_are_printed_as_text(run, late, capsys):
 def test_diff_says_of_a_report_that_it_was_changed(run, late, capsys):
     edit(run / REPORT, lambda report: report.update(grade="rehearsal", exit_code=0))
     assert main(["diff", str(late), str(run)]) == 0
-    assert f"{run}: report.json is not as its run left it: pytest-ckpt verify says more" in capsys.readouterr().out
+    assert (
+        f"{run}: report.json is not as its run left it: run pytest-ckpt verify for details" in capsys.readouterr().out
+    )
     assert main(["diff", str(late), str(late)]) == 0
     assert "not as its run left it" not in capsys.readouterr().out

@@ -126,7 +126,7 @@ def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
 )
 def test_a_record_that_nobody_could_read_is_refused_before_the_run(processes, more):
     settings = settings_of(processes, 10, **more)
-    with pytest.raises(UsageError, match=r"The report of this run would hold .* values") as refused:
+    with pytest.raises(UsageError, match=r"The report of this run would contain .* values") as refused:
         check_record(plan_run(settings, made_up_run.MADE_UP), settings)
     assert "--ckpt-operations" in refused.value.remedy
 

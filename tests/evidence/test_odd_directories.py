@@ -39,7 +39,7 @@ def test_a_manifest_that_has_no_end_is_not_waited_for(run, capsys, way):
     else:
         (run / MANIFEST).symlink_to("/dev/zero")
     assert main(["judge", str(run), "--json"]) == 1
-    assert f"{MANIFEST} cannot be read: it is no file" in capsys.readouterr().out
+    assert f"{MANIFEST} cannot be read: it is not a file" in capsys.readouterr().out
     assert main(["verify", str(run)]) == 4
     assert main(["diff", str(run), str(run)]) == 0
 

@@ -217,5 +217,5 @@ def test_a_document_that_is_no_report_is_refused(made, tmp_path, capsys, schema)
     directory = shutil.copytree(made / "speed", tmp_path / "run")
     remade(directory, (REPORT, lambda report: report.update(schema=schema)))
     assert main(["judge", str(directory), "--json"]) == 4
-    assert "is no report of pytest-ckpt" in capsys.readouterr().err
+    assert "is not a report of pytest-ckpt" in capsys.readouterr().err
     assert json.loads((directory / REPORT).read_text())["schema"] == schema

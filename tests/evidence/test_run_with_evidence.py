@@ -45,6 +45,6 @@ def test_a_history_on_the_target_is_refused_before_anything_is_written(front_doo
     (pytester.path / "target").mkdir()
     result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-history=target/kept")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["*--ckpt-history target/kept lies in --ckpt-target target.*"])
+    result.stderr.fnmatch_lines(["*--ckpt-history target/kept is inside --ckpt-target target.*"])
     assert not list((pytester.path / "target").iterdir())
     assert not (pytester.path / "ckpt-report").exists()

@@ -156,11 +156,11 @@ def other_keys(home):
 def test_keys_that_cannot_sign_are_usage_errors_that_say_why(keys, tmp_path):
     other_keys(tmp_path)
     for file, why in (
-        (keys / "key.pub", "no private key in PEM"),
+        (keys / "key.pub", "not a private key in PEM"),
         (tmp_path / "x25519.pem", "another kind of key; Ed25519 is expected"),
         (tmp_path / "locked.pem", "protected by a passphrase"),
-        (tmp_path / "text.pem", "no private key in PEM"),
-        (tmp_path / "empty.pem", "no private key in PEM"),
+        (tmp_path / "text.pem", "not a private key in PEM"),
+        (tmp_path / "empty.pem", "not a private key in PEM"),
         (tmp_path / "none.pem", "cannot be read: No such file"),
         (tmp_path, "cannot be read: Is a directory"),
     ):
@@ -168,7 +168,7 @@ def test_keys_that_cannot_sign_are_usage_errors_that_say_why(keys, tmp_path):
             read_private_key(file, option="--ckpt-sign")
         assert raised.value.remedy
     for file, why in (
-        (keys / "key.pem", "no public key in PEM"),
+        (keys / "key.pem", "not a public key in PEM"),
         (tmp_path / "x25519.pub", "another kind of key"),
         (tmp_path / "none.pem", "cannot be read"),
     ):
@@ -188,6 +188,6 @@ def test_a_bad_key_ends_a_run_before_anything_is_written(front_door, pytester):
     (pytester.path / "key.pem").write_text("not a key")
     result = front_door("--ckpt-target=target", "--cluster=64", "--ckpt-sign=key.pem")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["*--ckpt-sign key.pem: it is no private key in PEM*", "*openssl genpkey*"])
+    result.stderr.fnmatch_lines(["*--ckpt-sign key.pem: it is not a private key in PEM*", "*openssl genpkey*"])
     assert not list((pytester.path / "target").iterdir())
     assert not (pytester.path / "ckpt-report").exists()

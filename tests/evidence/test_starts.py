@@ -74,7 +74,7 @@ def test_a_start_that_was_removed_is_missed(continued, name):
 def test_the_starts_are_listed_with_the_operations_that_were_interrupted(continued):
     report = json.loads((continued / "report.json").read_text())
     assert start_lines(report) == [
-        "Start 1, 1 May 2031, 07:08 UTC, performance: killed. It measured nothing to its end.",
+        "Start 1, 1 May 2031, 07:08 UTC, performance: killed. It measured no subject completely.",
         f"Start 1 did not complete {SUBJECT}: it ended in save 3, after 2 saves and loads.",
         f"Start 2, 6 May 2031, 07:08 UTC, no suite: finished. It measured {SUBJECT}.",
     ]

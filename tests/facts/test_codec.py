@@ -85,7 +85,7 @@ def test_a_subject_has_one_text_that_leaves_out_defaults(subject, text, slug):
 @pytest.mark.parametrize("text", ["", "full", "-full", "llama3-8b-", "llama3-8b-full/torch", "llama3-8b-full/dcp/sync",
                                   "llama3-8b-full/dcp/async/x", "llama3-8b-full/"])  # fmt: skip
 def test_a_text_that_is_no_subject_is_an_error(text):
-    with pytest.raises(ValueError, match="is no subject"):
+    with pytest.raises(ValueError, match="is not a subject"):
         Subject.from_text(text)
 
 

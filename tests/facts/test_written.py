@@ -94,7 +94,7 @@ class Unwritable:
 
 
 def test_a_type_that_no_file_holds_is_an_error_of_ours():
-    with pytest.raises(TypeError, match="no file holds"):
+    with pytest.raises(TypeError, match="no file contains"):
         fault({"field": 1}, Unwritable)
 
 

@@ -136,7 +136,7 @@ def test_the_lines_count_what_is_measured_beside_the_saves_and_loads(watched: Wa
     run, count = watched.run, len(watched.run.operations("save"))
     total = 2 * count + 1 + (4 if run.measurement()["data"] else 0)
     assert counted_steps(run.text) == [(number, total) for number in range(1, total + 1)]
-    assert "save beside a deletion" in progress_lines(run.text)[count]
+    assert "save during a deletion" in progress_lines(run.text)[count]
 
 
 def test_retention_says_what_deleting_costs(watched: Watched) -> None:
@@ -185,7 +185,7 @@ def test_comparing_data_needs_no_more_memory_than_a_rank_may_have(streamed: Watc
 
 def test_data_that_compress_make_a_rehearsal_and_are_disclosed(by_torch: Watched) -> None:
     assert by_torch.run.document["grade"] == "rehearsal"
-    assert "0.25 of the content was zeros, which checkpoints do not hold." in by_torch.run.document["grade_reasons"]
+    assert "0.25 of the content was zeros, which checkpoints do not contain." in by_torch.run.document["grade_reasons"]
     assert "--ckpt-compressible" in json.dumps(by_torch.run.document["disclosures"])
 
 

@@ -76,7 +76,7 @@ def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -
     run = door.run(*TINY, TORCH, "--ckpt-keep-files")
     assert run.code == 0, run.text
     (directory,) = door.target.iterdir()
-    left = f"{directory} stays, as --ckpt-keep-files asked for"
+    left = f"{directory} is kept because of --ckpt-keep-files"
     assert run.document["left_behind"] == [left]
     assert f"left on the target: {left}" in run.text
     assert sorted(p.name for p in (directory / SUBJECT).iterdir()) == ["checkpoint-0001", "checkpoint-0002"]

@@ -133,7 +133,7 @@ def test_a_bind_mount_is_no_second_client(door: FrontDoor, mount) -> None:
 
 
 def test_a_directory_that_would_take_too_much_to_fill_is_refused(door: FrontDoor, tmp_path: Path) -> None:
-    assert "is no directory that can be written to" in refused(door, f"--ckpt-small-volume={tmp_path / 'nothing'}")
+    assert "is not a directory that can be written to" in refused(door, f"--ckpt-small-volume={tmp_path / 'nothing'}")
 
 
 def test_an_unknown_requirement_in_a_table_of_gates_is_named(door: FrontDoor) -> None:
@@ -141,7 +141,7 @@ def test_an_unknown_requirement_in_a_table_of_gates_is_named(door: FrontDoor) ->
         'name = "ours"\nextends = "posix-local"\n[requirements]\nCOMIT = { gate = "off" }\n'
     )
     text = refused(door, "--ckpt-gate-table=own.toml")
-    assert "'COMIT' is no known requirement (did you mean 'COMMIT'?)" in text
+    assert "'COMIT' is not a known requirement (did you mean 'COMMIT'?)" in text
 
 
 @pytest.mark.thorough

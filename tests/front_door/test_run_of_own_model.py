@@ -115,7 +115,7 @@ def test_another_definition_is_not_taken_for_the_model(brief: Run, tmp_path: Pat
         document = json.loads((directory / name).read_text())
         document["checkpoints"][0]["definition"]["layers"] += 1
         (directory / name).write_text(json.dumps(document))
-    with pytest.raises(UsageError, match="otherwise than the digest in its name says"):
+    with pytest.raises(UsageError, match="does not match the digest in its name"):
         judge_directory(directory, {})
 
 

@@ -38,9 +38,9 @@ def damaged_files(make_home: Callable[[str], Path]) -> Run:
     ("kind", "checkpoint", "rank", "file", "tensor", "offset", "words"),
     [
         ("flipped", 1, 0, MODEL, "layer_32/1", 8192, "1 bit differs in 1 byte, the first at byte 8200"),
-        ("zeros", 1, 1, OPTIMIZER, "optimizer/0", 8192, "the page holds zeros"),
-        ("stale", 2, 0, OPTIMIZER, "optimizer/2", 20480, "that of checkpoint 1 at the same place"),
-        ("torn", 2, 1, OPTIMIZER, "optimizer/4", 28672, "right up to byte 30720 and holds zeros behind it"),
+        ("zeros", 1, 1, OPTIMIZER, "optimizer/0", 8192, "the page contains zeros"),
+        ("stale", 2, 0, OPTIMIZER, "optimizer/2", 20480, "from checkpoint 1 at the same place"),
+        ("torn", 2, 1, OPTIMIZER, "optimizer/4", 28672, "right up to byte 30720 and contains zeros after it"),
     ],
     ids=["flipped", "zeros", "stale", "torn"],
 )
@@ -116,7 +116,7 @@ def test_a_load_that_did_not_bring_every_byte_is_none(damaged_files: Run) -> Non
         "COLD": "met",
         "DURABLE-CALLS": "met",
     }
-    assert "its time is not that of a whole load" in damaged_files.verdict("LOAD")["because"]
+    assert "its time is not the time of a complete load" in damaged_files.verdict("LOAD")["because"]
 
 
 def test_the_target_is_empty_after_corruption(damaged_pages: Run) -> None:

@@ -209,9 +209,9 @@ def test_the_server_of_a_killed_controller_is_gone(make_home: Callable[[str], Pa
 
 @pytest.mark.parametrize(("options", "says"), [
     ((EMBEDDED, "--ckpt-engine=dcp"), "--ckpt-engine dcp needs paths"),
-    (("--ckpt-endpoint=http://127.0.0.1:1",), "nothing answers at the endpoint"),
+    (("--ckpt-endpoint=http://127.0.0.1:1",), "no server answers at the endpoint"),
     pytest.param((EMBEDDED, "--ckpt-keep-files"), "--ckpt-keep-files with --ckpt-endpoint embedded", marks=THOROUGH),
-    pytest.param(("--ckpt-endpoint=http://me:secret@host:1",), "holds no user and no password", marks=THOROUGH),
+    pytest.param(("--ckpt-endpoint=http://me:secret@host:1",), "contains no user and no password", marks=THOROUGH),
     pytest.param(
         (EMBEDDED, actions(power_cut="true")), "[power_cut] command is for file systems", marks=THOROUGH
     ),
@@ -238,7 +238,7 @@ def test_an_endpoint_is_refused_for_a_directory(front_door, pytester):
 def test_what_names_no_bucket_is_refused(front_door, target):
     result = front_door(f"--ckpt-target={target}", "--cluster=64", EMBEDDED)
     assert result.ret == 4
-    assert "is no name of a bucket" in result.stderr.str()
+    assert "is not a name of a bucket" in result.stderr.str()
 
 
 # --- a store that misbehaves ------------------------------------------------------------------------------------------

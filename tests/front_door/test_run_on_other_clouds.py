@@ -59,7 +59,7 @@ def test_it_is_saved_loaded_compared_and_met(run: Run) -> None:
     measured = run.measurement(subject(run))
     assert measured["integrity"]["bytes_checked"] == 2 * measured["bytes"]
     assert measured["durability"]["commit_methods"] == ["marker"]
-    assert measured["durability"]["acknowledged"] == ["size and ETag alone"]
+    assert measured["durability"]["acknowledged"] == ["only size and ETag"]
     assert {"put part", "end upload", "get"} <= {row["kind"] for row in measured["requests"]}
 
 

@@ -31,7 +31,7 @@ def test_the_first_lines_of_a_run_name_it_with_what_helps(door: FrontDoor, blind
     run = door.run(*TINY, "-k", "no_test_is_called_so", target=blind)
     (line,) = (line for line in run.text.splitlines() if BLIND in line)
     assert line.startswith("ckpt obstacle: ")
-    assert "Remedy: a mount that keeps what was read in the kernel's page cache" in line
+    assert "Remedy: a mount that keeps read pages in the kernel's page cache" in line
     assert OTHER_PROOFS in line
     assert list(blind.iterdir()) == []
     run = door.run(*TINY, "-k", "no_test_is_called_so", "--ckpt-drop-caches=true", target=blind)

@@ -77,7 +77,7 @@ def test_where_a_host_does_not_answer_the_directory_stays_and_that_is_said(
     run = interrupted(started)
     assert run.code == 2, run.text
     (left,) = run.document["left_behind"]
-    assert "a does not say that no process of the run is left there, so it may still write" in left
-    assert "; b does not say" in left
+    assert "a does not report whether processes of the run are left there, so it may still write" in left
+    assert "; b does not report" in left
     assert [path.name for path in run.target.iterdir()] == [started.run_directory.name]
     assert processes_of(started.run_id), "they went on"

@@ -166,7 +166,7 @@ def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: Front
     assert set(run.outcomes("llama3-8b-full").values()) == {"met"}
     assert set(run.outcomes("llama3-70b-full").values()) == {"not run"}
     reason = run.verdict("SAVE", "llama3-70b-full")["because"]
-    assert "llama3-70b in full has 64 ranks and 8 were asked for" in reason
+    assert "llama3-70b in full has 64 ranks and 8 were requested" in reason
     assert "--ckpt-hosts" in reason
     assert f"ckpt llama3-70b-full/stream: not run: {reason.rstrip('.')}" in run.text
     assert [m["subject"] for m in run.document["measurements"]] == ["llama3-8b-full/stream"]

@@ -247,7 +247,7 @@ def _of_another_version(report: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object] | None, tuple[str, ...], str]] = {
-    "nothing to add": (None, (), "is complete, and these options add nothing"),
+    "nothing to add": (None, (), "is complete, and these options do not add to it"),
     "a changed directory": (_changed, (), f"is not as its last start left it: measurements/{DIRECTORY}.json"),
     "another version": (_of_another_version, (), "pytest-ckpt 0.0.9 began the run of "),
     "another target": (None, ("--ckpt-target=other",), "is of another target (location: "),
@@ -293,6 +293,6 @@ def test_a_run_that_still_goes_on_is_refused(door: FrontDoor) -> None:
     started = door.start(*TINY, environment=sabotage.environment)
     sabotage.wait_until_held(started)
     run = door.run(*TINY, RESUME)
-    assert (run.code, "is still going on" in run.text) == (4, True), run.text
+    assert (run.code, "is still in progress" in run.text) == (4, True), run.text
     sabotage.release()
     assert started.finish().code == 0

@@ -119,7 +119,7 @@ def test_a_volume_that_others_use_is_not_filled(door: FrontDoor, mount: Callable
     run = door.run(*FILLING, target=volume)
     assert run.code == 4
     assert "--ckpt-suite=endurance:near-full cannot be done" in run.text
-    assert "it is filled only where it holds nobody's data" in run.text
+    assert "a volume is filled only if it contains no data of users" in run.text
     assert "Traceback" not in run.text
     assert {p.name for p in volume.iterdir()} == {"lost+found", "theirs"}
 

@@ -110,7 +110,7 @@ def test_what_cannot_be_compressed_is_refused(
 def test_the_plan_says_that_its_bytes_are_those_before_the_codec(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-strategy=sync,compressed"]) == 0
     output = capsys.readouterr().out
-    assert output.count("codec  these are bytes before it") == 1
+    assert output.count("codec  bytes before compression") == 1
     # What a codec stores of a job's own data is not known: nothing is asked less for it.
     assert output.count("save   within") == 2
     assert len({line for line in output.splitlines() if line.startswith("  save   within")}) == 1

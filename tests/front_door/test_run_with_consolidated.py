@@ -63,7 +63,7 @@ def test_every_file_is_planned_and_made_durable_and_the_consolidation_is_told(sa
     assert planned["files"] == len(names)
     assert planned["engine"]["files"]["consolidated"] == "model-{number}-of-{count}.safetensors"
     facts = saved.measurement(OWN)["engine_facts"]
-    assert facts["consolidation"].startswith("rank 0 alone, in every save")
+    assert facts["consolidation"].startswith("only rank 0, in every save")
     assert not [s for s in saved.document["disclosures"] if "more memory" in s]
 
 
@@ -126,4 +126,4 @@ def test_a_tensor_that_the_library_cannot_make_whole_is_refused(
     model.write_text(FLOAT8)
     code = main(["plan", "--cluster=64", f"--ckpt-model={model}", "--ckpt-parallel=dp=2", *CONSOLIDATED])
     assert code == 4
-    assert "which torch's consolidation of safetensors cannot make whole" in capsys.readouterr().err
+    assert "which torch's consolidation of safetensors cannot assemble" in capsys.readouterr().err

@@ -105,13 +105,13 @@ def test_the_library_commits_and_what_is_whose_is_told(saved: Saved) -> None:
     measured = run.measurement(subject(run))
     durability = measured["durability"]
     assert (durability["observed"], durability["commit_methods"]) == ("store", ["copy"])
-    assert durability["acknowledged"] == ["size and ETag alone"]
+    assert durability["acknowledged"] == ["only size and ETag"]
     assert durability["files"] == durability["files_synced"] == OPERATIONS * OBJECTS
     assert (durability["commits"], durability["saves"]) == (OPERATIONS, OPERATIONS)
     assert "committed by copy" in run.verdict("DURABLE-CALLS", subject(run))["because"]
     facts = measured["engine_facts"]
     assert facts["commit"].startswith("the library's and not ours")
-    assert facts["added"].startswith("HEAD of each object behind the library's own calls")
+    assert facts["added"].startswith("HEAD of each object after the library's own calls")
     page = (run.report / "certificate.html").read_text()
     assert "the library&#39;s and not ours" in page
     assert "Of requests, those of s3" in page
@@ -269,7 +269,7 @@ def test_certificates_that_the_connector_cannot_be_told_of_are_refused(front_doo
     result = front_door(*words, *TINY, f"--ckpt-engine={CONNECTOR}")
     assert result.ret == 4
     text = " ".join(result.stderr.str().split())
-    assert "verifies TLS by the certificates of the system alone" in text
+    assert "verifies TLS only by the certificates of the system" in text
     assert "update-ca-certificates" in text
 
 

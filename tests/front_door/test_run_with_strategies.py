@@ -209,7 +209,7 @@ def test_the_certificate_shows_what_training_loses_and_risks(
     together: Run, subjects: dict[str, str], engines: str
 ) -> None:
     page = (together.report / "certificate.html").read_text()
-    assert page.count("<h3>Saves beside training</h3>") == len(engines.split(","))
+    assert page.count("<h3>Saves during training</h3>") == len(engines.split(","))
     rows = {row["subject"]: row for row in together.document["training"]}
     for subject, strategy in subjects.items():
         assert (rows[subject]["at_risk_seconds"] > 0) is (strategy == "async")

@@ -197,7 +197,10 @@ def test_a_target_that_fails_in_a_drain_fails_drain_and_a_tier_that_runs_full_do
         (("--ckpt-strategy=local-tier=/tmp,drain-every=0",), "at least 1 is expected"),
         (("--ckpt-strategy=local-tier=/tmp,target-share=100%",), "less than 100 % is expected"),
         (("--ckpt-strategy=local-tier=/tmp,target-share=50%",), "however fast a drain is"),
-        (("--ckpt-strategy=local-tier=/tmp", actions(fault_command="a", repair_command="b")), "could not be told"),
+        (
+            ("--ckpt-strategy=local-tier=/tmp", actions(fault_command="a", repair_command="b")),
+            "whether the change affected",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(

@@ -150,7 +150,7 @@ def test_an_effect_that_is_missing_fails_durable_calls():
 def test_a_library_that_answers_fsync_is_no_failure_of_the_storage():
     verdict = judged("DURABLE-CALLS", measured(SEEN, LEFT, interposed=(NO_FSYNC,)))
     assert (verdict.outcome, verdict.reason) == ("not run", "unproven")
-    assert verdict.because.endswith("which says nothing of the storage.")
+    assert verdict.because.endswith("so the storage is not judged.")
 
 
 def test_a_mount_that_takes_fsync_its_effect_leaves_durability_unproven():
@@ -192,5 +192,5 @@ def test_a_controller_whose_clock_gives_another_length_is_a_reason(controller, i
     if controller == 60.0:
         assert reasons == [
             "The clocks of rank 3 on n2 and of the controller differ: the measurement took 6 s by the one and 60 s by "
-            "the other. Either a clock is wrong, or the controller's process was stopped meanwhile."
+            "the other. Either a clock is wrong, or the controller's process was stopped during this time."
         ]

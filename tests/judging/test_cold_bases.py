@@ -49,26 +49,27 @@ CASES = {
     "a cache of saved and loaded files survives": (canaries(FAST, FAST, FAST, SLOW), "cached", "survived the drop"),
     "a cache of loaded files survives": (canaries(SLOW, FAST, FAST, SLOW), "cached", "survived the drop"),
     "a cache of saved files survives": (canaries(FAST, FAST, SLOW, SLOW), "cached", "survived the drop"),
-    "a cache of saved files survives, and nobody else reads": (canaries(FAST, FAST, SLOW), "unknown", "told apart"),
+    "a cache of saved files survives, and nobody else reads": (canaries(FAST, FAST, SLOW), "unknown", "cannot be "
+    "distinguished"),
     "all is fast, and nobody else reads": (canaries(FAST, FAST, FAST), "unknown", "--ckpt-second-mount"),
     "all is slow, and nobody else reads": (canaries(SLOW, SLOW, SLOW), "unknown", "--ckpt-second-mount"),
-    "read again it is faster, dropped or not": (canaries(SLOW, FAST, FAST), "unknown", "told apart"),
+    "read again it is faster, dropped or not": (canaries(SLOW, FAST, FAST), "unknown", "cannot be distinguished"),
     "this host caches below": (
         canaries(SLOW, SLOW, SLOW, SLOW, cache_growth_bytes=600 << 20), "unknown", "below the target"),
     "the other host is slow by itself": (
-        canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "told apart"),
+        canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "cannot be distinguished"),
     "the other host is fast with its own": (
         canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(FAST,) * 10), "cached", "survived the drop"),
     "the other host is fast with its own, of which it has more parts": (
         canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(FAST,) * 16), "cached", "survived the drop"),
     "the second mount is slow, and nothing is cached": (
-        canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "told apart"),
+        canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "cannot be distinguished"),
     "the drop works, and the second mount is slow": (
         canaries(0.25, 0.02, 0.23, 0.35, client_own_seconds=(0.02,) * 10), "proven", "the drop works"),
     "a cache survives, and is a little faster the second time": (
         canaries(0.069, 0.05, 0.064, 1.4, client_own_seconds=(0.04,) * 10), "cached", "survived the drop"),
     "a cache survives, is a little faster the second time, and nobody else reads": (
-        canaries(0.069, 0.05, 0.064), "unknown", "told apart"),
+        canaries(0.069, 0.05, 0.064), "unknown", "cannot be distinguished"),
     "too few": (canaries(SLOW, FAST, SLOW, count=9), "unknown", "only 9 of 10"),
     "none": (CanaryReads(host="n1", bytes=64 << 20, not_read_reason="they are small"), "unknown", "are small"),
 }  # fmt: skip
@@ -101,7 +102,7 @@ def test_a_cache_that_keeps_what_is_judged_and_knows_the_canaries_is_no_proof(pr
     }
     proof = of_canaries(dataclasses.replace(reads, **parts))
     assert (proof.found, proof.basis) == (found, "timed canary" if found == "proven" else None)
-    assert found == "proven" or "a cache may hold the one and not the other" in proof.because
+    assert found == "proven" or "a cache may contain only some of these parts" in proof.because
 
 
 @pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
@@ -127,19 +128,19 @@ BUSY = 5
 BURSTS = {
     "in the second mount's first reads more than those behind them": (
         canaries(1.26, 1.25, 1.29, 5.4, behind=1.22, client_own_seconds=(4.0,) * 10), "unknown",
-        "on the other client alone"),
+        "only on the other client"),
     "after the drop, a cache of loaded files survives": (
-        canaries(SLOW, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+        canaries(SLOW, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "cannot be distinguished"),
     "in every pair, and the drop works": (
         canaries(SLOW * BUSY, FAST * BUSY, SLOW * BUSY, behind=FAST * BUSY), "proven", "the drop works"),
     "in the first pair and after the drop, and the cache survives": (
-        canaries(FAST * BUSY, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+        canaries(FAST * BUSY, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "cannot be distinguished"),
     "before the drop, and the drop works": (
-        canaries(SLOW * BUSY, FAST * BUSY, SLOW, behind=FAST), "unknown", "told apart"),
+        canaries(SLOW * BUSY, FAST * BUSY, SLOW, behind=FAST), "unknown", "cannot be distinguished"),
     "after the drop, and the drop works": (
-        canaries(SLOW, FAST, SLOW * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+        canaries(SLOW, FAST, SLOW * BUSY, behind=FAST * BUSY), "unknown", "cannot be distinguished"),
     "in all reads of this client, whose cache survives": (
-        canaries(*(FAST * BUSY,) * 3, SLOW, client_own_seconds=(FAST,) * 10), "unknown", "on the other client alone"),
+        canaries(*(FAST * BUSY,) * 3, SLOW, client_own_seconds=(FAST,) * 10), "unknown", "only on the other client"),
     "in all reads of this client, and the second mount caches nothing": (
         canaries(*(SLOW * BUSY,) * 3, SLOW, client_own_seconds=(SLOW,) * 10), "proven", "no cache of this client"),
 }  # fmt: skip
@@ -291,12 +292,12 @@ def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
 
 
 @pytest.mark.parametrize(("more", "basis", "words"), [
-    ({}, "declared", "do not cache their reads; nothing was counted"),
-    ({"by_other_hosts": True}, "other client", "neither written nor read it before; nothing was counted"),
+    ({}, "declared", "do not cache their reads; cached pages were not counted"),
+    ({"by_other_hosts": True}, "other client", "neither written nor read it before; cached pages were not counted"),
     ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=4 * GIB),), "client_cache_bytes": 0}, "volume",
      "between the save of a checkpoint and its load"),
     ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=2 * GIB),), "client_cache_bytes": 0}, "declared",
-     "do not cache their reads; nothing was counted"),
+     "do not cache their reads; cached pages were not counted"),
 ])  # fmt: skip
 def test_what_a_target_declares_rests_on_more_where_more_shows_it(more, basis, words):
     decision = judged("COLD", of(is_declared_cold=True, **more))
@@ -355,17 +356,22 @@ def test_what_a_process_below_the_target_keeps_is_said_to_be_uncounted():
     )
     cache = dataclasses.replace(COUNTED, storages=(StorageStack(host="a", layers=layers),))
     (sentence,) = uncounted("ext4", [cache, None])
-    assert "the process that serves fuse.sshfs of array:/images keeps" in sentence
+    assert "The process that serves fuse.sshfs of array:/images may cache" in sentence
 
 
 @pytest.mark.parametrize(
     ("reads", "outcome", "basis", "words"),
     [
         ((), "met", "seen", ""),
-        ((canaries(FAST, FAST, FAST, SLOW),), "failed", "", "The kernel counts none of it, and yet"),
+        ((canaries(FAST, FAST, FAST, SLOW),), "failed", "", "The kernel counts no cached pages, but"),
         ((canaries(SLOW, FAST, SLOW, SLOW),), "met", "seen", "What the kernel does not count, timed reads show"),
         ((canaries(FAST, FAST, FAST),), "met", "seen", ""),
-        ((canaries(SLOW, FAST, SLOW, SLOW), canaries(FAST, FAST, FAST, SLOW)), "failed", "", "yet loads are no proof"),
+        (
+            (canaries(SLOW, FAST, SLOW, SLOW), canaries(FAST, FAST, FAST, SLOW)),
+            "failed",
+            "",
+            "but loads did not measure",
+        ),
     ],
     ids=["not timed", "a cache survives", "none survives", "not told apart", "one survives on a host of two"],
 )

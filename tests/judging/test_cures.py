@@ -57,7 +57,7 @@ def test_a_row_names_checks_that_there_are(row):
 
 
 def test_where_no_option_helps_the_verdict_says_so():
-    assert "No option of it is known to help" in " ".join(explain("fuse.bindfs", "COMMIT.file"))
+    assert "No option is known to help" in " ".join(explain("fuse.bindfs", "COMMIT.file"))
 
 
 def test_doctor_tells_it_before_the_run():

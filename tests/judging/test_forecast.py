@@ -24,7 +24,7 @@ def test_a_month_is_simulated_for_each_subject_and_is_no_verdict(tmp_path) -> No
     spent = month["saving_hours"] + month["lost_work_hours"] + month["restoring_hours"]
     assert spent == pytest.approx((1 - month["goodput"]) * 30 * 24, rel=0.2)
     page = (tmp_path / "run" / "certificate.html").read_text()
-    assert "A forecast: no verdict rests on it" in page
+    assert "A forecast: no verdict uses it" in page
     # Eight of 64 ranks, ten saves of each: the slowest of all 64 takes longer than the slowest that was measured.
     slowest = {s["kind"]: s for s in row["slowest"]}
     assert (slowest["save"]["ranks"], slowest["save"]["measured_ranks"]) == (64, 8)

@@ -124,7 +124,7 @@ def test_last_loads_that_take_a_third_of_the_first_fail_with_that_reason():
     verdict = repeated(3.0, 3.0, 3.0, 1.0, 0.9)
     assert verdict.outcome == "failed"
     assert verdict.because.startswith(
-        "Loads 4, 5 took a third or less of the median of the first 3 loads, 3 s: a cache behind the client may have"
+        "Loads 4, 5 took a third or less of the median of the first 3 loads, 3 s: a cache beyond the client may have"
     )
     assert "Coefficient of variation" in verdict.because
 

@@ -125,8 +125,8 @@ def test_a_restart_fails_where_all_copies_were_read_and_a_projection_beyond_the_
 def test_a_restart_says_how_many_copies_were_read_and_how_many_the_cluster_holds():
     verdict = judged("RESTART", with_patterns(storm=pattern(1.0, 2.0, 1.0, restart=of_copies(2))))
     assert verdict.because == (
-        "Measured: 2 copies at once, 500 MB/s. Projection at this rate: a restart of 16,000 accelerators, 4 copies, "
-        "takes 3.5 s; limit 111 s."
+        "Measured: 2 copies concurrently, 500 MB/s. Projection at this rate: a restart of 16,000 accelerators, 4 "
+        "copies, takes 3.5 s; limit 111 s."
     )
     assert "a restart of 4 copies reads 1.75 GB: 15.7 MB/s are needed" in verdict.detail
 

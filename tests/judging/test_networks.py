@@ -51,7 +51,7 @@ def test_a_host_s_rate_is_that_of_all_its_ranks_while_the_slowest_is_at_work():
 
 
 @pytest.mark.parametrize(("sends", "words"), [
-    (5.0, ["the client is the limit", "n1 moved 4 GB/s, 80 % of what its network carries (5 GB/s, TCP"]),
+    (5.0, ["the client is the limit", "n1 moved 4 GB/s, 80 % of the capacity of its network (5 GB/s, TCP"]),
     (5.01, []),
     (3.7, ["the client is the limit"]),
     (3.6, ["over another network, or over more links"]),
@@ -70,8 +70,8 @@ def test_a_rate_that_the_user_stated_is_called_so():
 
 def test_nothing_is_told_where_no_network_is_known_and_nothing_is_guessed_where_it_was_not_measured():
     assert client_limits([MEASURED], networks_of([{"host": "n1"}, {"host": "n2", "network": None}])) == []
-    (sentence,) = client_limits([MEASURED], known(None, None, unavailable_reason="none of these ports can be had."))
-    why = "the network of n1, n2 was not measured: none of these ports can be had"
+    (sentence,) = client_limits([MEASURED], known(None, None, unavailable_reason="no port of this range can be bound."))
+    why = "the network of n1, n2 was not measured: no port of this range can be bound"
     assert sentence == f"whether clients were the limit is not known: {why}"
 
 

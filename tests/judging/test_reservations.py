@@ -44,7 +44,7 @@ def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
         "The failure rate 'mttf:1600000h' was stated by the operator: a save may take 15 min.",
     ),
     ({"recorders": ("plugin pytest-timeout 2.4.0", "conftest /a/conftest.py")}, "results (conftest /a/conftest.py)"),
-    ({"files": ("/a/image",)}, "The target lies in a file of this host (/a/image)"),
+    ({"files": ("/a/image",)}, "The target is stored in a file of this host (/a/image)"),
     ({"ckpt_failures": "observed:1/3650d@16000"}, "nearly any storage meets it."),
     ({"ckpt_cluster": "5000000"}, "saves are judged by latency."),
 ])  # fmt: skip

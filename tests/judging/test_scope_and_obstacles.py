@@ -127,7 +127,7 @@ def test_shared_storage_is_asked_for_what_the_cluster_demands(
     (planned,) = plan.checkpoints
     assert planned.layout.mode == "full"
     assert round(planned.demand.save_bytes_per_second / 1e9) == gigabytes_per_second
-    assert "8 were asked for" in planned.not_run
+    assert "8 were requested" in planned.not_run
 
 
 def test_all_obstacles_are_told_at_once_each_with_what_removes_it() -> None:
@@ -207,7 +207,7 @@ def test_a_target_in_memory_is_an_obstacle_where_cold_is_required(kind: str) -> 
 
 
 def test_a_target_s_word_on_caches_is_an_obstacle_where_the_gates_want_more() -> None:
-    word = "the target's word"
+    word = "the target's declaration"
     run = run_of("llama3-8b", gates=built_in("object"))
     (seen,) = (o for o in obstacles(*run, cache_sight="declared") if word in o.text)
     assert (seen.grade, "--ckpt-hosts" in seen.remedy, "--ckpt-client-cache" in seen.remedy) == (
@@ -326,7 +326,7 @@ def test_a_strategy_of_which_the_suites_ask_nothing_is_said_to_be_unmeasured() -
     alone = run_of("llama3-8b", ckpt_suite="strategies", ckpt_strategy="sync", ckpt_engine="stream")
     (sentence,) = unmeasured(*alone)
     assert "/stream will not be measured" in sentence
-    assert sentence.endswith("Say --ckpt-suite=performance,strategies.")
+    assert sentence.endswith("Use --ckpt-suite=performance,strategies.")
     # With a notice something is asked of it, and with both suites, and where no suite is named.
     assert not unmeasured(*run_of("llama3-8b", ckpt_suite="strategies", ckpt_preemption_notice="120s", **asked))
     assert not unmeasured(*run_of("llama3-8b", ckpt_suite="performance,strategies", **asked))

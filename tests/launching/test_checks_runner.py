@@ -168,10 +168,10 @@ def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) 
         ("import os\ndef calls(context, findings): os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL)"),
         ("import ctypes\ndef calls(context, findings): ctypes.string_at(0)", "killed by signal 11 (SIGSEGV)"),
         ("def calls(context, findings): raise ValueError('no such thing')", "exit code 3: ValueError: no such thing"),
-        ("import os\ndef calls(context, findings): os._exit(0)", "exit code 0: it said nothing"),
+        ("import os\ndef calls(context, findings): os._exit(0)", "exit code 0: no output"),
         (
             "import os\ndef calls(context, findings): print('[1, 2]', flush=True); os._exit(0)",
-            "exit code 0: it said nothing",
+            "exit code 0: no output",
         ),
         ("def calls(context, findings): exit(3)", "exit code 3"),
     ],

@@ -56,8 +56,8 @@ def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(start
     keeper.ask("repair")
     (run,) = next_of(keeper)
     assert run.sentence == (
-        "The repair command did not end well: the process that runs the commands was killed by signal 9 (SIGKILL), and "
-        "what it had started may go on."
+        "The repair command did not end well: the process that runs the commands was killed by signal 9 (SIGKILL), "
+        "and a command that it had started may still run."
     )
     assert keeper.close() == [], "it was told already"
 
@@ -75,7 +75,7 @@ def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started
     (owed,) = keeper.close()
     assert owed.sentence == (
         "The repair command did not end well: the process that runs the commands was killed by signal 15 (SIGTERM): "
-        "nobody has run it, so run it by hand."
+        "the command was not run, so run it by hand."
     )
 
 

@@ -153,7 +153,7 @@ def test_a_launcher_that_is_killed_when_it_is_asked_for_its_version_is_told_as_t
     with pytest.raises(UsageError) as refused:
         find_launcher(str(there) if is_named else None, ())
     assert refused.value.what == (
-        f"The launcher {there} does not run: '{there} --version' was killed by signal 9 (SIGKILL), and said nothing"
+        f"The launcher {there} does not run: '{there} --version' was killed by signal 9 (SIGKILL), without output"
     )
     assert "what killed it" in refused.value.remedy
 

@@ -20,7 +20,7 @@ from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
         "ckpt_ranks": "2", "ckpt_gate_table": "speed-only"}  # fmt: skip
-SILENT = "h2 does not say that no process of the run is left there, so it may still write"
+SILENT = "h2 does not report whether processes of the run are left there, so it may still write"
 WHOLE = {"exit_code": 0, "is_complete": True}
 
 
@@ -93,8 +93,8 @@ def test_the_run_s_directory_stays_and_is_told_where_something_may_still_write(
         (socket.gethostname(), "left on the target by run old of {host}; if that run has ended, remove it: rm -r -- "),
         (
             "h2",
-            "found on the target: of run old of h2; whether that run still goes on cannot be seen from this host, so "
-            "look on h2 first. If no run of pytest-ckpt goes on there any more, remove it: rm -r -- ",
+            "found on the target: of run old of h2; this host cannot determine whether that run is still in progress, "
+            "so check h2 first. If no run of pytest-ckpt is in progress there, remove it: rm -r -- ",
         ),
     ],
 )

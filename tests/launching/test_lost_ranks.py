@@ -177,7 +177,7 @@ def test_ranks_that_end_with_their_killed_launcher_are_not_accused(watch: RankWa
     failure = watch.ended(-9, "")
     assert failure
     assert (failure.kind, failure.rank, failure.operation) == ("killed", None, None)
-    assert failure.message == "the launcher was killed by signal 9: it said nothing"
+    assert failure.message == "the launcher was killed by signal 9: no output"
 
 
 def test_what_a_rank_told_of_its_error_counts_more_than_who_ended_first(watch: RankWatchdog) -> None:
@@ -202,7 +202,7 @@ def test_a_rank_of_which_slurm_says_nothing_is_named_where_it_was_the_first_that
     failure = watch.ended(137, "srun: error: h1: task 0: Killed")
     assert failure
     assert (failure.rank, failure.host) == (1, "h2")
-    assert failure.message == "the process ended without a word, before those of other ranks"
+    assert failure.message == "the process ended without a message, before the processes of other ranks"
 
 
 @pytest.mark.parametrize(("words", "why"), [("", "from outside"), (" DUE TO TIME LIMIT", "at its time limit")])

@@ -65,6 +65,6 @@ def test_what_is_stated_is_not_measured_and_hosts_that_moved_more_are_named(done
     named = [words for words in run.document["disclosures"] if "over another network, or over more links" in words]
     assert len(named) == 2, run.document["disclosures"]
     assert all("h1 moved" in words and "1 kB/s, as stated" in words for words in named)
-    assert "What each host moved" in (run.report / "certificate.html").read_text()
+    assert "Throughput of each host" in (run.report / "certificate.html").read_text()
     cache = run.document["measurements"][0]["cache"]
     assert cache["by_other_hosts"] is True, "loads by another host are the default over several hosts"

@@ -24,7 +24,7 @@ STARTS = Launcher(template=("sh", "-c", ANSWERS), version="a shell", hosts=())
 
 def test_a_host_that_does_not_answer_takes_no_other_ones_time() -> None:
     why = end_on_other_hosts(STARTS, ["h1", "gone", "h3"], RUN, seconds=patience(3.0))
-    assert why == "gone does not say that no process of the run is left there, so it may still write"
+    assert why == "gone does not report whether processes of the run are left there, so it may still write"
 
 
 def test_processes_that_cannot_be_ended_are_named_with_their_host() -> None:

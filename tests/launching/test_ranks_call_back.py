@@ -109,7 +109,7 @@ def test_what_a_rank_tells_right_before_it_ends_arrives(tmp_path: Path, one_rank
 def test_a_rank_that_ends_well_before_it_has_told_all_fails_the_launch(tmp_path: Path, one_rank: Any) -> None:
     failure, _ = launched(tmp_path, one_rank("raise SystemExit(0)"), 1)
     assert failure.kind == "killed"
-    assert failure.message == "1 rank ended without having told all, and the launcher says that all is well"
+    assert failure.message == "1 rank ended without a complete report, and the launcher reports success"
 
 
 def test_a_launcher_that_hands_no_environment_on_is_named(tmp_path: Path) -> None:

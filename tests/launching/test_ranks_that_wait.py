@@ -89,7 +89,7 @@ def test_where_one_of_them_is_gone_others_do_the_job_and_that_is_said(launch: La
     assert launch.run(LAST, listed.append, say=sentences.append) is None
     assert len([event for event in listed if isinstance(event, HostsSeen)]) == 1
     (sentence,) = sentences
-    assert sentence.startswith("Ranks that waited for this do not go on (")
+    assert sentence.startswith("Ranks that waited for this do not continue (")
     assert sentence.endswith("); they are started again.")
 
 

@@ -43,7 +43,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         ("export", ("h2: the file that pytest made is not there (No such file or directory)",), ("h1:", "h3:")),
         ("all", ("h2: tmpfs (local) instead of", "; h3: mounted otherwise (has ro)"), ("h1:",)),
         ("options", ("h3: mounted otherwise (has noatime; lacks relatime)",), ("h1:", "h2:")),
-        ("gone", ("h2: it is no directory there",), ("h1:",)),
+        ("gone", ("h2: it is not a directory there",), ("h1:",)),
     ],
 )
 def test_hosts_with_something_else_at_the_path_are_named_at_once(

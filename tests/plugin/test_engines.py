@@ -166,7 +166,7 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
         ("[SPEC._replace(files=SPEC.files._replace(maximum_bytes=-1))]", "bytes are expected"),
         ("[SPEC._replace(files=SPEC.files._replace(writers=2))]", "2 writers"),
         ("['dump']", "is no pytest_ckpt.vendors.EngineSpec"),
-        ("SPEC", "a list of engines is expected"),
+        ("SPEC", "expected a list of engines"),
     ],
 )
 def test_an_answer_that_is_no_engine_ends_the_run(run_with: Callable[..., Run], answer: str, says: str) -> None:

@@ -116,7 +116,7 @@ def test_requirements_of_the_plugin_stand_in_the_catalogue_with_the_text_of_thei
         "also_known_as": [],
     }
     assert "After a failure there is only the first." in page(acme)
-    assert f"asked for and judged by plugin {PLUGIN}" in page(acme)
+    assert f"required and judged by plugin {PLUGIN}" in page(acme)
 
 
 def test_their_verdicts_stand_everywhere_and_name_the_plugin(acme: Run) -> None:
@@ -145,9 +145,9 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
     assert (size, acme.document["sufficient_up_to_accelerators"][0]["overall"]) == ("unknown", None)
     drawn = page(acme)
     places = [
-        "What each requirement asks for",
+        "Requirements in words",
         f"<h2>Written by plugin {PLUGIN}</h2>",
-        "Nothing of this part was measured or judged by pytest-ckpt.",
+        "pytest-ckpt did not measure or judge this part.",
         "<h3>Ordering this array</h3>",
     ]
     assert all(place in drawn for place in places)

@@ -52,25 +52,25 @@ def hook(name, body):
 REMEDY = "Fix the plugin, or run without it."
 WRONG = [
     # what the plugin does; what is said
-    (hook("drop_caches", "return 5"), ["drop_caches of plugin vendor/conftest.py: 5 is no command", REMEDY]),
-    (hook("drop_caches", "return ' '"), ["' ' is no command"]),
-    (hook("drop_caches", "return 'never'"), ["'never' is no command", "--ckpt-drop-caches"]),
+    (hook("drop_caches", "return 5"), ["drop_caches of plugin vendor/conftest.py: 5 is not a command", REMEDY]),
+    (hook("drop_caches", "return ' '"), ["' ' is not a command"]),
+    (hook("drop_caches", "return 'never'"), ["'never' is not a command", "--ckpt-drop-caches"]),
     (hook("drop_caches", "return \"sh -c 'sync\""), ["--ckpt-drop-caches", "(in hook of vendor/conftest.py)"]),
     (hook("power_cut", "return ['ipmitool']"), ["pytest_ckpt_power_cut of plugin vendor/conftest.py"]),
     (hook("launch_command", "return 'no_such_launcher -q'"),
-     ["--ckpt-launcher no_such_launcher -q (in hook of vendor/conftest.py): there is no command 'no_such_launcher'"]),
+     ["--ckpt-launcher no_such_launcher -q (in hook of vendor/conftest.py): unknown command 'no_such_launcher'"]),
     (hook("launch_command", "return 1 / 0"),
      ["Plugin vendor/conftest.py failed in pytest_ckpt_launch_command: ZeroDivisionError", "(conftest.py, line 2)"]),
     (hook("launch_command", "raise SystemExit('no')"), ["failed in pytest_ckpt_launch_command: SystemExit: no"]),
     (hook("environment_facts", "__import__('pytest').skip('no')"), ["pytest_ckpt_environment_facts: Skipped: no"]),
     (hook("environment_facts", "raise __import__('pytest').UsageError('firmware 6 is too old')"),
      ["failed in pytest_ckpt_environment_facts: firmware 6 is too old"]),
-    (hook("environment_facts", "return [1]"), ["[1] is no mapping of names to texts"]),
+    (hook("environment_facts", "return [1]"), ["[1] is not a mapping of names to texts"]),
     (hook("environment_facts", "return {'nodes': 8}"), ["the fact 'nodes' is 8, and a text is expected"]),
     (hook("environment_facts", "return {' ': 'x'}"), ["the name of a fact is ' '"]),
     (hook("requirements", "return None"), ["None was returned, and a list of requirements is expected"]),
     (hook("requirements", "return ['ACME']"),
-     ["'ACME' is no function with the decorator pytest_ckpt.vendors.requirement"]),
+     ["'ACME' is not a function with the decorator pytest_ckpt.vendors.requirement"]),
     (JUDGE.format("'acme', title='t', source=''"), ["the id 'acme' is not of capital letters", "ACME-WARMUP"]),
     (JUDGE.format("'A.B', title='t', source=''"), ["the id 'A.B'"]),
     (JUDGE.format("7, title='t', source=''"), ["the id 7"]),
@@ -78,15 +78,15 @@ WRONG = [
     (JUDGE.format("'ACME', title='t', source='', severity='must'"), ["the severity of ACME is 'must'"]),
     (JUDGE.format("'ACME', title='t', source='', units=(1,)"), ["the units of ACME are (1,)"]),
     (STATED.replace('"""A text for the buyer."""', "pass"), ["ACME has no docstring"]),
-    (STATED.replace("judge(measurement)", "judge(observation)"), ["ACME asks for an observation"]),
+    (STATED.replace("judge(measurement)", "judge(observation)"), ["ACME requires an observation"]),
     (JUDGE.format("'SAVE', title='t', source=''"),
-     ["the id SAVE is that of a requirement of pytest-ckpt; choose another"]),
-    (JUDGE.format("'COMMIT', title='t', source=''"), ["the id COMMIT is that of a requirement of pytest-ckpt"]),
+     ["the id SAVE belongs to a requirement of pytest-ckpt; choose another id"]),
+    (JUDGE.format("'COMMIT', title='t', source=''"), ["the id COMMIT belongs to a requirement of pytest-ckpt"]),
     (STATED + "\n" + hook("suites", "return ['nowhere']"),
-     ["'nowhere' is no directory or file"]),
+     ["'nowhere' is not a directory or file"]),
     (hook("suites", "return 'vendor'"), ["'vendor' was returned, and a list of directories or files is expected"]),
     (hook("drop_cache", "return 'sync'"),
-     ["implements pytest_ckpt_drop_cache, which is no hook (did you mean 'pytest_ckpt_drop_caches'?)"]),
+     ["implements pytest_ckpt_drop_cache, which is not a hook (did you mean 'pytest_ckpt_drop_caches'?)"]),
     ("import pytest\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_ckpt_requirements():\n    yield\n    return []\n",
      ["Plugin vendor/conftest.py wraps pytest_ckpt_requirements", "without wrapper=True"]),
 ]  # fmt: skip
@@ -112,7 +112,9 @@ def test_two_plugins_with_one_id_are_both_named(refused, pytester):
     (pytester.path / "other.py").write_text(plugin)
     pytester.syspathinsert()
     message = refused(plugin, "-p", "other")
-    assert "plugin other: the id ACME is that of a requirement of plugin vendor/conftest.py; choose another" in message
+    assert (
+        "plugin other: the id ACME belongs to a requirement of plugin vendor/conftest.py; choose another id" in message
+    )
 
 
 def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
@@ -126,13 +128,13 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
             config.pluginmanager.register(Array())
         """
     )
-    assert "pytest_ckpt_drop_caches of plugin Array: 5 is no command" in message
+    assert "pytest_ckpt_drop_caches of plugin Array: 5 is not a command" in message
 
 
 def test_a_requirement_that_asks_for_what_is_no_fact_ends_pytest_with_the_names_of_facts(refused):
     """A conftest that raises is pytest's own to tell."""
     message = refused(STATED.replace("judge(measurement)", "judge(saved)"))
-    assert "asks for 'saved'; the facts are measurement, limits, maximum" in message
+    assert "requires 'saved'; the facts are measurement, limits, maximum" in message
 
 
 def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):

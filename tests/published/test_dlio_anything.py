@@ -106,5 +106,5 @@ def test_a_rank_that_the_run_did_not_have_is_left_out(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["measurements"][0]["basis"] == "all ranks"
     assert {m["path"]: m["text"] for m in document["published"]["messages"]} == {
-        "12_per_epoch_stats.json": "left out: there is no rank 12 of 8."
+        "12_per_epoch_stats.json": "left out: rank 12 does not exist among 8."
     }

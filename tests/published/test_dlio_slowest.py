@@ -145,7 +145,7 @@ def test_a_copy_of_another_ranks_file_is_no_rank():
     times |= {3: times[0], 5: times[0]}
     found = strangers(times)
     assert list(found) == [3, 5]
-    assert found[5] == "its times are those of rank 0, to the microsecond: it is a copy"
+    assert found[5] == "its times equal the times of rank 0, to the microsecond: it is a copy"
     assert strangers(dict.fromkeys(range(8), times[0])).keys() == set(range(1, 8))
 
 
@@ -182,12 +182,12 @@ def test_a_pause_that_is_not_as_configured_is_seen_and_nothing_is_inferred_from_
             5.0,
             9.0,
             5.0,
-            "9 s between checkpoints is what the configuration says, and the first operation began 5 s",
+            "9 s between checkpoints is the configured time, and the first operation began 5 s",
         ),
         (1.0, None, 1.0, "5 s between checkpoints is usual, and the first operation began 1 s after"),
         # A shorter one makes them longer: a rank may have been late to begin.
         (5.0, 2.0, 2.0, ""),
-        (12.0, None, 12.0, "no configuration says how long it paused between checkpoints"),
+        (12.0, None, 12.0, "the pause between checkpoints is not configured"),
     ],
 )
 def test_no_pause_is_longer_than_what_was_before_the_first_operation(really, recorded, taken, says):
@@ -263,7 +263,7 @@ def test_rank_0s_log_tells_what_its_statistics_tell():
         ({"duration": -1.0}, "no duration above 0"),
         ({"duration": "5.0"}, "no duration above 0"),
         ({"duration": True}, "no duration above 0"),
-        ({"duration": 4.0}, "says that it took 4 s, and its start and end are 5 s apart"),
+        ({"duration": 4.0}, "states that it took 4 s, but its start and end are 5 s apart"),
         ({"start": "noon"}, "no start that is a time"),
         ({"end": None}, "no end that is a time"),
         ({"end": 17}, "no end that is a time"),
@@ -301,7 +301,7 @@ def test_a_name_that_dlio_does_not_write_is_no_operation(name):
     times = rank_times(stats)
     assert list(times.timings) == [("save", 1), ("load", 1)]
     assert times.timings["save", 1].seconds == 5.0
-    assert times.faults == (f"{name} is no name of an operation",)
+    assert times.faults == (f"{name} is not a name of an operation",)
 
 
 @pytest.mark.parametrize("number", ["1.2.3", ".", "1e999", "-5", "nan"])

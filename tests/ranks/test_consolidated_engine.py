@@ -56,7 +56,7 @@ def test_the_shards_become_files_of_whole_tensors_and_all_are_made_durable(engin
     # All tensors twice, and what says where they stand.
     assert 2 * SHARD.bytes < sum(entry.bytes for entry in entries) < 2.2 * SHARD.bytes + 100_000
     assert set(clock.phases) == {"open", "write", "read", "fsync", "directory"}
-    assert "rank 0 alone, in every save" in engine.facts()["consolidation"]
+    assert "only rank 0, in every save" in engine.facts()["consolidation"]
 
 
 def test_the_consolidation_shows_what_it_moves(engine, tmp_path):

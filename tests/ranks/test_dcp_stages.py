@@ -54,7 +54,7 @@ def test_ranks_of_a_stage_hold_its_layers_together_and_all_ranks_the_optimizer()
 
 
 def test_parts_of_one_tensor_that_differ_are_refused_with_their_ranks():
-    with pytest.raises(RuntimeError, match="ranks 0 and 1 hold parts of a that are not of one size and type"):
+    with pytest.raises(RuntimeError, match="ranks 0 and 1 have parts of a that differ in size or type"):
         holders([{"a": ("float16", 3)}, {"a": ("float16", 4)}])
 
 

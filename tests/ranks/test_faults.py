@@ -68,7 +68,7 @@ def test_sixteen_wrong_bytes_are_still_flipped_bits():
 
 def test_a_page_of_zeros_is_zeros():
     assert the_one(put(written(), 9, np.zeros(PAGE_BYTES, np.uint8))) == Finding(
-        kind="zeros", offset=9 * PAGE_BYTES, bytes=PAGE_BYTES, detail="the page holds zeros"
+        kind="zeros", offset=9 * PAGE_BYTES, bytes=PAGE_BYTES, detail="the page contains zeros"
     )
 
 
@@ -79,7 +79,7 @@ def test_a_page_that_is_right_up_to_a_place_was_torn(right):
     data[start + right : start + PAGE_BYTES] = 0
     finding = the_one(data)
     assert finding.kind == "torn"
-    assert f"right up to byte {start + right} and holds zeros behind it" in finding.detail
+    assert f"right up to byte {start + right} and contains zeros after it" in finding.detail
 
 
 def test_a_page_whose_rest_is_of_an_older_checkpoint_was_torn():
@@ -87,7 +87,7 @@ def test_a_page_whose_rest_is_of_an_older_checkpoint_was_torn():
     put(data, 9, page(9, checkpoint=2))
     data[9 * PAGE_BYTES : 9 * PAGE_BYTES + 2048] = page(9)[:2048]
     finding = the_one(data)
-    assert (finding.kind, "other bytes behind it" in finding.detail) == ("torn", True)
+    assert (finding.kind, "other bytes after it" in finding.detail) == ("torn", True)
 
 
 @settings(deadline=None)
@@ -95,7 +95,7 @@ def test_a_page_whose_rest_is_of_an_older_checkpoint_was_torn():
 def test_a_page_of_another_checkpoint_at_its_place_is_stale(checkpoint, number):
     finding = the_one(put(written(), number, page(number, checkpoint=checkpoint)))
     assert (finding.kind, finding.offset) == ("stale", number * PAGE_BYTES)
-    assert finding.detail == f"the page is that of checkpoint {checkpoint} at the same place"
+    assert finding.detail == f"the page is from checkpoint {checkpoint} at the same place"
 
 
 @pytest.mark.parametrize(

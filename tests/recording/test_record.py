@@ -104,7 +104,7 @@ def test_a_job_that_is_no_save_is_refused(tmp_path: Path, calls: str, says: str)
     done = record(tmp_path, IN_PLACE.format(calls=calls))
     assert done.returncode == 4
     assert (says if "empty" not in says else "leaves no file with data") in done.stderr
-    assert "Traceback" not in done.stderr.replace("It said", "")
+    assert "Traceback" not in done.stderr.replace("Its output", "")
     assert not (tmp_path / "job.pattern.json").exists()
 
 
@@ -130,12 +130,12 @@ def test_a_host_that_permits_no_ptrace_is_told(
 @pytest.mark.parametrize("words", [[], ["--from=log", "--", "true"]])
 def test_it_takes_a_command_or_a_log(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", f"--under={tmp_path}", f"--out={tmp_path}/p.json", *words]) == 4
-    assert "either a command behind -- or --from" in capsys.readouterr().err
+    assert "either a command after -- or --from" in capsys.readouterr().err
 
 
 def test_logs_of_several_hosts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", f"--under={tmp_path}", f"--out={tmp_path}/p.json", "--from=one", "--from=two"]) == 4
-    assert "--from names 2 logs, and those of several hosts cannot be joined" in capsys.readouterr().err
+    assert "--from names 2 logs. Logs of several hosts cannot be joined" in capsys.readouterr().err
 
 
 # A rank on another host, as far as this one can know: what writes its file is no process of the job.

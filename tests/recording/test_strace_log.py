@@ -34,8 +34,8 @@ def test_what_failed_is_no_call() -> None:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (["7 1.0 write(3</d/a>, "], "line 1 is no line of strace"),
-        (["write(3, 4) = 5"], "line 1 is no line of strace"),
+        (["7 1.0 write(3</d/a>, "], "line 1 is not a line of strace"),
+        (["write(3, 4) = 5"], "line 1 is not a line of strace"),
         (['7 2.0 write(3</d/a>, "", 1) = 1', '7 1.0 write(3</d/a>, "", 1) = 1', END], "time goes back at line 2"),
         (['7 2.0 write(3</d/a>, "", 1) = 1'], "1 of 1 threads had not ended"),
         (["7 2.0 <... write resumed>) = 10 <1.0>", END], "ends a call that never began"),

@@ -43,7 +43,7 @@ def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
 
     assert shown(outcome="failed") == ["SAVE or LOAD: a limit was missed"]
     assert shown(outcome="failed", reason="hung") == ["A rank hung"]
-    assert shown(outcome="not run", reason="not given") == ["What a check needs was not given"]
+    assert shown(outcome="not run", reason="not given") == ["Inputs of a check that were not given"]
     assert shown(outcome="not run", reason="not given", severity="advisory") == []
     assert shown(outcome="waived", reason="over limit") == ["Waived"]
     unproven = [verdict(name, outcome="not run", reason="unproven") for name in ("COLD", "DURABLE-CALLS")]

@@ -73,8 +73,8 @@ def test_a_run_of_another_host_may_still_go_on_and_its_directory_is_removed_on_t
     code, found = doctor(capsys, f"--ckpt-target={tmp_path}", *TWO)
     assert code == 0
     assert found["left over"]["remedy"] == (
-        "whether that run still goes on cannot be seen from this host, so look on h2 first. "
-        f"If no run of pytest-ckpt goes on there any more, remove it: rm -r -- {there}"
+        "this host cannot determine whether that run is still in progress, so check h2 first. If no run of "
+        f"pytest-ckpt is in progress there, remove it: rm -r -- {there}"
     )
 
 

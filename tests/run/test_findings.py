@@ -45,7 +45,7 @@ def test_no_shared_memory_is_told(tmp_path):
 def test_a_pod_alone_is_told_that_it_is_alone_and_no_other_machine_is(settings):
     (found,) = second_node(settings, OF_POD)
     assert (found.can, found.needed) == (False, False)
-    assert "this is a pod, and no other is named" in found.description
+    assert "this is a pod, and no other pod is named" in found.description
     assert "podAntiAffinity" in found.remedy
     assert list(second_node(settings, {})) == []
     assert list(second_node(dataclasses.replace(settings, second_mount="/mnt/other"), OF_POD)) == []
@@ -54,7 +54,7 @@ def test_a_pod_alone_is_told_that_it_is_alone_and_no_other_machine_is(settings):
 @pytest.mark.parametrize(
     ("elsewhere", "can", "needed", "says"),
     [
-        (True, True, False, "h2 has a kernel of its own"),
+        (True, True, False, "h2 has a separate kernel"),
         (False, False, True, "h2 has the kernel of this host"),
         (None, False, False, "h2 does not answer"),
     ],

@@ -124,15 +124,15 @@ def test_hosts_with_another_time_of_day_are_told():
 
     assert of("0", "0") == of("") == ""
     assert of("0", "600", "-2") == (
-        "clocks differ from that of n1: n2 is 600 seconds ahead, n3 is 2 seconds behind; no time here compares the "
-        "clocks of two hosts, but modification times and logs do: synchronize them"
+        "clocks differ from the clock of n1: n2 is 600 seconds ahead, n3 is 2 seconds behind; no time here compares "
+        "the clocks of two hosts, but modification times and logs do: synchronize them"
     )
 
 
 def test_ranks_that_are_elsewhere_are_told_with_what_to_do():
     assert placed("n1:2,n2:2,n3:2", ("n1", 4), ("n2", 1), ("n3", 1)) == (
-        "the launcher placed ranks otherwise than --ckpt-hosts says: 4 on n1, 1 on n2, 1 on n3 instead of 2 on n1, "
-        "2 on n2, 2 on n3; tell it the place of each rank with --distribution=arbitrary --nodelist={ranks} in "
+        "the launcher placed ranks differently from --ckpt-hosts: 4 on n1, 1 on n2, 1 on n3 instead of 2 on n1, "
+        "2 on n2, 2 on n3; set the place of each rank with --distribution=arbitrary --nodelist={ranks} in "
         "--ckpt-launcher"
     )
     assert "1 on n9, 1 on n2 instead of 1 on n1, 1 on n2" in placed("n1:1,n2:1", ("n9", 1), ("n2", 1))

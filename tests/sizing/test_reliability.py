@@ -53,7 +53,7 @@ def test_specs_give_a_rate_and_its_reason(spec: str, per_accelerator_day: float,
     ],
 )  # fmt: skip
 def test_other_specs_are_refused_with_what_is_accepted(spec: str):
-    with pytest.raises(ValueError, match="accepted is"):
+    with pytest.raises(ValueError, match="expected"):
         parse_failure_model(spec)
 
 

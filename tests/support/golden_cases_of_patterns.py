@@ -78,7 +78,7 @@ CASES_OF_PATTERNS = {
         "cached": scaled(resident=10**9),
         "wrong bytes": scaled(faults=(FAULT,)),
         "bytes are missing": scaled(checked=1),
-        "one client": scaled(patterns=Patterns(not_run={"scaling": "One client has nothing to grow from."})),
+        "one client": scaled(patterns=Patterns(not_run={"scaling": "With one client no growth can be measured."})),
         "an error in it": measurement(failure=failed_in(at("load", 2, scenario="scaling"))),
         "the run ended before": measurement(failure=ENDED),
     },
@@ -192,7 +192,7 @@ CASES_OF_PATTERNS = {
         "the save failed": snapshotted(snapshot(beside=done("save", error="rank 1 on n1: EIO"))),
         "lost": snapshotted(snapshot(lost="the checkpoint from before the snapshot, from its clone: ENOENT")),
         "no snapshot": snapshotted(snapshot(is_committed=True, is_before_commit=True)),
-        "not seen": snapshotted(snapshot(not_judged="What it printed, 'x', is no absolute path.")),
+        "not seen": snapshotted(snapshot(not_judged="The output of the snapshot command, 'x', is no absolute path.")),
         "the command failed": snapshotted(trials=[snapshot(taken=NO_SPACE, removed=None)], not_run=NO_SPACE.sentence),
         "the snapshot stays": snapshotted(trials=[snapshot(removed=STAYS)], not_run=STAYS.sentence),
         "hung": snapshotted(

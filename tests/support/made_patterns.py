@@ -273,7 +273,7 @@ def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count
 CHANGED = CommandRun(command="upgrade", seconds=95.0, exit_code=0)
 UPGRADE_REFUSED = CommandRun(command="upgrade", seconds=0.5, exit_code=3, output="a node is down already")
 GOES_ON = CommandRun(
-    command="upgrade", seconds=9.0, exit_code=None, output="the run ended before it did, and it goes on"
+    command="upgrade", seconds=9.0, exit_code=None, output="the run ended before the command, which is still running"
 )
 TAKEN = CommandRun(command="snapshot", seconds=0.5, exit_code=0, output="/mnt/clone")
 NO_SPACE = CommandRun(command="snapshot", seconds=0.5, exit_code=1, output="no space")

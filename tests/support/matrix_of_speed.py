@@ -80,7 +80,7 @@ OF_SPEED = (
         parameters={"bytes_per_second": 20e6, "cache_bytes": 17 << 20, "takes_reads": False},
         options=("--ckpt-operations=3",),
         fails=frozenset(("REPEAT",)),
-        says={"REPEAT": "a cache behind the client may have held what they read"},
+        says={"REPEAT": "a cache beyond the client may have served their reads"},
         may_fail=EVENLY,
     ),
     SpeedRow(

@@ -26,11 +26,11 @@ def test_what_json_writes_is_read(document):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("NaN", "NaN is no number of JSON"),
-        ("[-Infinity]", "-Infinity is no number of JSON"),
+        ("NaN", "NaN is not a number of JSON"),
+        ("[-Infinity]", "-Infinity is not a number of JSON"),
         ("1e400", "1e400 is too large for a number"),
         ("1" * 30, "is too large for a whole number"),
-        ('{"a": 1, "b": {"c": 1, "c": 1}}', "the name 'c' stands twice in one table"),
+        ('{"a": 1, "b": {"c": 1, "c": 1}}', "the name 'c' appears twice in one table"),
         ("[" * 65 + "]" * 65, "lie too deep in each other"),
         ('["]]]]", "\\"[[[["]' + " " * 9 + "]", "Extra data"),
     ],

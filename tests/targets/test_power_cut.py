@@ -84,7 +84,7 @@ def test_a_file_system_that_others_use_too_is_not_cut(mount: Mounts, tmp_path: P
         done = cut(point)
         subprocess.run(["umount", str(where)], check=True)
         assert done.returncode == 4
-        assert f"{point} is not alone" in done.stderr
+        assert f"{point} is not the only mount" in done.stderr
         assert str(where) in done.stderr
     assert (point / "file").read_bytes() == b"a"
     write(point / "another", b"a", durable=True)
@@ -155,6 +155,6 @@ def test_one_that_stays_shut_down_since_another_namespace_holds_it_is_told(mount
         done = cut(point, "--patience=1")
         assert is_shut_down(point)
     assert done.returncode == 4
-    assert "still shut down: a process in another mount namespace holds it" in done.stderr
+    assert "still shut down: a process in another mount namespace uses it" in done.stderr
     assert cut(point).returncode == 0
     assert not is_shut_down(point)

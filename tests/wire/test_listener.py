@@ -219,7 +219,7 @@ def test_a_listener_takes_a_free_port_of_a_range_and_says_where_none_is(
         at = [{port for _, port in from_text(of.environment[CONTROLLER])} for of in (one, two)]
         assert at == [{first}, {last}]
         assert calls(two)
-        with pytest.raises(UsageError, match=f"--ckpt-ports {first}-{last}: none of these ports can be had"):
+        with pytest.raises(UsageError, match=f"--ckpt-ports {first}-{last}: no port of this range can be bound"):
             Listener(ports=(first, last))
 
 

@@ -104,7 +104,7 @@ def pytest_ckpt_requirements() -> Sequence[Callable[..., Decision]]:
 
 
 def pytest_ckpt_suites() -> Sequence[Path]:
-    """Without a word on the command line, ACME's tests are run beside those of pytest-ckpt."""
+    """If the command line names no tests, ACME's tests run in addition to those of pytest-ckpt."""
     return [HERE]
 
 

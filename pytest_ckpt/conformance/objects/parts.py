@@ -77,7 +77,7 @@ def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
     _must_see(context, findings, name, None, "after its client was killed", "upload seen")
     if (name, upload) not in here.uploads(name):
         findings.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
-                   expected="that of the killed client, so that it can be aborted")  # fmt: skip
+                   expected="the upload of the killed client, so that it can be aborted")  # fmt: skip
     here.abort(name, upload).needed("to abort the upload of a killed client")
 
 
@@ -194,7 +194,7 @@ def limits(context: ObjectContext, findings: Findings) -> None:
     here.end(name, upload, named).needed("the end of an upload")
     if here.get(name).data != first + last:
         findings.wrong("object is not its parts", where=here.url(name), seen="other bytes",
-                   expected=f"those of part 1 and of part {MAXIMUM_PARTS:,}")  # fmt: skip
+                   expected=f"the bytes of part 1 and of part {MAXIMUM_PARTS:,}")  # fmt: skip
     small, name = content(context.seed, name, 3, _SMALL), "too-small"
     upload = here.begin(name)
     named = [(n, here.part(name, upload, n, small).needed("a part").etag) for n in (1, 2)]
@@ -333,7 +333,7 @@ def _look_at_ends(
                     "wrong bytes in a large object",
                     where=f"{_WINDOW:,} bytes from {offset:,} of {here.url(name)} by {who}, {size:,} bytes",
                     seen=f"{noted}, {_words(parts, data, decoded(text))}",
-                    expected=f"those of part {_at(parts, offset).number:,}",
+                    expected=f"the bytes of part {_at(parts, offset).number:,}",
                 )
 
 

@@ -300,4 +300,4 @@ def described(data: bytes, seed: int, name: str, versions: range, size: int = 0)
     for version in versions:
         if data == content(seed, name, version, size):
             return f"version {version}"
-    return f"{len(data):,} bytes that are no version of it"
+    return f"{len(data):,} bytes that match no version of it"

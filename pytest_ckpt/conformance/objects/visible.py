@@ -85,8 +85,10 @@ def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], 
         got = session.get(each)
         if got.data != content(session.seed, each, 1, _BYTES):
             findings.wrong(
-                "object of a committed checkpoint missing" if not got else "object of a committed checkpoint not whole",
-                where=f"{session.url(each)} by {who}, who has seen {_MARKER}",
+                "object of a committed checkpoint missing"
+                if not got
+                else "object of a committed checkpoint not intact",
+                where=f"{session.url(each)} by {who}, which has seen {_MARKER}",
                 seen=f"{got.outcome}, {len(got.data):,} bytes",
                 expected=f"the {_BYTES:,} bytes that were acknowledged before the marker was put",
             )
@@ -96,7 +98,7 @@ def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], 
 _NAMES = 100
 _NONE, _OTHER = 0, -1
 _CHANGES = (
-    (1, "put, after it was looked for in vain", "new object not seen"),
+    (1, "put, after requests for the missing object", "new object not seen"),
     (2, "overwritten", "old object after an overwrite"),
     (3, "overwritten again", "old object after an overwrite"),
     (_NONE, "deleted", "deleted object still seen"),
@@ -141,7 +143,7 @@ def _look(context: ObjectContext, findings: Findings, how: str) -> None:
                 findings.trials += 1
                 if seen != version:
                     findings.wrong(
-                        kind if seen in (_NONE, *(v for v, _, _ in _CHANGES)) else "bytes that nobody put",
+                        kind if seen in (_NONE, *(v for v, _, _ in _CHANGES)) else "bytes that no client put",
                         where=f"{how} of {context.here.url(name)} by {looker}, {change} by {writer}",
                         seen=_words(seen),
                         expected=_words(version),
@@ -275,7 +277,7 @@ def _compare(findings: Findings, where: str, found: list[str], wanted: list[str]
     for kind, names_of, expected in (
         ("key missing in a listing", missing, "every object"),
         ("key listed twice", doubled, "every object once"),
-        ("key of no object in a listing", strange, "what was put, no other"),
+        ("key of no object in a listing", strange, "only keys that were put"),
     ):
         if names_of:
             more = f" and {len(names_of) - 1:,} more" if len(names_of) > 1 else ""
@@ -312,13 +314,13 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
                     "client of a crowd turned away" if "refused" in fault else "client of a crowd sees less",
                     where=f"{how} of {here.url(_DIRECTORY)} by one of {CROWD} threads of {who}",
                     seen=fault,
-                    expected="what was there before they came",
+                    expected="the checkpoint as it was before the crowd",
                 )
             findings.trials += asked
             slowest, busy = max(slowest, seconds), busy + again
     findings.measured = slowest
     findings.facts["at once"] = f"{2 * CROWD} connections"
-    findings.facts["503 and 429, asked again"] = f"{busy:,}"
+    findings.facts["503 and 429, repeated"] = f"{busy:,}"
 
 
 def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:

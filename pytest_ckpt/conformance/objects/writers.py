@@ -46,7 +46,7 @@ def update(context: ObjectContext, findings: Findings) -> None:
                    expected="it overwrites the object")  # fmt: skip
     _must_lose(findings, here.put(name, b"third", {"If-Match": first}), "If-Match with an ETag of before")
     _must_hold(context, findings, name, b"second" if second else b"first")
-    _must_lose(findings, here.put("none", b"x", {"If-Match": first}), "If-Match where there is no object", (404,))
+    _must_lose(findings, here.put("none", b"x", {"If-Match": first}), "If-Match for a missing object", (404,))
     if here.get("none"):
         findings.wrong("condition ignored", where=here.url("none"), seen="an object", expected="none")
     for number in range(context.count(_RACES, minimum=10)):
@@ -63,7 +63,7 @@ def _create(context: ObjectContext, findings: Findings, how: How) -> None:
         findings.wrong(
             "creation refused", where=f"If-None-Match, {first.where}", seen=first.outcome, expected="a new object"
         )
-    _must_lose(findings, write(here, name, b"second", how, _ABSENT), "If-None-Match where there is an object")
+    _must_lose(findings, write(here, name, b"second", how, _ABSENT), "If-None-Match for an existing object")
     _must_hold(context, findings, name, b"first")
     for number in range(context.count(_RACES, minimum=10)):
         _race(context, findings, f"race-{number:04d}", how, _ABSENT)
@@ -83,7 +83,7 @@ def _race(context: ObjectContext, findings: Findings, name: str, how: How, condi
         findings.wrong(
             "several winners",
             where=where,
-            seen=f"{len(winners)} were told that they had won: {', '.join(winners)}",
+            seen=f"{len(winners)} received a success: {', '.join(winners)}",
             expected="one, and 412 or 409 for the others",
         )
     elif not winners:

@@ -266,7 +266,7 @@ def _reserve(path: Path) -> str:
     if size != 2 * _MIB:
         raise _WrongAnswerError(f"the file had {size:,} bytes after its space was reserved", f"{2 * _MIB:,} bytes")
     if after != before + bytes(_MIB):
-        raise _WrongAnswerError("other bytes after space was reserved", "the bytes that were written, and zeros behind")
+        raise _WrongAnswerError("other bytes after space was reserved", "the bytes that were written, then zeros")
     return "yes"
 
 
@@ -278,9 +278,9 @@ def _punch(path: Path) -> str:
         os.fsync(file.fileno())
     after = read_file(path)
     if any(after[: _MIB // 2]):
-        raise _WrongAnswerError("bytes remained where a hole was punched", "zeros")
+        raise _WrongAnswerError("bytes remained in a punched hole", "zeros")
     if after[_MIB // 2 :] != before[_MIB // 2 :]:
-        raise _WrongAnswerError("other bytes behind a hole that was punched", "the bytes that were written")
+        raise _WrongAnswerError("other bytes after a punched hole", "the bytes that were written")
     return "yes"
 
 
@@ -289,7 +289,7 @@ def _seek_hole(path: Path) -> str:
         file.truncate(8 * _MIB)
         os.fsync(file.fileno())
         hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
-    return "yes" if hole < 8 * _MIB else "no: holes are told as data"
+    return "yes" if hole < 8 * _MIB else "no: holes are reported as data"
 
 
 def _clone(path: Path) -> str:
@@ -297,7 +297,7 @@ def _clone(path: Path) -> str:
     with path.open("rb") as file, clone.open("wb") as copy:
         fcntl.ioctl(copy.fileno(), FICLONE, file.fileno())
     if read_file(clone) != read_file(path):
-        raise _WrongAnswerError("the clone held other bytes than the file", "the same bytes")
+        raise _WrongAnswerError("the clone contained other bytes than the file", "the same bytes")
     return "yes"
 
 

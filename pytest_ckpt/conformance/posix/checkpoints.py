@@ -153,7 +153,7 @@ def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> 
     while done < len(view):
         written = os.write(descriptor, view[done : done + piece_bytes])
         if not written:
-            raise OSError(errno.EIO, "write took none of the bytes and gave no error")
+            raise OSError(errno.EIO, "write accepted no bytes and returned no error")
         done += written
 
 
@@ -214,7 +214,10 @@ def missing(path: Path) -> CheckpointFault:
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
     return CheckpointFault(
-        where=str(path), seen=f"no such name; beside it: {names}", expected="the name is there", is_name=True
+        where=str(path),
+        seen=f"no such name; the directory contains: {names}",
+        expected="the name is there",
+        is_name=True,
     )
 
 

@@ -109,7 +109,7 @@ def _settled(context: CheckContext, findings: Findings, path: Path, version: int
     if fault:
         findings.wrong(
             f"{fault.kind} after a rename",
-            where=f"{path} at offset {fault.offset:,}, after replacement {version:,}, nothing under way",
+            where=f"{path} at offset {fault.offset:,}, after replacement {version:,}, no change in progress",
             seen=fault.seen,
             expected=f"version {version}, which the last rename brought",
         )
@@ -204,13 +204,13 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
         race.looks += seen["lists"]
         findings.trials = race.changes
         findings.take(seen["wrong"])
-        when = f"after rename {race.changes:,}, nothing under way"
+        when = f"after rename {race.changes:,}, no change in progress"
         _whole(findings, both[0], files, f"{both[0]}, {when}", "after a rename")
         if os.path.lexists(both[1]):
             findings.wrong(
                 "directory under both names after a rename",
                 where=f"{both[1]}, {when}",
-                seen=f"it is still there, beside {both[0].name}",
+                seen=f"it is still there, in addition to {both[0].name}",
                 expected="no such directory",
             )
     counted = {"renames": f"{race.changes:,}", "lists of the whole directory": f"{race.looks:,}"}
@@ -394,7 +394,7 @@ def watch_for_marker(
             findings.wrong(
                 "marker without its content",
                 where=f"{found}, {where}",
-                seen=f"{len(text):,} bytes, not those that were renamed",
+                seen=f"{len(text):,} bytes, not the renamed ones",
                 expected=f"the {len(expected):,} bytes that were fsynced before the rename",
             )
     for name, length in lengths.items():

@@ -291,8 +291,8 @@ class Evidence:
         least, most = (format_seconds(seconds) for seconds in (min(self.outage_seconds), max(self.outage_seconds)))
         lasted = least if least == most else f"{least} to {most}"
         return (
-            f"Of {counted(cuts, 'cut')}, what was written and never fsynced was gone: {gone}; from the command to the "
-            f"first answer of the target: {lasted}"
+            f"Of {counted(cuts, 'cut')}, data that were never fsynced were gone: {gone}; from the command to the first "
+            f"answer of the target: {lasted}"
         )
 
 
@@ -311,7 +311,7 @@ _SETTLE_SECONDS = 5.0
 def power_cut(context: CheckContext, findings: Findings) -> None:
     """Save, record the acknowledged files in a place that keeps its power, cut the power, and check all of them."""
     if not context.power_cut or not context.witness:
-        raise NotRun("there is no command that cuts the target's power (--ckpt-actions [power_cut] command)")
+        raise NotRun("no command that cuts the target's power (--ckpt-actions [power_cut] command)")
     if context.witness.stat().st_dev == context.directory.stat().st_dev:
         raise NotRun(f"the witness of acknowledged saves, {context.witness}, is on the target itself")
     if Path.cwd().stat().st_dev == context.directory.stat().st_dev:
@@ -346,10 +346,10 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
             findings.wrong(
                 "the power cut did not cut",
                 where=f"{directory}, cut {cut} of {cuts}",
-                seen="what was written and never fsynced before the command is still there, all of it: "
-                "a new file, bytes written over others, a new directory",
-                expected=f"gone, as volatile memory is: that '{shlex.join(context.power_cut)}' takes the power within "
-                "seconds, lets nobody unmount or sync before, and returns when all is up again",
+                seen="all data that were never fsynced before the command are still "
+                "there: a new file, bytes written over others, a new directory",
+                expected=f"gone, like volatile memory. Check that '{shlex.join(context.power_cut)}' cuts the power "
+                "within seconds, does not unmount or sync before, and returns when all is up again",
             )
             return
         evidence.add(lost, outage_seconds)
@@ -396,7 +396,7 @@ def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts:
             f"acknowledged {what} lost in a power cut",
             where=f"{wrong.where}, after cut {cut} of {cuts}",
             seen=wrong.seen,
-            expected=f"what it was when {how} had returned without error",
+            expected=f"its state when {how} had returned without error",
         )
 
 
@@ -459,7 +459,7 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
                 "acknowledged name lost in a power cut",
                 where=f"{context.directory}, after cut {cut}",
                 seen=f"gone with all in it; {root} is mounted",
-                expected="what it was when fsync of it and of the directories above it had returned without error",
+                expected="its state when fsync of it and of the directories above it had returned without error",
             )
             return False
         if now - began > BACK_SECONDS:

@@ -56,7 +56,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def small_directory(context: CheckContext) -> tuple[Path, int]:
     """Return the directory that may be filled and how many bytes are free there."""
     if not context.small_directory:
-        raise NotRun("there is no small volume or quota that may be filled")
+        raise NotRun("no small volume or quota that may be filled")
     free = free_bytes(context.small_directory)
     if free > MAXIMUM_FREE:
         raise NotRun(
@@ -193,7 +193,7 @@ def note_no_space(findings: Findings, directory: Path, calls: Calls, patience_se
     findings.wrong(
         "no save succeeds after space was given back",
         where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
-        seen=f"still no space; statvfs says {format_bytes(free_bytes(directory))} are free",
+        seen=f"still no space; statvfs reports {format_bytes(free_bytes(directory))} free",
         expected="that a small checkpoint can be saved",
     )
 
@@ -273,7 +273,7 @@ def fill(context: CheckContext, findings: Findings) -> None:
                 write_durably(here / f"file-{number}", data, calls, piece_bytes=chance.choice((4096, PIECE_BYTES)))
             except OSError as refusal:
                 if refusal.errno not in FULL:
-                    note_refusal(findings, refusal, calls, "no other error than that of a full volume or quota")
+                    note_refusal(findings, refusal, calls, "only the error of a full volume or quota")
                     return
                 error = f"{errno.errorcode[refusal.errno]} in {calls.call}"
             else:
@@ -311,7 +311,7 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
             broken.save(directory, calls)
         except OSError as error:
             if error.errno not in FULL:
-                note_refusal(findings, error, calls, "no other error than that of a full volume or quota")
+                note_refusal(findings, error, calls, "only the error of a full volume or quota")
                 return
             findings.trials += 1
             errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
@@ -436,7 +436,7 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
             commit = _Commit(directory, Checkpoint(number=number, seed=context.seed, files=5), calls, in_place)
             refusal = _without_space(commit, phase, free)
             if refusal and refusal.errno not in FULL:
-                note_refusal(findings, refusal, calls, "no other error than that of a full volume or quota")
+                note_refusal(findings, refusal, calls, "only the error of a full volume or quota")
                 return
             ended = f"{errno.errorcode[refusal.errno or 0]} in {calls.call}" if refusal else "no error"
             errors.add(ended)

@@ -93,7 +93,7 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
         if last != _text(race.changes):
             findings.wrong(
                 "overwritten text is not there",
-                where=f"{path}, after overwrite {race.changes:,}, nothing under way",
+                where=f"{path}, after overwrite {race.changes:,}, no change in progress",
                 seen=repr(last),
                 expected=repr(_text(race.changes)),
             )
@@ -208,7 +208,7 @@ def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
                 "neither the old text nor the new one",
                 where=f"{path}, read {reads:,}",
                 seen=repr(data),
-                expected="the old text, the new one, or nothing",
+                expected="the old text, the new text, or an empty file",
             )
         if stopped():
             return {"reads": reads, "empty": empty, "zeros": zeros, "wrong": findings.plain()}

@@ -115,7 +115,7 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
                 "file missing in a directory that several made",
                 where=str(context.directory / file),
                 seen=f"no such file, {_PATIENCE_SECONDS:g} s after it was made",
-                expected="what every process has made there",
+                expected="the files that every process has created there",
             )
         if missing:
             break  # Each such look has its patience.
@@ -196,7 +196,7 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
         findings.wrong(
             "O_EXCL with several winners",
             where=str(path),
-            seen=f"{' and '.join(winners)} were told that they had created it",
+            seen=f"{' and '.join(winners)} got success from creating it",
             expected="exactly one of them, EEXIST for the others",
         )
     elif not winners:

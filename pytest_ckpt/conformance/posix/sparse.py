@@ -407,7 +407,7 @@ def _look_around(
         for found, what in ((status.st_size, "stat"), (os.lseek(descriptor, 0, os.SEEK_END), "a seek to the end")):
             if found != size:
                 findings.wrong(
-                    "wrong size", where=f"{path}, told by {what}", seen=f"{found:,} bytes", expected=f"{size:,}"
+                    "wrong size", where=f"{path}, reported by {what}", seen=f"{found:,} bytes", expected=f"{size:,}"
                 )
     return status.st_blocks * 512
 

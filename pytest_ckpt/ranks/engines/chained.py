@@ -98,8 +98,8 @@ class ChainedEngine:
         """Return the facts of the engine, and how deltas are saved."""
         when = "while the job waits" if self._stages else "before the clock runs"
         return self._engine.facts() | {
-            "deltas": f"pages that changed are gathered {when}, and written to one file a rank; a restore reads the "
-            "full save and every delta whole; putting the pages together is not measured"
+            "deltas": f"pages that changed are gathered {when}, and written to one file a rank; a restore reads "
+            "the full save and every complete delta; putting the pages together is not measured"
         }
 
     @property

@@ -298,7 +298,7 @@ class Frames:
         try:
             data = np.frombuffer(self._codec.decompress(stored, frame.bytes), dtype=np.uint8)
         except DamagedError as error:
-            where = f"the frame at byte {frame.place} of what is stored"
+            where = f"the frame at byte {frame.place} of the stored file"
             detail = f"{where} cannot be decompressed, and counts as zeros: {error}"
             self._damaged(self._name, frame.offset, frame.bytes, detail)
             data = np.zeros(frame.bytes, dtype=np.uint8)
@@ -314,7 +314,7 @@ class Frames:
             raise DamagedError(f"the file has {stored} bytes")
         magic, place, count, size, checksum = _TAIL.unpack(self._read(stored - _TAIL.size, _TAIL.size))
         if magic != _MAGIC or place + count * _ROW_BYTES + _TAIL.size != stored:
-            raise DamagedError(f"the last {_TAIL.size} of {stored} bytes are no tail")
+            raise DamagedError(f"the last {_TAIL.size} of {stored} bytes are not a tail")
         rows = self._read(place, count * _ROW_BYTES)
         if zlib.crc32(rows) != checksum:
             raise DamagedError("its checksum is another one")
@@ -382,7 +382,7 @@ class CodecInUse:
     def _of_zstd(self, frame: bytes, size: int) -> bytes:
         # The library allocates the size that the frame states, which damage may change.
         if self._library.get_frame_parameters(frame).content_size != size:
-            raise DamagedError(f"its head does not say that it holds {size} bytes")
+            raise DamagedError(f"its head does not state a size of {size} bytes")
         data: bytes = self._zstd("decompressor").decompress(frame)
         return data
 

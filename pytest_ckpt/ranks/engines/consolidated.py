@@ -78,7 +78,7 @@ class ConsolidatedEngine(DcpEngine):
             "save": "torch.distributed.checkpoint.save, HuggingFaceStorageWriter with save_distributed and "
             "enable_consolidation, all files in one directory",
             "load": "each rank reads its rows of the consolidated files; the shards are not read again",
-            "consolidation": f"rank 0 alone, in every save, when all shards are written: {seconds:.3f} s at most",
+            "consolidation": f"only rank 0, in every save, when all shards are written: {seconds:.3f} s at most",
         }
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:

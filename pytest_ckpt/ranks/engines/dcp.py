@@ -234,7 +234,7 @@ class DcpEngine:
         faults, state = self._faults, self._ready()
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
-            why = "the library took it, and its bytes are not those that rank 0 wrote"
+            why = "the library accepted it, but its bytes differ from the bytes that rank 0 wrote"
             faults.append(of_places(self.places, "foreign", 0, why))
         faults += self._faults_of_small(checkpoint)
         checked, count = 0, len(faults)
@@ -363,7 +363,7 @@ class SharedMetadataReader(FileSystemReader):
     """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
 
     def read_metadata(self) -> Metadata:
-        """Read it."""
+        """Read `.metadata`."""
         return super().read_metadata()
 
 
@@ -422,7 +422,7 @@ class Arrivals(DefaultLoadPlanner):
                     # A part is a row.
                     offset=item.dest_offsets[-1] * each,
                     bytes=item.lengths[-1] * each,
-                    detail=f"torch.distributed.checkpoint cannot read it, nor what stands behind it ({seen}): {why}",
+                    detail=f"torch.distributed.checkpoint cannot read it, nor the bytes after it ({seen}): {why}",
                 )
         return None
 
@@ -457,7 +457,7 @@ def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
         for name, part in tensors.items():
             ranks.setdefault(name, []).append(rank)
             if part != held[ranks[name][0]][name]:
-                return f"ranks {ranks[name][0]} and {rank} hold parts of {name} that are not of one size and type"
+                return f"ranks {ranks[name][0]} and {rank} have parts of {name} that differ in size or type"
     names: dict[tuple[int, ...], list[str]] = {}
     for name, of in ranks.items():
         names.setdefault(tuple(of), []).append(name)

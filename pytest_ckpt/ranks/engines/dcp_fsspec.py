@@ -27,7 +27,7 @@ class SharedMetadataReader(of_torch.FsspecReader):
     """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
 
     def read_metadata(self) -> Metadata:
-        """Read it."""
+        """Read `.metadata`."""
         return super().read_metadata()
 
 

@@ -80,8 +80,8 @@ class ObjectsDcpEngine(DcpEngine):
             "save": f"torch.distributed.checkpoint.save, {self.writes}",
             "load": f"torch.distributed.checkpoint.load, {self.reads}, into tensors that are there",
             "commit": "the library's and not ours: .metadata.tmp is put, copied to .metadata and deleted",
-            "added": f"HEAD of each object behind the library's own calls, in every save: {self.added_text()}",
-            "requests": f"those of {self.client.name} are not counted; what is listed are ours alone",
+            "added": f"HEAD of each object after the library's own calls, in every save: {self.added_text()}",
+            "requests": f"requests of {self.client.name} are not counted; only pytest-ckpt's are listed",
         }
 
     def verify(self, checkpoint: int) -> Comparison:

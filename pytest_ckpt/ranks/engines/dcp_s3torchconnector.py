@@ -29,7 +29,7 @@ class SharedMetadataReader(S3StorageReader):
     """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
 
     def read_metadata(self) -> Metadata:
-        """Read it."""
+        """Read `.metadata`."""
         return super().read_metadata()
 
 

@@ -82,7 +82,7 @@ class SafetensorsEngine:
         return {
             "safetensors": __version__,
             "save": "safetensors.numpy.save, each file one write and one fsync",
-            "load": "each file read whole, safetensors.numpy.load",
+            "load": "each file read completely, safetensors.numpy.load",
             "added": f"the index with an fsync, in every save: {added * 1000:.1f} ms at most",
         }
 
@@ -179,7 +179,7 @@ class SafetensorsEngine:
         return self._read_whole(file, source) if self._options.parts == 1 else self._read_part(file, source)
 
     def _read_whole(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Let the library make tensors of the bytes of a file."""
+        """Create tensors from the bytes of a file by the library."""
         size, written = source.size, self._written(file)
         if size > file.bytes + LENGTH_BYTES + MAXIMUM_HEADER_BYTES:
             # A file may have grown to any size.
@@ -204,7 +204,7 @@ class SafetensorsEngine:
         except ValueError as error:
             return self._refused(file, size, end, error)
         if end is None or size != end + file.bytes:
-            return self._refused(file, size, end, ValueError("it is no file of these tensors"))
+            return self._refused(file, size, end, ValueError("it is not a file of these tensors"))
         loaded: dict[str, Bytes] = {}
         for tensor in file.tensors:
             start, stop = (number * tensor.bytes // tensor.elements for number in self._options.span(tensor.elements))

@@ -54,7 +54,7 @@ def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
     if header.rstrip(b" ") != same or not isinstance(found, dict) or found.pop(_METADATA_KEY, None) != METADATA:
         raise ValueError("its header is not what was written")
     if set(found) != set(written):
-        raise ValueError("it holds other tensors than were saved in it")
+        raise ValueError("it contains different tensors from those saved in it")
     places: dict[str, int] = {}
     for name, tensor in written.items():
         begin = _begin(found[name])

@@ -155,7 +155,7 @@ class TorchEngine:
 
 def _shape_problem(file: ShardFile, loaded: Any) -> str:
     if not isinstance(loaded, dict) or list(loaded) != [t.name for t in file.tensors]:
-        return "the file holds other tensors than were saved in it"
+        return "the file contains different tensors from those saved in it"
     for tensor in file.tensors:
         seen = loaded[tensor.name]
         if not isinstance(seen, torch.Tensor) or not seen.is_contiguous() or seen.requires_grad:

@@ -51,7 +51,7 @@ def told(threads: int) -> dict[str, str]:
     by = counted(threads, "thread")
     return {
         FACT: f"in main memory, by {by} a rank, its share of the host's cores, as Tensor.copy_ of torch.distributed."
-        "checkpoint's stager takes by default; an accelerator would copy from a memory of its own"
+        "checkpoint's stager uses by default; an accelerator would copy from its own memory"
     }
 
 

@@ -72,7 +72,7 @@ class Controller:
         """Return when the controller has received all messages; messages pending at a process's end may be lost."""
         self._caller.send(END)
         if not self._is_over.wait(_END_SECONDS):
-            raise RuntimeError(f"the controller has not confirmed within {_END_SECONDS:g} s what this rank told it")
+            raise RuntimeError(f"the controller has not confirmed within {_END_SECONDS:g} s the messages of this rank")
 
     def _listen(self) -> None:
         try:
@@ -100,7 +100,7 @@ class RequestedCommand:
         """Wait until the command has ended; return its result. Raises RuntimeError if no result arrives."""
         self._thread.join()
         if self._run is None:
-            raise RuntimeError("the controller did not say what came of the command that it was asked to run")
+            raise RuntimeError("the controller did not report the result of the requested command")
         return self._run
 
     def _hear(self) -> None:

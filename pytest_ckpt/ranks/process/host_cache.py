@@ -161,7 +161,7 @@ def cache_facts(
     blind = None in probes
     detail = ""
     if is_declared_cold:
-        detail = "the target declares that its clients keep no cache of what they read"
+        detail = "the target declares that its clients do not cache reads"
     elif blind:
         detail = (
             "neither cachestat(2) nor mincore(2) saw a file in the page cache that had just been read from the target, "

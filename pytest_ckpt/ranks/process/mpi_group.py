@@ -169,7 +169,7 @@ class MpiGroup:
         self._world.Abort(1)
 
     def _finish(self, *requests: MPI.Request) -> None:
-        """Return when requests are done, without using a core until then.
+        """Wait until requests are done, without using a core.
 
         A request does not keep its buffers alive, so its caller must keep references to them until this returns.
         """

@@ -138,11 +138,11 @@ class Canaries:
         if minimum and wanted <= self.maximum:
             return wanted, ""
         if not self.maximum:
-            return 0, "the checkpoints stay (--ckpt-keep-files), and there may be no room for more"
+            return 0, "the checkpoints are kept (--ckpt-keep-files), and the space may not suffice for more"
         mib = CANARY_BYTES >> 20
         return 0, (
             f"{MINIMUM_CANARIES} parts of {mib} MiB on each host are needed for timed reads, and {self.maximum} "
-            f"checkpoints of this size hold {minimum * self.maximum}"
+            f"checkpoints of this size contain {minimum * self.maximum}"
         )
 
     def _parts(self, rank: int, numbers: Sequence[int]) -> list[_Part]:

@@ -282,7 +282,7 @@ class CrashScenario:
 
     def _raise_error(self, child: ForkedProcess) -> None:
         if child.error:
-            raise OSError(0, f"a save in a process of its own failed: {child.error}")
+            raise OSError(0, f"a save in a separate process failed: {child.error}")
 
     def _load(self, number: int) -> str:
         """Load the newest committed checkpoint and compare it; return its error."""

@@ -212,7 +212,7 @@ def measure(at: ScenarioContext) -> None:
     if task.near_full:
         run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full.checkpoint_bytes)
     else:
-        reason = "The volume was not to be filled: that is asked for with --ckpt-suite=endurance:near-full."
+        reason = "Filling the volume was not requested: --ckpt-suite=endurance:near-full requests it."
         do.send(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
     strategy.release()
     strategy.engine.release()

@@ -326,7 +326,7 @@ class _Reader:
         self._hear()
 
     def begin(self) -> None:
-        """Let it read."""
+        """Start the reads of the process."""
         self._say("")
 
     def end(self) -> SampleReads:
@@ -345,7 +345,7 @@ class _Reader:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("the process that reads samples ended before it was asked to")
+            raise RuntimeError("the process that reads samples ended too early")
         document: dict[str, Any] = json.loads(line)
         if "errno" in document:
             raise OSError(document["errno"], document["message"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 
-_TOGETHER = "The ranks of this engine load together, each what it saved: none of them loads what another one saved."
+_TOGETHER = "The ranks of this engine load together, each only its own files: they cannot load files of other ranks."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
 
-_ONE_CLIENT = "One client has nothing to grow from; two hosts, or two ranks on one host, are needed."
-_TOGETHER = "The ranks of this engine save and load together: none of them can be left out."
+_ONE_CLIENT = "With one client no growth can be measured; two hosts, or two ranks on one host, are needed."
+_TOGETHER = "The ranks of this engine save and load together: a rank cannot be left out."
 
 
 @dataclass(slots=True)

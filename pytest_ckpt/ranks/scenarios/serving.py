@@ -48,7 +48,7 @@ _COPIED_BYTES = 2 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingScenario:
-    """Measures the weights in two separate checkpoints: as all ranks wrote them, and as one rewrote them.
+    """Measures loads of the weights from two checkpoints: one that all ranks wrote, and one that a single rank rewrote.
 
     ``drop`` empties the caches of files that this rank is about to read.
     """

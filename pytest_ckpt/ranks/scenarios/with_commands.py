@@ -97,7 +97,7 @@ class RunWithCommands(ABC):
         at = self._do.all("remove", self._name)
         left = [error for number in (self._whole, self._free) if (error := self._try.discard(number, at))]
         if left and is_well:
-            raise OSError(0, f"nothing is broken, and what was saved cannot be deleted: {left[0]}")
+            raise OSError(0, f"no fault is injected, but a saved checkpoint cannot be deleted: {left[0]}")
         if not left and not task.keep and self._leads:
             self._store.clear(task.subject.slug)
         self._group.wait()
@@ -135,7 +135,7 @@ class RunWithCommands(ABC):
     def _hold(self, tried: TrialResult) -> TrialResult:
         """Return an operation during which the storage was not changed. Raises its error."""
         if tried.failed:
-            raise OSError(0, f"nothing was broken, and a {tried.operation.kind} failed: {tried.operation.error}")
+            raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
 
     def _is_any(self, *, seen: bool) -> bool:
@@ -386,7 +386,7 @@ class SnapshotRun(RunWithCommands):
         whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
         shared: str = self._group.share(next(filter(None, whys), "") if self._leads else "")
         if shared:
-            return None, f"What the snapshot command printed, {taken.output!r}, {shared}."
+            return None, f"The output of the snapshot command, {taken.output!r}, {shared}."
         return clone, ""
 
     def _look(self, clone: Store, before: int, beside: TrialResult) -> tuple[bool, str]:

@@ -55,7 +55,7 @@ class SyncStrategy:
 
 
 class CompletedSave:
-    """A save that is over."""
+    """A save that has already completed."""
 
     def __init__(self, saved: RankSave) -> None:
         self._saved = saved

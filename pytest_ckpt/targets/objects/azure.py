@@ -118,7 +118,7 @@ class DialectOfAzure(PathOfKey):
                 method, path, query, sent, len(body), account=self._account.name, key=self._account.key
             )
         except ValueError:
-            raise NoCredentialsError("AZURE_STORAGE_KEY is no key: it is not base64") from None
+            raise NoCredentialsError("AZURE_STORAGE_KEY is not a key: it is not base64") from None
         return query, sent
 
     def hidden(self) -> tuple[str, ...]:

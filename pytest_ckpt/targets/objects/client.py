@@ -209,7 +209,7 @@ class Bucket:
                 return 0
             raise
         if offset and not answer.headers.get("content-range", "").startswith(f"bytes {offset}-"):
-            raise StoreError(errno.EIO, "get: the store did not heed the range that was asked for", self.url(key))
+            raise StoreError(errno.EIO, "get: the store ignored the requested range", self.url(key))
         return answer.read
 
     def delete(self, key: str, version: str = "") -> None:
@@ -267,7 +267,7 @@ class Bucket:
         )
 
     def abort_upload(self, key: str, upload: str) -> None:
-        """Forget an object of parts that is not ended; its parts are removed."""
+        """Abort an unfinished multipart upload; the store removes its parts."""
         self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:

@@ -56,7 +56,7 @@ class Embedded:
             if not line:
                 self.stop()
                 log.seek(0)
-                last = (log.read().strip().splitlines() or [f"it said nothing for {_START_SECONDS:g} s"])[-1]
+                last = (log.read().strip().splitlines() or [f"it sent no output for {_START_SECONDS:g} s"])[-1]
                 raise UsageError(
                     f"--ckpt-endpoint embedded: the server does not start: {last}.",
                     "Name the endpoint of a store.",
@@ -74,7 +74,7 @@ class Embedded:
             made.make()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the embedded server."""
         self._process.terminate()
         try:
             self._process.wait(_END_SECONDS)

@@ -55,7 +55,7 @@ _LOOK = "Look at what the store itself logs about it."
 _KEYS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials of this store."
 _ACCOUNT = (
     "Set AZURE_STORAGE_ACCOUNT, and AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_STORAGE_CONNECTION_STRING, "
-    "to those of this storage account."
+    "to the values of this storage account."
 )
 _GOOGLE = (
     "Install the extra: pip install 'pytest-ckpt[gcs]', and set GOOGLE_APPLICATION_CREDENTIALS, or log in by: gcloud "
@@ -140,7 +140,7 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
     if isinstance(error, TimeoutError):
         made = _made(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):
-        made = _made(errno.ECONNREFUSED, f"{what}: nothing answers at the endpoint", place)
+        made = _made(errno.ECONNREFUSED, f"{what}: no server answers at the endpoint", place)
     elif type(error).__module__ == "ssl" and type(error).__name__ not in _TLS_CUT:
         made = _made(errno.EPROTO, f"{what}: TLS failed: {error}", place)
     elif is_cut(error):
@@ -169,7 +169,7 @@ def of_library(library: str, status: int, code: str, kind: str, number: int, wha
 
 def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> StoreError:
     """Return an error for missing credentials; the remedy is the one for a ``code``."""
-    return _made(errno.EACCES, f"there are no credentials: {text}", place, code)
+    return _made(errno.EACCES, f"credentials are missing: {text}", place, code)
 
 
 def fields_of(data: bytes) -> dict[str, str]:

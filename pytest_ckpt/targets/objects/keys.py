@@ -70,7 +70,7 @@ def read_prefix(location: str, scheme: str = "s3") -> BucketPrefix:
     name, prefix = f"--ckpt-target {scheme}://{location}", prefix.rstrip("/")
     if not _BUCKET.fullmatch(bucket):
         raise UsageError(
-            f"{name}: '{bucket}' is no name of a {'container' if scheme == 'az' else 'bucket'}.",
+            f"{name}: '{bucket}' is not a name of a {'container' if scheme == 'az' else 'bucket'}.",
             f"Name one and a prefix, such as {scheme}://checkpoints/acceptance: 3 to 63 small letters, digits, dots "
             "and hyphens.",
         )

@@ -41,7 +41,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
     except FileNotFoundError:
         if not keys and not uploads:
             return []
-        return [f"{place.url} was not removed: it no longer says whose it is; by hand: {place.removal(area.access)}"]
+        return [f"{place.url} was not removed: its owner is not recorded; by hand: {place.removal(area.access)}"]
     except (ValueError, LookupError, TypeError):
         identity = None
     if (identity,) != area.identity:
@@ -139,7 +139,7 @@ def _check_place(place: BucketPrefix) -> None:
     """Refuse a location that no run created. Raises UsageError."""
     if not any(part.startswith(RUN) for part in place.prefix.split("/")):
         raise UsageError(
-            f"{place.url}: this is no place of a run: no part of it begins with {RUN}.",
+            f"{place.url}: this is not the place of a run: no part of it begins with {RUN}.",
             "Name the place that the run named.",
         )
 
@@ -178,14 +178,14 @@ def _each(things: Iterable[T], act: Callable[[T], object]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pytest_ckpt.targets.objects.remove",
-        description="Remove what a run left in a bucket, and nothing outside of its place.",
+        description="Remove the objects and uploads of one run from a bucket, only below its place.",
     )
     parser.add_argument("place", help="the place of a run, or an object in it, as the run named it")
     parser.add_argument("--endpoint", default="", help="as --ckpt-endpoint")
     parser.add_argument("--ca-bundle", default="", help="as AWS_CA_BUNDLE")
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--one", action="store_true", help="this object, and nothing below it")
-    only.add_argument("--upload", default="", help="this unfinished upload of the object alone")
+    only.add_argument("--one", action="store_true", help="only this object, no objects below it")
+    only.add_argument("--upload", default="", help="only this unfinished upload of the object")
     return parser
 
 

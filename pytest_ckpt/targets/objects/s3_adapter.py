@@ -35,7 +35,7 @@ def added(top: ET.Element, name: str, **words: str) -> None:
 
 
 def not_implemented(message: str, place: str) -> StoreError:
-    """Return that the store has no such request."""
+    """Return the error for a request that the store does not support."""
     error = StoreError(errno.ENOSYS, f"NotImplemented: {message}", place)
     error.status, error.code = 501, "NotImplemented"
     return error

@@ -157,7 +157,7 @@ class ObjectSink:
         return Entry(name=self._name, bytes=size, checksum=f"crc32:{own}" if seen.crc32 else f"etag:{seen.etag}")
 
 
-CHECKED, SIZED = "size and CRC-32", "size and ETag alone"
+CHECKED, SIZED = "size and CRC-32", "only size and ETag"
 """The acknowledgements that stores send for an object."""
 
 

@@ -92,7 +92,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     by_hand = f"An unfinished upload stays: {place.abortion(key, upload[0], bucket.access)}"
     do("an upload cannot be aborted", "s3:AbortMultipartUpload", lambda: bucket.abort_upload(key, upload[0]), by_hand)
     do("unfinished uploads cannot be listed", "s3:ListBucketMultipartUploads", lambda: _none(bucket, place))
-    stays = f"What was put there stays: {place.removal(bucket.access)}"
+    stays = f"The uploaded object remains: {place.removal(bucket.access)}"
     do("an object cannot be deleted", "s3:DeleteObject", lambda: bucket.delete(key), stays)
 
 
@@ -294,7 +294,7 @@ class ObjectTarget:
         if error.errno not in (errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPROTO):
             return ""
         where = ", ".join(self._access.endpoints) or "the endpoint of the profile, or the cloud's own"
-        tls = " A certificate of your own goes into AWS_CA_BUNDLE." if error.errno == errno.EPROTO else ""
+        tls = " Name your own certificate with AWS_CA_BUNDLE." if error.errno == errno.EPROTO else ""
         return f"Look whether this host reaches {where}, or name another with --ckpt-endpoint.{tls}"
 
     def _check_clock(self, date: str) -> None:
@@ -318,9 +318,9 @@ class ObjectTarget:
                 # A store that does not know the question has no versions to keep.
                 return
             raise UsageError(
-                f"{self._name}: these credentials may not ask whether the bucket keeps versions.",
-                f"Give them the permission {_ASKS_VERSIONS[self._place.scheme]}, or say --ckpt-unversioned if the "
-                "bucket keeps nothing of what is deleted.",
+                f"{self._name}: these credentials may not query whether the bucket keeps versions.",
+                f"Give them the permission {_ASKS_VERSIONS[self._place.scheme]}, or set --ckpt-unversioned if the "
+                "bucket does not keep deleted objects.",
             ) from None
         if keeps:
             raise keeps_versions(self._name)

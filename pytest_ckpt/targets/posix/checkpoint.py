@@ -109,7 +109,7 @@ class SinkAtOffsets:
         """Write complete blocks; bytes after the file's size are truncated at the end."""
         wanted = memoryview(data).nbytes
         if self._file.transfer(os.pwrite, data, offset, wanted) < wanted:
-            raise OSError(errno.EIO, "the target takes no more bytes and says no error")
+            raise OSError(errno.EIO, "the target accepts no more bytes and returns no error")
 
     def start_writeback(self, offset: int, count: int) -> None:
         """Begin to write a range from the page cache, if requests pass it."""

@@ -86,7 +86,7 @@ def _by_device(before: int | None, after: int | None) -> FsyncCounts:
     """Judge by the writes of the device in the meantime, which include the writes of others."""
     if before is None or after is None:
         return FsyncCounts(
-            unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no block device of its own"
+            unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no separate block device"
         )
     left = max(0, _CANARY_BYTES_OF_COUNTERS - (after - before))
     return FsyncCounts(counter="device counters", dirty_bytes=_CANARY_BYTES_OF_COUNTERS, left_bytes=left)

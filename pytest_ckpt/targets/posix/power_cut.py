@@ -56,7 +56,7 @@ def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
             # A process in another mount namespace uses the old mount, and the kernel returned that mount unchanged.
             if time.monotonic() > end:
                 raise UsageError(
-                    f"{point} is mounted again and still shut down: a process in another mount namespace holds it.",
+                    f"{point} is mounted again and still shut down: a process in another mount namespace uses it.",
                     "End that process (a container, a browser's sandbox), then unmount and mount it again.",
                 )
             time.sleep(_POLL_SECONDS)
@@ -76,7 +76,7 @@ def _loop_mount(point: Path) -> Mount:
     if not _LOOP_DEVICE.fullmatch(mount.source):
         raise UsageError(
             f"{point} is not on a loop device but on {mount.source} ({mount.file_system}).",
-            "Only a loop device's power is cut here; for other storage name a command of your own.",
+            "Only a loop device's power is cut here; for other storage supply your own command.",
         )
     others = [m.mount_point for m in mounts if m is not mount and m.source == mount.source]
     below = [m.mount_point for m in mounts if m.mount_point.startswith(f"{point}/")]
@@ -84,7 +84,7 @@ def _loop_mount(point: Path) -> Mount:
     if others or below or over:
         found = [f"{mount.source} is also mounted on {p}" for p in others if p != str(point)]
         found += [f"{p} is mounted below it" for p in below] + [f"{s} is mounted under it" for s in over]
-        raise UsageError(f"{point} is not alone: {'; '.join(dict.fromkeys(found))}.", "Unmount these first.")
+        raise UsageError(f"{point} is not the only mount: {'; '.join(dict.fromkeys(found))}.", "Unmount these first.")
     return mount
 
 
@@ -123,8 +123,8 @@ def _unmount(point: Path, patience_seconds: float) -> None:
         # A process that was killed just now closes its files a little later.
         if time.monotonic() > end:
             raise UsageError(
-                f"{point} is shut down, but cannot be unmounted: {done.stderr.strip()}. "
-                f"In use by: {', '.join(_users(point)) or 'nobody that can be seen'}.",
+                f"{point} is shut down, but cannot be unmounted: {done.stderr.strip()}. In use by: "
+                f"{', '.join(_users(point)) or 'no visible process'}.",
                 f"End these, then unmount {point} and mount it again.",
             )
         time.sleep(_POLL_SECONDS)
@@ -156,10 +156,10 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 def main() -> int:
     """Cut the power; exit 0 when the file system is back, 4 when it was refused or is not."""
     parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.targets.posix.power_cut", description=__doc__)
-    parser.add_argument("mountpoint", type=Path, help="where a loop device is mounted")
+    parser.add_argument("mountpoint", type=Path, help="mount point of a loop device")
     parser.add_argument(
         "--patience", metavar="SECONDS", type=float, default=PATIENCE_SECONDS,
-        help="how long others may go on using it before that is an error (default: %(default)g)",
+        help="how long other processes may continue to use it before that is an error (default: %(default)g)",
     )  # fmt: skip
     asked = parser.parse_args()
     try:

@@ -66,7 +66,7 @@ class DirectoryIdentity:
     covered: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return a phrase that names the directory, its mount and the mounts inside it."""
         where = f"{self.directory} on {self.mount_point} ({self.file_system} of {self.source})"
         where += f", number {self.number}" if self.number else ""
         return where + "".join(f", with {mount} mounted in it" for mount in self.covered)
@@ -346,7 +346,7 @@ def owner_word(run_id: str) -> str:
 
 
 def remove_begun(path: Path) -> None:
-    """Remove a run's directory that was just begun, whether it is there or not."""
+    """Remove the directory of a run that just began, if it exists."""
     with contextlib.suppress(OSError):
         seen = path.stat()
         remove(path, (seen.st_dev, seen.st_ino), ())

@@ -39,7 +39,7 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
     if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
         raise UsageError(
             f"{name} and the target are one mount to the kernel (same device and inode), with one cache.",
-            "Mount it so that nothing is shared: NFS with the option nosharecache, CephFS with noshare, not by mount "
+            "Mount it as a separate client: NFS with the option nosharecache, CephFS with noshare, not by mount "
             "--bind.",
         )
 

@@ -98,7 +98,7 @@ class Mount:
 
     @property
     def gate_kind(self) -> str:
-        """The name of the table of gates that fits it."""
+        """The name of the gate table for this storage."""
         if self.is_local:
             return "posix-local"
         is_gateway = self.file_system.removeprefix("fuse.").lower() in _GATEWAYS
@@ -230,7 +230,7 @@ class _Walk:
         elif kind == "zfs":
             self._add("file system", f"zfs {mount.source}", depth)
             self._pool(mount.source.partition("/")[0], depth + 1)
-            self.blind.append("ZFS keeps what was read in a cache of its own (ARC), which no page counts")
+            self.blind.append("ZFS keeps read data in its own cache (ARC), which is not part of the page cache")
         else:
             self._add("file system", kind, depth)
             self._of_number(mount, depth + 1)

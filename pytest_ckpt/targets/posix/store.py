@@ -312,7 +312,7 @@ class PosixStore:
         return self._below
 
     def requests(self) -> Tallies:
-        """The kernel sends them."""
+        """Return no counts: the kernel sends the requests of a file system."""
         return {}
 
     def close(self) -> None:
@@ -327,7 +327,7 @@ class PosixStore:
         write_ballast(self._directory / subject / name, pieces)
 
     def delete_ballast(self, subject: str, name: str) -> None:
-        """Remove it."""
+        """Remove the ballast file."""
         with contextlib.suppress(FileNotFoundError):
             (self._directory / subject / name).unlink()
 

@@ -110,7 +110,7 @@ class PosixTarget:
         path, name = self._path, f"{self._option} {self._path}"
         if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
             raise UsageError(
-                f"{name} is no directory that can be written to.", "Name a directory on a small volume or quota."
+                f"{name} is not a directory that can be written to.", "Name a directory on a small volume or quota."
             )
         space = os.statvfs(path)
         if (free := space.f_bavail * space.f_frsize) > MAXIMUM_TO_FILL_BYTES:

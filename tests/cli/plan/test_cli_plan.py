@@ -163,7 +163,7 @@ def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
     # Its largest file is 12.9 GiB.
     ("stream", ("2,072 objects and _COMMITTED", "parts of 5 MiB", "at most 2,645 of one object", "requests a save")),
     ("torch", ("2,072 objects and _COMMITTED", "parts of 16 MiB", "at most 827 of one object")),
-    ("dcp-s3fs", ("1,025 objects a checkpoint", "those of the engine's library, which commits by .metadata")),
+    ("dcp-s3fs", ("1,025 objects a checkpoint", "commits by .metadata")),
 ])  # fmt: skip
 def test_on_an_object_store_the_text_tells_keys_parts_and_requests(capsys, engine, says):
     words = ("--ckpt-target=s3://test/ckpt", "--ckpt-endpoint=embedded", "--cluster=16000", f"--ckpt-engine={engine}")
@@ -186,18 +186,18 @@ def test_with_ranks_the_text_names_every_file(plan):
 
 def test_parallelism_is_for_models_of_one_s_own(capsys):
     assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-parallel=dp=8,zero=3"]) == 4
-    assert "every model of the workload is cut as the workload says" in capsys.readouterr().err
+    assert "the workload defines how its models are sharded" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("suite", "moved"), [
     ("performance", ""),
     # Three shifted, joined and split loads of one checkpoint each and a storm; paced saves go by the clock.
-    ("performance,contention", r", \d+ more steps beside them move at least [\d.]+ GB"),
+    ("performance,contention", r", \d+ more steps in addition move at least [\d.]+ GB"),
     # At most 25 rounds until saves are steady: 25 x 112 MB.
-    ("performance,endurance", ", 1 more step beside them moves at most 2.81 GB"),
-    ("performance,contention,endurance", r", \d+ more steps beside them move about [\d.]+ GB"),
+    ("performance,endurance", ", 1 more step in addition moves at most 2.81 GB"),
+    ("performance,contention,endurance", r", \d+ more steps in addition move about [\d.]+ GB"),
     # Saves and loads by 1, 2, 4 and 8 of the ranks: known before.
-    ("performance,scaling", r", \d+ more steps beside them move [\d.]+ GB"),
+    ("performance,scaling", r", \d+ more steps in addition move [\d.]+ GB"),
 ])  # fmt: skip
 def test_what_all_steps_of_a_run_move_is_foretold(plan, suite, moved):
     text = plan("--ckpt-model=llama3-8b", "--ckpt-profile=smoke", f"--ckpt-suite={suite}", "--cluster=64")

@@ -188,11 +188,11 @@ def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys, tmp_pa
     output = capsys.readouterr().err
     assert "Traceback" not in output
     (line,) = output.splitlines()
-    assert "This is an error of pytest-ckpt and says nothing of the storage: TypeError: must be real number" in line
+    assert "This is an error of pytest-ckpt, not of the storage: TypeError: must be real number" in line
     assert "Traceback" in Path(line.rpartition("its traceback is in ")[2].rstrip(".")).read_text()
 
 
 def test_a_report_in_place_of_its_directory_is_told_where_it_lies(tmp_path, capsys):
     (tmp_path / "report.json").write_text("{}")
     assert main(["judge", str(tmp_path / "report.json")]) == 4
-    assert f"Name the directory that it lies in: {tmp_path}" in capsys.readouterr().err
+    assert f"Name its directory: {tmp_path}" in capsys.readouterr().err

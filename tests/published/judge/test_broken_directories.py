@@ -28,8 +28,8 @@ BROKEN = {
     "cut off": (b'{"1": {"start": "2026', "it is not JSON, or cut off"),
     "no text": (b"\xff\xfe\x00\x81", "it is not JSON"),
     "deep": (b"[" * 100_000, "it is not JSON"),
-    "a list": (b"[1, 2]", "it holds no table of epochs."),
-    "nothing in it": (b"{}", "it holds no operation."),
+    "a list": (b"[1, 2]", "it contains no table of epochs."),
+    "nothing in it": (b"{}", "it contains no operation."),
 }
 
 
@@ -122,7 +122,7 @@ def test_a_run_that_was_cut_off_is_not_complete(judge, tmp_path):
 def test_a_summary_alone_cannot_be_judged(judge, tmp_path):
     code, document, error = judge(MadeRun().write(tmp_path / "run", ranks=[], parts=("summary",)))
     assert (code, document) == (4, None)
-    assert "A summary holds only means of rank 0" in error
+    assert "A summary contains only means of rank 0" in error
 
 
 def test_training_runs_are_no_results_of_this_workload(judge, tmp_path):
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_is_named(judge, tmp_path):
     os.mkfifo(directory / "3_per_epoch_stats.json")
     found = texts(judge(directory)[1]["published"])
     assert "cannot be read" in found["2_per_epoch_stats.json"]
-    assert found["3_per_epoch_stats.json"] == "it is no file."
+    assert found["3_per_epoch_stats.json"] == "it is not a file."
 
 
 def test_the_cluster_is_asked_for_before_anything_is_read(capsys, tmp_path):

@@ -35,9 +35,7 @@ def test_an_operation_of_which_only_rank_0_is_known_is_not_compared_with_the_oth
 def test_even_loads_are_not_flagged(judge, tmp_path):
     document = judge(MadeRun().write(tmp_path / "run"))[1]
     assert document["published"]["signs"] == []
-    assert because(document, "COLD").endswith(
-        "Saves and loads are of one run, in which nothing clears them in between."
-    )
+    assert because(document, "COLD").endswith("Saves and loads are of one run, which does not clear them in between.")
 
 
 LARGE, SMALL = 4 * BYTES["llama3-8b", 8] / GIB, 0.2 * BYTES["llama3-8b", 8] / GIB
@@ -48,11 +46,11 @@ LARGE, SMALL = 4 * BYTES["llama3-8b", 8] / GIB, 0.2 * BYTES["llama3-8b", 8] / GI
     [
         (
             [LARGE],
-            "MLPerf Storage's rule asks for clearing them between saves and loads (3 x one checkpoint of the node",
+            "MLPerf Storage's rule requires clearing them between saves and loads (3 x one checkpoint of the node",
         ),
-        ([1.5 * SMALL], "MLPerf Storage's rule asks for no clearing"),
-        ([], "cannot be told: the clients' number and memory are not recorded"),
-        ([LARGE, LARGE], "cannot be told: the clients' number and memory are not recorded"),
+        ([1.5 * SMALL], "MLPerf Storage's rule requires no clearing"),
+        ([], "requires clearing them: the clients' number and memory are not recorded"),
+        ([LARGE, LARGE], "requires clearing them: the clients' number and memory are not recorded"),
     ],
 )
 def test_what_the_rule_asks_of_caches_is_said_by_memory_and_checkpoint(judge, tmp_path, memory, says):
@@ -75,11 +73,13 @@ def test_what_the_page_caches_held_as_the_loads_began_is_said(judge, tmp_path):
     metadata["cluster_snapshots"] = {"start": {"hosts": [{"memory": {"cached": BYTES["llama3-8b", 8] // 50}}]}}
     file.write_text(json.dumps(metadata))
     message = because(judge(tmp_path)[1], "COLD")
-    assert "Saves and loads are of different runs; no file says whether they were cleared in between." in message
-    assert "held 2.09 GiB as the loads' run began, 2 % of one checkpoint." in message
+    assert (
+        "Saves and loads are of different runs; the files do not show whether they were cleared in between." in message
+    )
+    assert "contained 2.09 GiB when the loads' run began, 2 % of one checkpoint." in message
     for name in write.iterdir():
         name.unlink()
-    assert "The saves are another run's, and no file says whether they were cleared" in because(
+    assert "The saves are another run's, and the files do not show whether they were cleared" in because(
         judge(tmp_path)[1], "COLD"
     )
 

@@ -103,10 +103,10 @@ def test_a_read_only_run_says_that_it_holds_no_save(judge, lines, tmp_path):
     code, document, _ = judge(directory)
     assert code == 8
     assert (outcomes(document)["SAVE"], outcomes(document)["LOAD"]) == ("not run", "met")
-    assert because(document, "SAVE") == "The result holds no save: those are another run's."
+    assert because(document, "SAVE") == "The result contains no saves: they belong to another run."
     assert document["sufficient_up_to_accelerators"][0]["load"] > 0
     assert document["sufficient_up_to_accelerators"][0]["overall"] is None
-    assert "none in this result" in lines(directory)
+    assert "not in this result" in lines(directory)
 
 
 def test_the_phases_may_be_two_runs(judge, tmp_path):
@@ -123,7 +123,7 @@ def test_the_phases_may_be_two_runs(judge, tmp_path):
     assert figures(document)["load"]["basis"] == "all ranks"
     assert (outcomes(document)["SAVE"], outcomes(document)["LOAD"]) == ("not run", "met")
     assert because(document, "SAVE") == (
-        "What is recorded met 27.8 s. Save 10 may have missed it: its slowest process is not known."
+        "The recorded times met 27.8 s. Save 10 may have missed it: its slowest process is not known."
     )
 
 

@@ -36,7 +36,7 @@ def test_a_header_of_anything_else_is_refused(entry, metadata):
         (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}\n', "not what"),
         (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0, 6]}}', "not what"),
         (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[1,6]}}', "not the tensor"),
-        (b'{"__metadata__":{"format":"pt"}}', "other tensors"),
+        (b'{"__metadata__":{"format":"pt"}}', "different tensors"),
     ],
 )
 def test_a_header_that_is_no_header_of_these_tensors_says_why(header, says):

@@ -141,7 +141,7 @@ def test_a_rank_that_has_read_all_has_nothing_to_do_in_later_steps(saved):
 def test_files_of_another_checkpoint_are_stale_in_every_page(saved, checkpoint):
     _, _, faults = load(streaming(ODD), saved, checkpoint)
     assert {f.kind for f in faults if f.bytes == PAGE_BYTES} <= {"stale"}
-    assert any(f.detail.startswith("the page is that of checkpoint 1 ") for f in faults)
+    assert any(f.detail.startswith("the page is from checkpoint 1 ") for f in faults)
 
 
 @pytest.mark.parametrize("size", [1, 3 * REQUEST])

@@ -81,7 +81,7 @@ def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]
     for reason in document["grade_reasons"][:3]:
         words = [w for w in reason.split()[:4] if w.isascii()]
         assert words[0] in text
-    for heading in ("Limits and where they come from", "Requirements", "How large a cluster this storage would serve"):
+    for heading in ("Limits and their origin", "Requirements", "How large a cluster this storage would serve"):
         assert heading in text
     words = output_of("pdftotext", "-bbox", file, "-")
     right = [float(x) for x in re.findall(r'<word [^>]*xMax="([\d.]+)"', words)]
@@ -96,11 +96,11 @@ def test_a_rehearsal_of_four_models_is_few_sheets(printer: Printer) -> None:
     file = printer("rehearsal")
     assert len(output_of("pdftotext", "-layout", file, "-").split("\f")[:-1]) <= 9
     text = " ".join(output_of("pdftotext", file, "-").split())
-    for name in ("Behaviour of the target", "Limits and where they come from"):
+    for name in ("Behaviour of the target", "Limits and their origin"):
         assert name in text
     # What is not printed is named.
     assert "With their defaults" not in text
-    assert "On a screen alone: goodput at other clusters, sizes, settings, where time went" in text
+    assert "Shown only on a screen: goodput at other clusters, sizes, settings, time by phase" in text
 
 
 def test_every_heading_is_a_bookmark(printer: Printer) -> None:

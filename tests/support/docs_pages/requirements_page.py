@@ -32,45 +32,45 @@ _SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_
 SUITES = {
     "performance": ("Speed and its proofs", "Part of every run. Each is judged on every checkpoint of the plan."),
     "strategies": (
-        "Saves that let the job go on",
-        "Part of a run where `--ckpt-strategy` names a strategy that does not block; each is judged on the checkpoints "
-        "that it saves, in place of SAVE. [strategies.md](strategies.md) says how each is measured.",
+        "Saves during which the job continues",
+        "Part of a run if `--ckpt-strategy` names a strategy that does not block. Each is judged on the checkpoints "
+        "of that strategy, in place of SAVE. [strategies.md](strategies.md) explains how each is measured.",
     ),
     "contention": (
         "Contention and resharded loads",
-        "Part of a run where the gates require one of them or `--ckpt-suite` names `contention`. "
-        "[patterns.md](patterns.md) says how each is measured.",
+        "Part of a run if the gate table requires one of them or `--ckpt-suite` names `contention`. "
+        "[patterns.md](patterns.md) explains how each is measured.",
     ),
     "endurance": (
-        "Saves for long, and on a full volume",
-        "Part of a run where `--ckpt-suite` names `endurance`. [patterns.md](patterns.md#endurance) says how each is "
+        "Long series of saves, and a full volume",
+        "Part of a run if `--ckpt-suite` names `endurance`. [patterns.md](patterns.md#endurance) explains how each is "
         "measured.",
     ),
     "serving": (
-        "Weights alone",
-        "Part of a run where `--ckpt-suite` names `serving`, or where `--ckpt-suite=serving:load-limit` is given. "
-        "[patterns.md](patterns.md#serving) says how each is measured.",
+        "Weights only",
+        "Part of a run if `--ckpt-suite` names `serving`, or `--ckpt-suite=serving:load-limit` is given. "
+        "[patterns.md](patterns.md#serving) explains how each is measured.",
     ),
     "scaling": (
         "More clients",
-        "Part of a run where `--ckpt-suite` names `scaling`, or where `--ckpt-suite=scaling:vendor-max-rate` is given. "
-        "[two_clients.md](two_clients.md) says how it is measured, and what follows for a cluster.",
+        "Part of a run if `--ckpt-suite` names `scaling`, or `--ckpt-suite=scaling:vendor-max-rate` is given. "
+        "[two_clients.md](two_clients.md) explains how it is measured, and its meaning for a cluster.",
     ),
     "failover": (
-        "A component breaks",
-        "Part of a run that is given a command that breaks something and one that repairs it. "
-        "[patterns.md](patterns.md#failover) says how it is measured.",
+        "A component fails",
+        "Part of a run that is given a command that injects a fault and a command that repairs it. "
+        "[patterns.md](patterns.md#failover) explains how it is measured.",
     ),
     "maintenance": (
         "The storage is maintained",
-        "Part of a run that is given a command that restarts or upgrades the storage, or commands that take and remove "
-        "a snapshot. [patterns.md](patterns.md#maintenance) says how each is measured.",
+        "Part of a run that is given a command that restarts or upgrades the storage, or commands that take and "
+        "remove a snapshot. [patterns.md](patterns.md#maintenance) explains how each is measured.",
     ),
     "conformance": (
         "Behaviour of the target",
-        "Part of a run where the gates require one of them. Each is judged by checks; "
-        "[conformance.md](conformance.md) says what each does and which software relies on it. A check without a limit "
-        "is met when it saw nothing that a healthy target does not do.",
+        "Part of a run if the gate table requires one of them. Each is judged by checks; "
+        "[conformance.md](conformance.md) describes each check and the software that relies on it. A check without a "
+        "limit is met if the target behaved like a healthy one.",
     ),
 }
 
@@ -83,7 +83,7 @@ def with_catalogue(page: str) -> str:
 def from_the_catalogue() -> str:
     """Return which table of gates asks for what, and every requirement by suite."""
     head = f"| requirement | {' | '.join(GATE_TABLES)} |"
-    lines = ["## Which table of gates asks for what", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
+    lines = ["## Requirements by gate table", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():
         lines += [f"| {name} | {' | '.join(kinds)} |" for name, kinds in _rows(requirement)]
     for suite, (title, text) in SUITES.items():
@@ -127,7 +127,7 @@ def _described(requirement: Requirement) -> list[str]:
             limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
             lines.append(f"| {check.subject} | {check.needs} | {limit} |")
         return [*lines, "", f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]
-    maximum = "" if requirement.maximum is None else "; a table of gates may set another"
+    maximum = "" if requirement.maximum is None else "; a gate table may set another"
     lines.append(f"- Measured: {requirement.figure}, in {' or '.join(f'`{unit}`' for unit in requirement.units)}")
     lines.append(f"- Limit: {requirement.limit.format(maximum=requirement.maximum, save=_SAVE, load=_LOAD)}{maximum}")
     return [*lines, f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]

@@ -150,7 +150,7 @@ class Running:
         if silent < patience(_SILENT_SECONDS):
             return True
         os.kill(self._pid, signal.SIGKILL)
-        return self._over(f"it said nothing for {silent:.0f} s, and no signal reached it")
+        return self._over(f"it sent no output for {silent:.0f} s, and no signal reached it")
 
     def end(self) -> None:
         """End it in the middle of its attempts."""

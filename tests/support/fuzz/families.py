@@ -93,7 +93,7 @@ def reported(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> li
 
 
 def _none(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a number of JSON")
 
 
 def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:

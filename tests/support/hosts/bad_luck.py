@@ -217,7 +217,7 @@ class BadLuck:
         (left,) = done[luck].run.document["left_behind"]
         # The others have said so.
         assert left.partition(" stays: ")[2] == (
-            f"{host} does not say that no process of the run is left there, so it may still write"
+            f"{host} does not report whether processes of the run are left there, so it may still write"
         )
         assert _processes_left(done[luck]) == []
         # The directory lies where the run left it.

@@ -43,5 +43,5 @@ def assert_that_last_words_came(done: Mapping[str, Done]) -> None:
     """All that ranks told right before they ended came whole; where one had not told all, the launch failed."""
     found = {name: json.loads(of.text.splitlines()[-1]) for name, of in done.items() if name.startswith("last words")}
     assert found["last words, all"] == {"failure": None, "whole": {"h2": WORDS, "h3": WORDS}}
-    ended = "1 rank ended without having told all, and the launcher says that all is well"
+    ended = "1 rank ended without a complete report, and the launcher reports success"
     assert found["last words, less"]["failure"] == ["killed", ended]

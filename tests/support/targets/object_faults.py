@@ -243,7 +243,7 @@ class Truncated(
     _Late,
     fault="truncated object",
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
-    says="not whole",
+    says="not intact",
 ):
     """GET of an object of some size returns its first half with 200."""
 
@@ -258,7 +258,7 @@ class Flipped(
     _Late,
     fault="flipped bit",
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
-    says="not whole",
+    says="not intact",
 ):
     """GET of an object of some size returns it with one bit changed."""
 

@@ -120,7 +120,7 @@ def test_a_store_without_checksums_is_taken_by_size_and_etag_and_it_is_told(serv
     server.faults += [Fault(request=request, way="no checksum", key="a.pt") for request in ("put", "head")]
     draft, sink = save(store, b"bytes")
     assert sink.finish().checksum.startswith("etag:")
-    assert draft.seal()[1].acknowledged == ("size and ETag alone",)
+    assert draft.seal()[1].acknowledged == ("only size and ETag",)
     assert storage.clean(area, NAMES, 60.0) == []
 
 

@@ -62,8 +62,10 @@ def test_what_a_run_of_another_host_has_there_is_removed_only_where_that_is_know
         key = f"{prefix_of(area).below}{OWNER}"
         bucket.put(key, json.dumps({**json.loads(bucket.get(key)), "host": "h2"}).encode())
     (left,) = storage.leftovers()
-    assert left.remedy.startswith("whether that run still goes on cannot be seen from this host, so look on h2 first. ")
-    assert left.remedy.endswith(f"If no run of pytest-ckpt goes on there any more, remove it: {left.command}")
+    assert left.remedy.startswith(
+        "this host cannot determine whether that run is still in progress, so check h2 first. "
+    )
+    assert left.remedy.endswith(f"If no run of pytest-ckpt is in progress there, remove it: {left.command}")
 
 
 def test_the_command_of_one_upload_and_of_one_object_remove_these_alone(honest):
@@ -101,7 +103,7 @@ def test_a_store_that_refuses_the_removal_is_told_without_a_traceback(server):
 def test_a_bucket_that_may_not_be_asked_for_versions_needs_the_operator_s_word(server):
     server.faults.append(Fault(request="versioning", way="deny"))
     access = Access(endpoints=(server.endpoint,))
-    with pytest.raises(UsageError, match="s3:GetBucketVersioning, or say --ckpt-unversioned"):
+    with pytest.raises(UsageError, match="s3:GetBucketVersioning, or set --ckpt-unversioned"):
         target(f"{BUCKET}/ckpt", access).check()
     target(f"{BUCKET}/ckpt", dataclasses.replace(access, unversioned=True)).check()
 

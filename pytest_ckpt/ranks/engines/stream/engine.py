@@ -88,8 +88,8 @@ class StreamEngine:
             "save": "a copy of the state"
             if self._options.stages
             else "content is made while it is written, on the clock",
-            "load": f"in one pass; {_COMPARING_THREADS} threads beside the reads compare every byte, and seconds in "
-            "which reads wait for them are counted",
+            "load": f"in one pass; {_COMPARING_THREADS} threads compare every byte during the reads, and seconds "
+            "in which reads wait for them are counted",
         }
 
     def fill(self, checkpoint: int) -> None:

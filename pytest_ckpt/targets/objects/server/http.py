@@ -175,9 +175,7 @@ class Handler(BaseHTTPRequestHandler):
         """Create an object, or a part of an upload, from another object's bytes: both share the same pieces."""
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
-            raise RequestRefused(
-                501, "NotImplemented", "This server copies whole objects, without conditions of their own"
-            )
+            raise RequestRefused(501, "NotImplemented", "This server copies whole objects, without separate conditions")
         found = self._held.get(bucket, key)
         if not upload:
             if (bucket, key) == (self._bucket, self._key):
