@@ -50,8 +50,8 @@ _LIMITS_FROM = 0.5
     "BLOCKING",
     title="Saves take little time from training",
     units=("s",),
-    figure="the most that a save took from training: blocked, less the copy of the state in the client's memory, and "
-    "steps beside it longer",
+    figure="the largest cost of a save for training: the blocked time without the copy of the state in the client's "
+    "memory, and the additional time of steps during the save",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="as SAVE: overhead x interval, whatever the way of saving",
     of_strategy=lambda strategy: not strategy.blocks,
@@ -116,8 +116,8 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
     "LOST-WORK",
     title="Saving and the work at risk cost no more than a save that blocks",
     units=("s",),
-    figure="the most that a save cost: what the storage took from training (as in BLOCKING), and the time until its "
-    "commit / checkpoints per failure",
+    figure="the largest cost of a save: the time that the storage took from training (as in BLOCKING), and the time "
+    "until the commit / checkpoints per failure",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="derived from the cluster: a failure before the commit costs the work since the save before",
     of_strategy=lambda strategy: strategy.stages,
@@ -127,12 +127,12 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
 def test_saves_risk_little_work(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """What the storage takes from training and the work that a save puts at risk cost together at most the save limit.
+    """The training time that the storage takes and the work that a save puts at risk cost at most the save limit.
 
-    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, this
-    time counts as its k-th part. So an asynchronous save that meets the limit takes no more from training than a
-    blocking save that just meets SAVE. The copy of the state in the client's memory, which training waits for, is
-    reported by BLOCKING and is not included.
+    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, one of
+    k intervals ends with a failure, so the time until the commit counts divided by k. An asynchronous save that meets
+    the limit therefore takes no more from training than a blocking save that just meets SAVE. The copy of the state in
+    the client's memory, which training waits for, is reported by BLOCKING and is not included.
     """
     failures = limits.checkpoints_per_failure
     return _judge_cost(
@@ -148,7 +148,8 @@ def test_saves_risk_little_work(
     "CRASH-ASYNC",
     title="Training that dies in a save loses no checkpoint",
     units=("faults", "bytes"),
-    figure="faults in the newest committed checkpoint, after every kill; bytes compared, where some were not",
+    figure="faults in the newest committed checkpoint, after every kill; the number of compared bytes, if it is too "
+    "low",
     limit="no fault, every byte",
     source="zero tolerance; 60 kills, 6 with --ckpt-profile=smoke, are our proposal",
     of_strategy=lambda strategy: not strategy.blocks,
@@ -195,7 +196,7 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
     "RETAIN-COMMITTED",
     title="Retention leaves the newest committed checkpoint while a save fails",
     units=("faults",),
-    figure="newest committed checkpoints that did not load whole",
+    figure="the number of newest committed checkpoints that did not load whole",
     limit="none",
     source="zero tolerance",
     of_strategy=lambda strategy: not strategy.blocks,
@@ -306,9 +307,9 @@ def test_a_job_that_is_given_notice_saves_in_time(
     """After a preemption notice, the state of a job is saved and committed before the job ends.
 
     Schedulers and clouds give a job notice, often two minutes. Rank 0 notifies all ranks, which save their state; the
-    clock runs until that save is committed on the target. If saves run in the background, one has just begun. No signal
-    is sent, and no checkpoint is loaded. Measured with --ckpt-suite=strategies:preemption-notice. Advisory: the user
-    sets the notice.
+    clock runs until that save is committed on the target. If saves run in the background, a save has just begun when
+    the notice is given. No signal is sent, and no checkpoint is loaded. Measured with
+    --ckpt-suite=strategies:preemption-notice. Advisory: the user sets the notice.
     """
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [
@@ -330,7 +331,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     severity="advisory",
     maximum=0.05,
     units=("fraction",),
-    figure="by how much longer the steps during saves took",
+    figure="the additional time of steps during saves, as a share of undisturbed steps",
     limit="{maximum:g}",
     source="our proposal: at most 5 % longer, with a 95 % interval",
     of_strategy=lambda strategy: not strategy.blocks,

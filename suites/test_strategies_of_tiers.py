@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     title="The local tier is drained in time",
     maximum=1.10,
     units=("s", "beside / alone"),
-    figure="the slowest drain, from when the job could go on until the checkpoint was committed on the target; the "
-    "ratio of medians where drains slow saves",
-    limit="the time from one drain to the next, less where the work at risk leaves less; {maximum:g} x for saves "
-    "to the local tier beside a drain that miss the save limit",
+    figure="the slowest drain, from the time when the job could continue until the checkpoint was committed on the "
+    "target; the ratio of medians, if drains slow saves",
+    limit="the time from one drain to the next, or a shorter time that follows from the work at risk; {maximum:g} x "
+    "for saves to the local tier during a drain that miss the save limit",
     source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
     of_strategy=lambda strategy: strategy.tiers,
     next_step="Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
@@ -107,7 +107,7 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
     "TIER-ORDER",
     title="A restore takes the newest complete checkpoint of both tiers",
     units=("faults", "bytes"),
-    figure="faults in what was restored; bytes compared, where some were not",
+    figure="faults in what was restored; the number of compared bytes, if it is too low",
     limit="no fault, every byte",
     source="zero tolerance",
     of_strategy=lambda strategy: strategy.tiers,
@@ -147,7 +147,7 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     title="A checkpoint outlives the loss of a host",
     units=("s", "faults", "bytes"),
     figure="the time until all ranks had loaded again, with a partner's copies in place of what one host lost; "
-    "faults in what was restored; bytes compared, where some were not",
+    "faults in what was restored; the number of compared bytes, if it is too low",
     limit="the load limit of the cluster ({load} for 16,000 accelerators); no fault, every byte",
     source="as LOAD: load budget x mean time to failure; zero tolerance",
     of_strategy=lambda strategy: strategy.tiers,
@@ -162,8 +162,8 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
     tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
     durable in its tier. Then the complete tier of the last host is deleted, its own files and its copies for another
     host. Its files are returned by its partner, all ranks load, and every byte is compared: an older copy is found. The
-    copies are made only for this requirement: no other figure includes them. With one host it is not decided, and saves
-    in tiers are not certified.
+    copies are made only for this requirement: no other measurement includes them. With one host it is not decided, and
+    saves in tiers are not certified.
     """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:

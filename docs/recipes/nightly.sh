@@ -2,9 +2,9 @@
 # One night: measure, then compare with the nights before. The caller says where things are:
 #   CKPT_BIN      the directory of pytest and pytest-ckpt, such as /opt/ckpt/bin
 #   CKPT_HISTORY  the directory that keeps every night, such as /var/lib/ckpt
-# The exit code is that of the run; where that is 0, it is 1 when the newest nights are slower by 10 % or more.
+# The exit code is that of the run. If it is 0 and the newest nights are slower by 10 % or more, the script ends with 1.
 set -u
-# Where a run ends before it begins, what is published must not be yesterday's.
+# A run that is refused writes no report: then no report of yesterday may be published.
 rm -rf ckpt-report trend.html
 
 "$CKPT_BIN/pytest" --ckpt-config=nightly.toml --ckpt-history="$CKPT_HISTORY"

@@ -19,7 +19,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("before", metavar="BEFORE", help="the directory of a run")
     parser.add_argument("after", metavar="AFTER", help="the directory of another run")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor``: check what this machine can measure."""
+"""``pytest-ckpt doctor``: check whether this machine can run and what its runs can prove."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXIT_CANNOT = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     add_options(parser, listed=OFTEN_USED)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(

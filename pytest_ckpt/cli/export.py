@@ -32,7 +32,7 @@ _MAXIMUM_SECONDS = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("directory", metavar="DIRECTORY", help="the directory of a run, such as ckpt-report")
     parser.add_argument("--mlperf", metavar="OUT", required=True, help="directory to write: a new one, or an empty one")
 

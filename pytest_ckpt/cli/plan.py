@@ -21,7 +21,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     add_options(parser, listed=OFTEN_USED)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument("--ranks", action="store_true", help="with every file of every rank")

@@ -1,4 +1,6 @@
-"""``pytest-ckpt project``: what more clients would get, by runs with a few counts of them, or one that grew them."""
+"""``pytest-ckpt project``: the projected throughput of more clients, from runs with a few client counts or one run that
+increased them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _MAXIMUM_CLIENTS = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument(
         "directories", metavar="DIRECTORY", nargs="+", help="directories of runs, each with its counts of clients"
     )

@@ -1,4 +1,4 @@
-"""``pytest-ckpt record``: runs a job once, and writes what it did to its files: no names, no data."""
+"""``pytest-ckpt record``: runs a job once, and records its calls on files: no names, no data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("--under", metavar="DIR", required=True, help="the directory into which the job saves once")
     parser.add_argument("--out", metavar="FILE", required=True, help="the pattern to write, such as job.pattern.json")
     parser.add_argument("--label", metavar="TEXT", default="", help="what you call the job; stands in the pattern")

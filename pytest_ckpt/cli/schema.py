@@ -14,7 +14,7 @@ NAMES = ("report", "history", "trend", "diff", "verify", "doctor", "published", 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("name", choices=NAMES, help="the document")
 
 

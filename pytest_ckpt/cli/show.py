@@ -1,4 +1,4 @@
-"""``pytest-ckpt show``: a description of a pattern in words."""
+"""``pytest-ckpt show``: a description of a pattern as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DESCRIPTION = "Describe the calls of a recorded job on its files, and the calls 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("pattern", metavar="FILE", help="a pattern that pytest-ckpt record wrote, or a shipped one")
 
 

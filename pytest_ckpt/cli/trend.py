@@ -22,7 +22,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("directory", metavar="DIRECTORY", help="the directory that runs were given with --ckpt-history")
     parser.add_argument("--json", action="store_true", help="print the trend as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the trend as one page with charts")

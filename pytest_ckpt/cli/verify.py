@@ -22,7 +22,7 @@ SCHEMA = "pytest-ckpt/verify/1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("directory", metavar="DIRECTORY", help="the directory of a run, such as ckpt-report")
     parser.add_argument(
         "--key",

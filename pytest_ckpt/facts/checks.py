@@ -61,7 +61,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="directory",
         code="commit:rename_directory",
         relies="Orbax, Hugging Face",
-        how="A directory of 1,000 files is renamed again and again; a watcher lists all of them or an empty directory.",
+        how="A directory of 1,000 files is renamed repeatedly. A watcher lists all 1,000 names or an empty directory.",
     ),
     Check(
         requirement="COMMIT",
@@ -85,8 +85,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="visible:read_after_close",
         needs="second client",
         relies="every restore on more than one node",
-        how="One client writes and closes, the other opens: it reads the new bytes at its first open, new "
-        "files and rewritten ones, whether it has read the old bytes just before or 1.2 s ago.",
+        how="One client writes and closes a file, then the other client opens it: its first open shows the new bytes. "
+        "The test uses new files, and rewritten files that the other client read just before or 1.2 s before.",
     ),
     Check(
         requirement="VISIBLE",
@@ -94,8 +94,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="visible:append",
         needs="second client",
         relies="logs and metrics of a job that several hosts append to",
-        how="Two clients append records to one file in turn, each with an open and a close of its own: the other reads "
-        "them at once to the end of the file, and no record is lost or torn.",
+        how="Two clients append records to one file in turn, each with its own open and close. The other client reads "
+        "them immediately, to the end of the file; no record is lost or torn.",
     ),
     Check(
         requirement="PUBLISH",
@@ -105,8 +105,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="torch DCP, Megatron-Core, Hugging Face (index); jobs that evaluate or serve the newest checkpoint",
-        how="The other client waits for a marker that is renamed into the checkpoint's directory last: then "
-        "all files are there, whole.",
+        how="The last step of a save renames a marker into the checkpoint's directory. When the other client sees the "
+        "marker, all files are there, complete.",
     ),
     Check(
         requirement="PUBLISH",
@@ -116,7 +116,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="Orbax, Hugging Face",
-        how="The other client waits for the name of a directory that is renamed when whole: then all files are there.",
+        how="A directory is renamed when it is complete. When the other client sees the new name, all files are there.",
     ),
     Check(
         requirement="PUBLISH",
@@ -126,8 +126,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="The other client waits until a small file that is overwritten in place names the checkpoint: then all "
-        "files are there.",
+        how="A small file is overwritten in place with the name of the checkpoint. When the other client reads that "
+        "name, all files are there.",
     ),
     Check(
         requirement="STALE",
@@ -137,7 +137,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="NeMo, any code that opens a file after a barrier",
-        how="The other client looks at a file's size and time, this one changes them: how long until the other agrees.",
+        how="The other client reads the size and the time of a file, then this client changes them. Measured: the "
+        "time until the other client agrees.",
     ),
     Check(
         requirement="STALE",
@@ -147,8 +148,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="NeMo, any code that opens a file after a barrier",
-        how="This client renames, removes and replaces names that the other has looked at: how long until "
-        "the other agrees.",
+        how="This client renames, removes and replaces names that the other client has looked up. Measured: the time "
+        "until the other client agrees.",
     ),
     Check(
         requirement="STALE",
@@ -158,7 +159,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="NeMo, any code that opens a file after a barrier",
-        how="The other client looks for a name that is not there, this one makes it: how long until the other sees it.",
+        how="The other client looks up a name that does not exist, then this client creates it. Measured: the time "
+        "until the other client sees it.",
     ),
     Check(
         requirement="EXCLUSIVE",
@@ -208,7 +210,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="overwrite",
         code="overwrite:in_place",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="A small file is overwritten in place; a reader sees the old text, the new one, or none (no bytes, or "
+        how="A small file is overwritten in place. A reader sees the old text, the new text, or none (no bytes, or "
         "only zeros, which are counted), never a mixture. A longer text is never cut at the old length.",
     ),
     Check(
@@ -219,22 +221,22 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="As POINTER overwrite, with the reader on the other client, and how long the old text is still read.",
+        how="As POINTER overwrite, with the reader on the other client. Measured: how long the old text is still read.",
     ),
     Check(
         requirement="SPARSE",
         subject="tail-first",
         code="sparse:tail_first",
         relies="DataStates",
-        how="A file's tail is written before its head: what lies between reads as zeros, and then as what "
-        "is written there.",
+        how="The tail of a file is written before its head. The gap reads as zeros until it is written, then as the "
+        "written bytes.",
     ),
     Check(
         requirement="SPARSE",
         subject="disjoint-writers",
         code="sparse:disjoint_writers",
         relies="DataStates",
-        how="Processes write interleaved stripes of one file at once: no stripe is lost or damaged.",
+        how="Processes write interleaved stripes of one file concurrently: no stripe is lost or damaged.",
     ),
     Check(
         requirement="SPARSE",
@@ -242,8 +244,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="sparse:disjoint_writers_second",
         needs="second client",
         relies="DataStates",
-        how="Two clients write interleaved stripes of one file at once: after both have closed, no stripe "
-        "is lost or damaged.",
+        how="Two clients write interleaved stripes of one file concurrently: after both have closed, no stripe is "
+        "lost or damaged.",
     ),
     Check(
         requirement="CLONE-FRESH",
@@ -260,14 +262,15 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=30.0,
         unit="s",
         relies="ranks that open one file with O_TRUNC; seen to hang for 35 h on NFS",
-        how="Processes open the same file with O_TRUNC and write, again and again, under a watchdog.",
+        how="Processes repeatedly open the same file with O_TRUNC and write to it, under a watchdog.",
     ),
     Check(
         requirement="MKDIR",
         subject="race",
         code="races:make_directory",
         relies="all",
-        how="Processes make the same directories at once, each then creates a file in it: one makes it, all see it.",
+        how="Processes create the same directories concurrently, then each process creates a file in every directory. "
+        "One process creates a directory, and all see it.",
     ),
     Check(
         requirement="MKDIR",
@@ -275,7 +278,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="races:make_directory_second",
         needs="second client",
         relies="all",
-        how="Two clients make the same directories at once, each then creates a file in it: one makes it, both see it.",
+        how="Two clients create the same directories concurrently, then each client creates a file in every "
+        "directory. One client creates a directory, and both see it.",
     ),
     Check(
         requirement="LARGE",
@@ -290,8 +294,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="names:many",
         unit="s",
         relies="torch DCP (ranks x threads files)",
-        how="10,000 files are created in one directory (timed) and listed: every name once. At that rate a host "
-        "creates its files of a checkpoint within the save limit.",
+        how="10,000 files are created in one directory (timed) and listed: every name appears once. At the measured "
+        "rate a host creates its files of a checkpoint within the save limit.",
     ),
     Check(
         requirement="NAMES",
@@ -306,8 +310,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="names:list_on_second",
         needs="second client",
         relies="torch DCP (ranks x threads files)",
-        how="One client lists while the other creates: what existed before is listed once, and afterwards "
-        "everything is.",
+        how="One client lists a directory while the other creates files in it. Files that existed before are listed "
+        "once, and a listing afterwards shows all files.",
     ),
     Check(
         requirement="UNLINK",
@@ -322,15 +326,16 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="names:unlink_on_second",
         needs="second client",
         relies="code that removes old checkpoints",
-        how="One client removes what the other reads: the reader gets right bytes or ESTALE, never wrong bytes.",
+        how="One client removes a file while the other reads it: the reader gets right bytes or ESTALE, never wrong "
+        "bytes.",
     ),
     Check(
         requirement="DURABLE",
         subject="rank-killed",
         code="durable:rank_killed",
         relies="every training job",
-        how="A process is killed in mid-save, many times: the previous checkpoint loads bit-exact, the "
-        "broken one has no final name.",
+        how="A process is killed in mid-save, many times: the previous checkpoint loads bit-exact, and the "
+        "interrupted one has no final name.",
     ),
     Check(
         requirement="DURABLE",
@@ -346,8 +351,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="acknowledged",
         code="full:acknowledged",
         relies="all; NFS reports ENOSPC and EDQUOT at close",
-        how="Files are written, fsynced, closed without an error and read back past the caches: success "
-        "means that the bytes are there.",
+        how="Files are written, fsynced and closed without an error, then read back past the caches: all acknowledged "
+        "bytes are there.",
     ),
     Check(
         requirement="ERRORS",
@@ -355,8 +360,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="full:fill",
         needs="small directory",
         relies="all; NFS reports ENOSPC and EDQUOT at close",
-        how="A volume or quota is filled: the error surfaces in write, fsync or close, and what was "
-        "acknowledged is there.",
+        how="A volume or quota is filled: write, fsync or close reports the error, and all acknowledged bytes are "
+        "there.",
     ),
     Check(
         requirement="FULL",
@@ -371,9 +376,9 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="each-phase",
         code="full:each_phase",
         needs="small directory",
-        relies="every training job; Automodel lost its pointer so",
-        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the checkpoint before "
-        "and a pointer to one of both stay; after space returns the next save works.",
+        relies="every training job; Automodel lost its pointer in this way",
+        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer). The previous "
+        "checkpoint stays, and a pointer names it or the new one; after space returns the next save works.",
     ),
     Check(
         requirement="LIVE",
@@ -389,7 +394,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="flock",
         code="capabilities:flock",
         relies="job managers",
-        how="Two processes lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+        how="Two processes lock a file: an exclusive lock excludes the other process, and the lock of a killed "
+        "process is released.",
     ),
     Check(
         requirement="CAPABILITIES",
@@ -397,21 +403,23 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="capabilities:flock_second",
         needs="second client",
         relies="job managers",
-        how="Two clients lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+        how="Two clients lock a file: an exclusive lock excludes the other client, and the lock of a killed process "
+        "is released.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="links",
         code="capabilities:links",
         relies="Lightning, Orbax",
-        how="Symbolic and hard links are made and replaced.",
+        how="Symbolic and hard links are created and replaced.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="mtime",
         code="capabilities:mtime",
         relies="Hugging Face (rotation of checkpoints)",
-        how="Files written 10 ms apart have modification times in that order, near this host's clock.",
+        how="Files are written 10 ms apart: their modification times are in the order of writing, and near this "
+        "host's clock.",
     ),
     Check(
         requirement="CAPABILITIES",
@@ -427,15 +435,16 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="names",
         code="capabilities:names",
         relies="torch DCP, Hugging Face",
-        how="Case is kept and distinguishes names; names of 255 bytes and of other alphabets work.",
+        how="Names that differ in case are different names and keep their case; names of 255 bytes and of other "
+        "alphabets work.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="extras",
         code="capabilities:extras",
         relies="reported: missing features; judged: available ones",
-        how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. "
-        "A missing feature is reported; an available one must work.",
+        how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. A missing "
+        "feature is reported; an available one must work.",
     ),
 )
 
@@ -446,9 +455,9 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         subject="marker",
         room="objects",
         code="visible:commit",
-        relies="all that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
-        how="Objects are put, then a marker that names them, while both clients wait for the marker: who sees it "
-        "finds every object, whole; 100 times.",
+        relies="software that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
+        how="Objects are put, then a marker that names them, while both clients wait for the marker. A client that "
+        "sees the marker finds every object, complete; 100 times.",
     ),
     Check(
         requirement="OBJECT-VISIBLE",
@@ -456,8 +465,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:get",
         relies="every restore on more than one node",
-        how="Objects are looked for in vain, put, overwritten, deleted and put again by one client: both clients "
-        "GET each state at once.",
+        how="Both clients look for objects before they exist. Then one client puts, overwrites, deletes and puts them "
+        "again: both clients GET each state immediately.",
     ),
     Check(
         requirement="OBJECT-VISIBLE",
@@ -481,8 +490,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:create",
         relies="locks and commits by If-None-Match; pytest-ckpt's own marker",
-        how="If-None-Match: * is refused where there is an object; of 16 who create one at once on two clients "
-        "one wins, 100 times.",
+        how="If-None-Match: * is refused if the object exists. Of 16 requests on two clients that create one object "
+        "concurrently, one succeeds, 100 times.",
     ),
     Check(
         requirement="OBJECT-CREATE",
@@ -498,8 +507,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:update",
         relies="pointers to the newest checkpoint; table formats",
-        how="If-Match with an ETag of before is refused; of 16 who update an object at once with its ETag one "
-        "wins, 100 times.",
+        how="If-Match with an older ETag is refused. Of 16 concurrent requests that update an object with its ETag, "
+        "one succeeds, 100 times.",
     ),
     Check(
         requirement="OBJECT-MULTIPART",
@@ -507,8 +516,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:hidden",
         relies="every save of large objects",
-        how="Nothing is seen of an upload before its end, after its abort, and after its client was killed; "
-        "unfinished uploads are listed.",
+        how="An upload is invisible before its end, after its abort, and after its client was killed; unfinished "
+        "uploads are listed.",
     ),
     Check(
         requirement="OBJECT-MULTIPART",
@@ -516,8 +525,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:parts",
         relies="every save of large objects; transfer managers that send parts again",
-        how="Parts of different sizes are sent out of order, again and by two clients, and some are not named at "
-        "the end: the object is what was named.",
+        how="Parts of different sizes are sent out of order, repeatedly and by two clients, and some are not named at "
+        "the end. The object consists of the named parts.",
     ),
     Check(
         requirement="OBJECT-LIMITS",
@@ -525,8 +534,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:limits",
         relies="transfer managers, which choose sizes by these limits",
-        how="Part numbers 1 and 10,000 are taken, 0 and 10,001 refused, and so are ends that name small, missing "
-        "or unsorted parts.",
+        how="Part numbers 1 and 10,000 are accepted, 0 and 10,001 are refused. A completing request that names small, "
+        "missing or unsorted parts is refused.",
     ),
     Check(
         requirement="OBJECT-LIMITS",
@@ -534,8 +543,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:many_parts",
         relies="every save of objects above 50 GB",
-        how="An object is made of 10,000 parts (in a shorter run of 1,001, numbered to 10,000), most of them copies "
-        "by the store, and read at its start, middle and end.",
+        how="An object is made of 10,000 parts (in a shorter run of 1,001 parts, numbered up to 10,000), most of them "
+        "copies by the store. It is read at its start, middle and end.",
     ),
     Check(
         requirement="OBJECT-DIGEST",
@@ -543,8 +552,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:digest_of_object",
         relies="AWS SDKs, which send a checksum with every object",
-        how="Objects with a wrong Content-MD5, CRC-32, CRC-32C, CRC-64/NVME or SHA-256 are refused and leave what"
-        " was there.",
+        how="Objects with a wrong Content-MD5, CRC-32, CRC-32C, CRC-64/NVME or SHA-256 are refused, and the existing "
+        "object is not changed.",
     ),
     Check(
         requirement="OBJECT-DIGEST",
@@ -559,7 +568,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         subject="kept",
         room="objects",
         code="requests:digest_kept",
-        relies="whoever compares a checksum without reading the object",
+        relies="tools that compare a checksum without reading the object",
         how="Checksums that were sent with an object come back with HEAD.",
     ),
     Check(
@@ -568,8 +577,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:range_bytes",
         relies="safetensors, s3torchconnector, every reader of shards",
-        how="First, last, single, suffix and border-crossing ranges are exactly these bytes; what lies beyond the"
-        " end is cut or refused with 416.",
+        how="First, last, single, suffix and border-crossing ranges return exactly their bytes; a range beyond the "
+        "end is cut or refused with 416.",
     ),
     Check(
         requirement="OBJECT-RANGE",
@@ -577,7 +586,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:range_overwritten",
         relies="readers of large objects in pieces",
-        how="Two ranges of an object that is overwritten meanwhile, read with the same If-Match, are of one "
+        how="Two ranges of an object are read with the same If-Match while the object is overwritten: both are of one "
         "version, or refused with 412.",
     ),
     Check(
@@ -586,8 +595,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:overwrite",
         relies="pointers to the newest checkpoint; saves that are tried again",
-        how="16 writers on two clients overwrite an object at once: every read meanwhile and at the end is one of"
-        " theirs, whole.",
+        how="16 writers on two clients overwrite an object concurrently. Every read, during the writes and after the "
+        "last one, returns the complete bytes of one writer.",
     ),
     Check(
         requirement="OBJECT-LIST",
@@ -595,8 +604,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:list_pages",
         relies="clean-up, rotation and search of checkpoints",
-        how="More than 1,000 objects are listed in pages while others are written: each once, in order; also up "
-        "to a delimiter.",
+        how="More than 1,000 objects are listed in pages while others are written: each object once, in order. "
+        "Listings with a delimiter are tested too.",
     ),
     Check(
         requirement="OBJECT-LIST",
@@ -604,8 +613,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:list_names",
         relies="names of tensors and users in keys",
-        how="Objects with keys of 1,024 bytes, spaces, signs, other alphabets, dots and doubled slashes are "
-        "found, read and listed.",
+        how="Objects whose keys have 1,024 bytes, spaces, special characters, other alphabets, dots and doubled "
+        "slashes are found, read and listed.",
     ),
     Check(
         requirement="OBJECT-LARGE",

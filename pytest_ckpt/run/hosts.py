@@ -136,7 +136,7 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
 
 
 def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
-    """Return the notices about hosts on which a run can be made."""
+    """Return the notices about the hosts of a run; none of them prevents the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
 
@@ -195,7 +195,7 @@ def alike(facts: TargetFacts) -> str:
 
 
 def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
-    """Return the hosts on which the target cannot be reached, in words; empty if all reach it."""
+    """Return a sentence on the hosts that cannot reach the target; empty if all reach it."""
     problem = "it is no directory there" if "paths" in facts.capabilities else "it cannot be reached from there"
     return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
 

@@ -45,7 +45,7 @@ class Steps:
 
     @property
     def is_maximum(self) -> bool:
-        """Whether it may be less."""
+        """Whether ``parts`` is only an upper bound of the number of saves."""
         return self.parts > 1
 
     def label(self, index: int) -> str:

@@ -28,12 +28,12 @@ def own_addresses() -> list[str]:
 
 
 def to_text(addresses: list[Address]) -> str:
-    """Return addresses as one word."""
+    """Return addresses as one string without spaces."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
 
 def from_text(text: str) -> list[Address]:
-    """Return what `to_text` was given. Raises ValueError."""
+    """Return the addresses from the output of `to_text`. Raises ValueError."""
     pairs = [word.rpartition(":") for word in text.split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in pairs]
 

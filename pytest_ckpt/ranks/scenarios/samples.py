@@ -115,7 +115,7 @@ class _Loader:
             due += self.sample_seconds
 
     def stop(self, readers: int) -> None:
-        """Let the threads end, whatever they wait for."""
+        """Make the threads end, also if they wait."""
         self.over.set()
         self.ready.release()
         self.room.release(readers)

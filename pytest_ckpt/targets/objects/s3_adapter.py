@@ -35,7 +35,7 @@ def added(top: ET.Element, name: str, **words: str) -> None:
 
 
 def not_implemented(message: str, place: str) -> StoreError:
-    """Return that the store has no such request."""
+    """Return the error for a request that the store does not have."""
     error = StoreError(errno.ENOSYS, f"NotImplemented: {message}", place)
     error.status, error.code = 501, "NotImplemented"
     return error
@@ -119,7 +119,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether space comes back later than an object goes."""
+        """Return whether the space of a deleted object is freed later than the object disappears."""
 
     @abstractmethod
     def _uploads(self, what: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:

@@ -30,47 +30,53 @@ GATES = {name: built_in(name) for name in GATE_TABLES}
 _OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
 _SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_16000.load_limit_seconds)
 SUITES = {
-    "performance": ("Speed and its proofs", "Part of every run. Each is judged on every checkpoint of the plan."),
+    "performance": (
+        "Speed and its proofs",
+        "These requirements are part of every run. Each requirement is judged on every checkpoint of the plan.",
+    ),
     "strategies": (
-        "Saves that let the job go on",
-        "Part of a run where `--ckpt-strategy` names a strategy that does not block; each is judged on the checkpoints "
-        "that it saves, in place of SAVE. [strategies.md](strategies.md) says how each is measured.",
+        "Saves during which the job continues",
+        "These requirements are part of a run if `--ckpt-strategy` names a strategy that does not block. Each "
+        "requirement is judged on the checkpoints of that strategy, in place of SAVE. [strategies.md](strategies.md) "
+        "describes each measurement.",
     ),
     "contention": (
         "Contention and resharded loads",
-        "Part of a run where the gates require one of them or `--ckpt-suite` names `contention`. "
-        "[patterns.md](patterns.md) says how each is measured.",
+        "These requirements are part of a run if the gate table requires one of them or `--ckpt-suite` names "
+        "`contention`. [patterns.md](patterns.md) describes each measurement.",
     ),
     "endurance": (
         "Saves for long, and on a full volume",
-        "Part of a run where `--ckpt-suite` names `endurance`. [patterns.md](patterns.md#endurance) says how each is "
-        "measured.",
+        "These requirements are part of a run if `--ckpt-suite` names `endurance`. "
+        "[patterns.md](patterns.md#endurance) describes each measurement.",
     ),
     "serving": (
         "Weights alone",
-        "Part of a run where `--ckpt-suite` names `serving`, or where `--ckpt-suite=serving:load-limit` is given. "
-        "[patterns.md](patterns.md#serving) says how each is measured.",
+        "These requirements are part of a run if `--ckpt-suite` names `serving`, or if "
+        "`--ckpt-suite=serving:load-limit` is given. [patterns.md](patterns.md#serving) describes each measurement.",
     ),
     "scaling": (
         "More clients",
-        "Part of a run where `--ckpt-suite` names `scaling`, or where `--ckpt-suite=scaling:vendor-max-rate` is given. "
-        "[two_clients.md](two_clients.md) says how it is measured, and what follows for a cluster.",
+        "This requirement is part of a run if `--ckpt-suite` names `scaling`, or if "
+        "`--ckpt-suite=scaling:vendor-max-rate` is given. [two_clients.md](two_clients.md) describes the "
+        "measurement, and its meaning for a cluster.",
     ),
     "failover": (
         "A component breaks",
-        "Part of a run that is given a command that breaks something and one that repairs it. "
-        "[patterns.md](patterns.md#failover) says how it is measured.",
+        "This requirement is part of a run that is given two commands: one fails a component, the other repairs it. "
+        "[patterns.md](patterns.md#failover) describes the measurement.",
     ),
     "maintenance": (
         "The storage is maintained",
-        "Part of a run that is given a command that restarts or upgrades the storage, or commands that take and remove "
-        "a snapshot. [patterns.md](patterns.md#maintenance) says how each is measured.",
+        "These requirements are part of a run that is given a command that restarts or upgrades the storage, or "
+        "commands that take and remove a snapshot. [patterns.md](patterns.md#maintenance) describes each "
+        "measurement.",
     ),
     "conformance": (
         "Behaviour of the target",
-        "Part of a run where the gates require one of them. Each is judged by checks; "
-        "[conformance.md](conformance.md) says what each does and which software relies on it. A check without a limit "
-        "is met when it saw nothing that a healthy target does not do.",
+        "These requirements are part of a run if the gate table requires one of them. Each requirement is judged by "
+        "checks; [conformance.md](conformance.md) describes each check and names the software that relies on it. A "
+        "check without a limit is met if the target behaved like a healthy one.",
     ),
 }
 
@@ -81,9 +87,9 @@ def with_catalogue(page: str) -> str:
 
 
 def from_the_catalogue() -> str:
-    """Return which table of gates asks for what, and every requirement by suite."""
+    """Return which gate table requires what, and every requirement by suite."""
     head = f"| requirement | {' | '.join(GATE_TABLES)} |"
-    lines = ["## Which table of gates asks for what", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
+    lines = ["## Which gate table requires what", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():
         lines += [f"| {name} | {' | '.join(kinds)} |" for name, kinds in _rows(requirement)]
     for suite, (title, text) in SUITES.items():
@@ -127,20 +133,20 @@ def _described(requirement: Requirement) -> list[str]:
             limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
             lines.append(f"| {check.subject} | {check.needs} | {limit} |")
         return [*lines, "", f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]
-    maximum = "" if requirement.maximum is None else "; a table of gates may set another"
+    maximum = "" if requirement.maximum is None else "; a gate table can set another"
     lines.append(f"- Measured: {requirement.figure}, in {' or '.join(f'`{unit}`' for unit in requirement.units)}")
     lines.append(f"- Limit: {requirement.limit.format(maximum=requirement.maximum, save=_SAVE, load=_LOAD)}{maximum}")
     return [*lines, f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]
 
 
 def _reasons(requirement: Requirement) -> list[str]:
-    """Return why the requirement and its checks may be mandatory; checks with the same reason share a line."""
+    """Return why the requirement and its checks may be required; checks with the same reason share a line."""
     names: dict[str, list[str]] = {}
     for reason in REASONS:
         if reason.name.partition(".")[0] == requirement.id:
             tables = f" (gate table {', '.join(reason.tables)})" if reason.tables else ""
             names.setdefault(f"{tables}: {reason.text}", []).append(reason.name)
-    return [f"- Why {' and '.join(of)} may be mandatory{text}" for text, of in names.items()]
+    return [f"- Why {' and '.join(of)} may be required{text}" for text, of in names.items()]
 
 
 def _other_lists(requirement: Requirement) -> list[str]:
