@@ -1,8 +1,8 @@
 """The records and functions that plugins of vendors import. Pure.
 
-`requirement` decorates a function that judges; `EngineSpec` and `Section` are what a plugin makes; `Decision` is what
-its requirements return; `Measurement` with its `Operation`, `ClusterLimits` and `Settings` are what it is shown.
-`TargetSpec` is a kind of target that it brings; its code follows the protocols of `pytest_ckpt.targets.protocol`.
+`requirement` decorates a function that judges; A plugin returns `EngineSpec` and `Section`; its requirements return
+`Decision`. It receives `Measurement` with its `Operation`, `ClusterLimits` and `Settings`. `TargetSpec` is a kind of
+target that it brings; its code follows the protocols of `pytest_ckpt.targets.protocol`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class Section:
 
 
 def read_requirement(stated: object, plugin: str) -> Requirement:
-    """Return what a plugin asks for as a row of the catalogue: its function sees copies, and its errors decide nothing.
+    """Return a plugin's requirement as a row of the catalogue. Its function receives copies, and its errors decide
+    nothing.
 
-    Raises ValueError with a sentence on what is wrong.
+    Raises ValueError with a sentence on the problem.
     """
     row = requirement_of(stated)
     if row is None or row.function is None:
@@ -81,7 +82,7 @@ def read_requirement(stated: object, plugin: str) -> Requirement:
 
 
 def read_section(stated: object) -> dict[str, Any]:
-    """Return a section in plain types. Raises ValueError with a sentence on what is wrong."""
+    """Return a section in plain types. Raises ValueError with a sentence on the problem."""
     if not isinstance(stated, Section):
         raise ValueError(f"{stated!r} is no pytest_ckpt.vendors.Section")
     if not isinstance(stated.title, str) or not stated.title.strip():
@@ -103,7 +104,7 @@ def read_section(stated: object) -> dict[str, Any]:
 
 
 def read_facts(stated: object) -> dict[str, str]:
-    """Return facts of the environment. Raises ValueError with a sentence on what is wrong."""
+    """Return facts of the environment. Raises ValueError with a sentence on the problem."""
     if not isinstance(stated, Mapping):
         raise ValueError(f"{stated!r} is not a mapping of names to texts")
     for name, value in stated.items():
@@ -143,7 +144,7 @@ def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: 
 
 
 def _checked(stated: object, units: tuple[str, ...]) -> Decision:
-    """Return a decision that can be written. Raises ValueError where it cannot."""
+    """Return a decision after a check that it can be written. Raises ValueError otherwise."""
     if not isinstance(stated, Decision):
         raise ValueError(f"it returned {stated!r}, and a pytest_ckpt.vendors.Decision is expected")
     if stated.outcome not in _ANSWERS:

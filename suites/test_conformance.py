@@ -91,8 +91,8 @@ def test_no_client_works_with_old_names(observation: Observation, maximum: float
     """One second after a change all clients agree on names, sizes and times, including new names.
 
     Jobs wait at a barrier and then open a file from another node. A client that caches attributes or names for longer
-    misses the checkpoint or finds an old one. The time is reported next to what the mount of that client promises, with
-    the option that shortens it.
+    misses the checkpoint or finds an old one. The verdict states the measured time, the caching time that the mount
+    options of that client promise, and the option that shortens it.
     """
     return beside_promise(without_anomaly(observation, maximum), observation)
 
@@ -192,8 +192,9 @@ def test_several_writers_fill_one_file(observation: Observation, maximum: float 
 def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: float | None) -> Decision:
     """A copy of a file that was just written contains every byte, even without a call of fsync.
 
-    Copy tools read from the file system which parts of a file are data, or have it copy or clone the file. A file
-    system that ignores data it has not stored yet makes a copy with zeros and reports no error. Advisory.
+    Copy tools query the file system for the parts of a file that contain data, or let the file system copy or clone the
+    file. If a file system ignores data that it has not stored yet, the copy contains zeros and no error is reported.
+    Advisory.
     """
     return without_anomaly(observation, maximum)
 
@@ -259,8 +260,9 @@ def test_large_files_keep_their_offsets(observation: Observation, maximum: float
 def test_every_name_is_listed_once(observation: Observation, files_of_host: FilesOfHost | None) -> Decision:
     """A directory of 10,000 files lists each name exactly once, and a listing after a change shows the change.
 
-    A listing that drops a name loses a shard; one that shows a removed name fails a clean-up. At the rate at which one
-    client creates the files, each host of the run creates its files of a checkpoint within the save limit.
+    A listing that drops a name loses a shard; a listing that shows a removed name makes a clean-up fail. The test also
+    measures the rate at which one client creates files: at this rate, each host of the run must create its files of a
+    checkpoint within the save limit.
     """
     return creates_in_time(without_anomaly(observation, None), observation, files_of_host)
 
@@ -292,7 +294,7 @@ def test_deleting_does_not_disturb_a_reader(observation: Observation, maximum: f
     help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
 )
 def test_acknowledged_saves_survive(observation: Observation, maximum: float | None) -> Decision:
-    """Every acknowledged save is intact after a process was killed and, if its power was cut, after that.
+    """Every acknowledged save is intact after its process was killed, and after each power cut that the run makes.
 
     The previous checkpoint always loads, and an interrupted save never has the name of a complete one. If k power cuts
     lose no data, at most 1 - 0.05^(1/k) of power cuts lose data (95 % confidence): 63 % for 3 cuts, 5 % for 59.
@@ -341,16 +343,17 @@ def test_a_full_volume_costs_no_checkpoint(observation: Observation, maximum: fl
 @requirement(
     "COMMIT-FULL",
     title="A commit without space loses no data",
-    source="our acceptance case: the checkpoint before and a pointer stay, the next save works",
+    source="our acceptance case: the previous checkpoint and a pointer stay, the next save works",
     needs=("paths",),
     next_step="Keep the volume from filling (quota, retention), and find out which calls need space to change a name.",
     help="FULL, COMMIT-FULL: a full volume damages checkpoints",
 )
 def test_a_commit_without_space_loses_nothing(observation: Observation, maximum: float | None) -> Decision:
-    """When space ends in a commit, the checkpoint before stays, a pointer names it or the new one; saves work again.
+    """If space ends in a commit, the previous checkpoint stays, a pointer names it or the new one, and saves work
+    again.
 
-    Data may be durable and space be gone when the metadata, the marker or the pointer to the newest checkpoint are
-    written. The test takes all space before each of these phases in turn, gives it back and saves again.
+    Space can end when the data are durable, but the metadata, the marker or the pointer to the newest checkpoint are
+    not. The test takes all space before each of these phases in turn, gives it back and saves again.
     """
     return without_anomaly(observation, maximum)
 
@@ -366,7 +369,8 @@ def test_a_commit_without_space_loses_nothing(observation: Observation, maximum:
 def test_no_call_blocks_for_long(observation: Observation, maximum: float | None) -> Decision:
     """No call that a checkpoint makes blocks for more than 300 s.
 
-    Every kind of call is timed on its own. A call that does not return is named, with its file and the kernel's stack.
+    Every kind of call is timed separately. If a call does not return, the report names it, with its file and the
+    kernel's stack.
     """
     return without_anomaly(observation, maximum)
 

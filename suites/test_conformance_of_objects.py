@@ -46,7 +46,8 @@ def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: 
     """When an object was put, overwritten or deleted, GET, HEAD and LIST of every client show that at once.
 
     A job on another node restores a checkpoint right after its save. The clients have looked for each object before it
-    existed, and have read its old bytes: a cache that remembers either returns an old checkpoint, or no checkpoint.
+    existed, and have read its old bytes. A cache that remembers the missing object finds no checkpoint; a cache that
+    remembers the old bytes returns an old checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -95,11 +96,11 @@ def test_one_update_of_an_object_wins(observation: Observation, maximum: float |
     help="A check of the object store failed",
 )
 def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximum: float | None) -> Decision:
-    """An upload in parts becomes an object at its end, from the named parts; before, it is invisible.
+    """An upload in parts is invisible before its end; at its end it becomes an object of the named parts.
 
-    Every large shard is saved in this way. Parts arrive out of order, again, or from a process that is killed. An
-    object that appears early, or from a wrong part, is a damaged checkpoint; an upload that no listing shows takes
-    space for ever.
+    Every large shard is saved in this way. The test sends parts out of order, repeatedly, and from a process that is
+    killed. An object that appears early, or contains a wrong part, is a damaged checkpoint; an upload that no listing
+    shows takes space for ever.
     """
     return without_anomaly(observation, maximum)
 
@@ -163,7 +164,8 @@ def test_a_range_is_exactly_that_range(observation: Observation, maximum: float 
     help="A check of the object store failed",
 )
 def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, maximum: float | None) -> Decision:
-    """While 16 writers overwrite one object, every read returns one writer's bytes, whole; so does the last.
+    """While 16 writers overwrite one object, and after the last write, every read returns the whole bytes of one
+    writer.
 
     Pointers and saves that are tried again overwrite objects. A mixture of two writers is a damaged checkpoint.
     """
@@ -182,7 +184,8 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
     """A listing of more than 1,000 objects names each exactly once, in order, also while others are written.
 
     Software finds, rotates and removes checkpoints by listings. A key that is left out loses a shard or is never
-    removed. The test also uses delimiters, and keys of 1,024 bytes, of other alphabets and with odd signs.
+    removed. The test also uses delimiters, keys of 1,024 bytes, keys in other alphabets and keys with special
+    characters.
     """
     return without_anomaly(observation, maximum)
 
@@ -196,7 +199,7 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
     help="A check of the object store failed",
 )
 def test_large_objects_are_whole_and_read_anywhere(observation: Observation, maximum: float | None) -> Decision:
-    """An object above 5 GiB is taken in parts; its size and its ranges beyond 4 GiB are right on every client.
+    """An object above 5 GiB is accepted in parts; its size and its ranges beyond 4 GiB are right on every client.
 
     Shards and consolidated models of this size are common. If an offset or a size is kept in 32 bits, a restore reads
     other weights without an error, or the save fails at its last request.
@@ -216,7 +219,7 @@ def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximu
     """When many clients look for one checkpoint at the same moment, all find it, and none is turned away.
 
     After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may answer
-    503 first; one that still refuses after that, or shows less, stops the job.
+    503 first. A store that still refuses repeated requests, or shows less than the checkpoint, stops the job.
     """
     return without_anomaly(observation, maximum)
 
@@ -232,6 +235,7 @@ def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximu
 def test_no_request_takes_long(observation: Observation, maximum: float | None) -> Decision:
     """No request that a checkpoint makes takes more than 300 s, and every request gets an answer.
 
-    Every kind of request is timed separately. One that the store does not answer is ended, and named with its object.
+    Every kind of request is timed separately. If the store does not answer a request, the check ends the request and
+    names its object.
     """
     return without_anomaly(observation, maximum)

@@ -99,7 +99,7 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
     "INTEGRITY",
     title="Every loaded byte is correct",
     units=("faults", "bytes"),
-    figure="faults found; bytes compared, where some were not",
+    figure="faults found; the number of compared bytes, if it is too low",
     limit="no fault, every byte",
     source="zero tolerance",
     next_step="Repeat with --ckpt-keep-files and the same --ckpt-seed, and read the places that the faults name on the "
@@ -222,7 +222,7 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     fsync on the directory, and one rank renames the directory to its final name and calls fsync on the parent
     directory. If the target refuses to rename a directory, a marker file in the directory commits the checkpoint. The
     clock includes all of it. Before and after the saves each rank fsyncs a test file, and the kernel must then count no
-    dirty page of it. If the file system shows no such count, the certificate says that the effect of fsync was not
+    dirty page of it. If the file system shows no such count, the certificate states that the effect of fsync was not
     observable.
     """
     if durability.observed in ("declared by the library", "unseen"):
@@ -350,8 +350,8 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
 def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: float) -> Decision:
     """The times of the saves, and of the loads, vary by at most 10 % (coefficient of variation).
 
-    Storage whose times scatter meets a limit today and misses it tomorrow. Advisory: published procurements require 5
-    to 10 %.
+    If the times of storage vary, it meets a limit today and misses it tomorrow. Advisory: published procurements
+    require 5 to 10 %.
     """
     # Deltas and the restores of chains take other times than full checkpoints.
     alike = {k: measurement.whole(k) for k in _KINDS}
@@ -428,8 +428,8 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
 def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decision:
     """Unique, incompressible data take at most 5 % longer than the same amount of constant data.
 
-    Checkpoints neither compress nor repeat. This test finds storage that is fast only for data that do; all other
-    requirements use unique data. Measured with --ckpt-suite=performance:data-pairs. Advisory.
+    Checkpoints neither compress nor repeat. This test finds storage that is fast only for data that compress or repeat;
+    all other requirements use unique data. Measured with --ckpt-suite=performance:data-pairs. Advisory.
     """
     pairs = {
         "save": (data.unique_save_seconds, data.constant_save_seconds),

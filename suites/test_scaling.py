@@ -51,7 +51,7 @@ class Growth:
     severity="advisory",
     maximum=0.1,
     units=("fraction",),
-    figure="the largest share of a doubling that is lost, of saves and loads",
+    figure="the largest lost share of a doubling, over saves and loads",
     limit="{maximum:g}: twice the clients get 1.8 times as much, until --ckpt-suite=scaling:vendor-max-rate",
     source="our proposal: at least 1.8 times as much, until the ceiling that the vendor states",
     asked_by=lambda settings: settings.asks_scaling,

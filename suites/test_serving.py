@@ -37,7 +37,7 @@ def test_serving_replicas_load_a_model_in_time(
 
     The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of its
     ranks a part of every file: once by reads, once from mappings of the files, each cold and then again warm. The
-    figure is the slowest cold load; every byte is compared. Advisory: it is not part of training.
+    slowest cold load decides; every byte is compared. Advisory: it is not part of training.
     """
     share = serving.bytes / serving.full_bytes
     limit = (limits.stated.serving_seconds or limits.load_limit_seconds) * share
@@ -82,10 +82,10 @@ def test_serving_replicas_load_a_model_in_time(
     help="Another kind of load is too slow",
 )
 def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidation, limits: ClusterLimits) -> Decision:
-    """One client reads the weights that all ranks wrote, writes them again, durable, and is done within the limit.
+    """Within the limit, one client reads the weights that all ranks wrote, and writes them again durably.
 
-    So libraries do that bring a distributed checkpoint into files that others can load: rank 0 reads every shard and
-    rewrites it while the other ranks wait. Caches are dropped before; every byte of the copy is compared.
+    Libraries that convert a distributed checkpoint into files for other software work in this way: rank 0 reads every
+    shard and rewrites it while the other ranks wait. Caches are dropped first; every byte of the copy is compared.
     """
     share = consolidation.bytes / consolidation.full_bytes
     limit = limits.stated.consolidate_seconds * share

@@ -127,12 +127,12 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
 def test_saves_risk_little_work(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """What the storage takes from training and the work that a save puts at risk cost together at most the save limit.
+    """The training time that the storage takes and the work that a save puts at risk cost at most the save limit.
 
-    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, this
-    time counts as its k-th part. So an asynchronous save that meets the limit takes no more from training than a
-    blocking save that just meets SAVE. The copy of the state in the client's memory, which training waits for, is
-    reported by BLOCKING and is not included.
+    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, one of
+    k intervals ends with a failure, so the time until the commit counts divided by k. An asynchronous save that meets
+    the limit therefore takes no more from training than a blocking save that just meets SAVE. The copy of the state in
+    the client's memory, which training waits for, is reported by BLOCKING and is not included.
     """
     failures = limits.checkpoints_per_failure
     return _judge_cost(
@@ -148,7 +148,8 @@ def test_saves_risk_little_work(
     "CRASH-ASYNC",
     title="Training that dies in a save loses no checkpoint",
     units=("faults", "bytes"),
-    figure="faults in the newest committed checkpoint, after every kill; bytes compared, where some were not",
+    figure="faults in the newest committed checkpoint, after every kill; the number of compared bytes, if it is too "
+    "low",
     limit="no fault, every byte",
     source="zero tolerance; 60 kills, 6 with --ckpt-profile=smoke, are our proposal",
     of_strategy=lambda strategy: not strategy.blocks,
@@ -306,9 +307,9 @@ def test_a_job_that_is_given_notice_saves_in_time(
     """After a preemption notice, the state of a job is saved and committed before the job ends.
 
     Schedulers and clouds give a job notice, often two minutes. Rank 0 notifies all ranks, which save their state; the
-    clock runs until that save is committed on the target. If saves run in the background, one has just begun. No signal
-    is sent, and no checkpoint is loaded. Measured with --ckpt-suite=strategies:preemption-notice. Advisory: the user
-    sets the notice.
+    clock runs until that save is committed on the target. If saves run in the background, a save has just begun when
+    the notice is given. No signal is sent, and no checkpoint is loaded. Measured with
+    --ckpt-suite=strategies:preemption-notice. Advisory: the user sets the notice.
     """
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [
@@ -330,7 +331,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     severity="advisory",
     maximum=0.05,
     units=("fraction",),
-    figure="by how much longer the steps during saves took",
+    figure="the additional time of steps during saves, as a share of undisturbed steps",
     limit="{maximum:g}",
     source="our proposal: at most 5 % longer, with a 95 % interval",
     of_strategy=lambda strategy: not strategy.blocks,

@@ -158,8 +158,8 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
     tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
     durable in its tier. Then the complete tier of the last host is deleted, its own files and its copies for another
     host. Its files are returned by its partner, all ranks load, and every byte is compared: an older copy is found. The
-    copies are made only for this requirement: no other figure includes them. With one host it is not decided, and saves
-    in tiers are not certified.
+    copies are made only for this requirement: no other measurement includes them. With one host it is not decided, and
+    saves in tiers are not certified.
     """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:

@@ -109,7 +109,7 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 
 
 def _layout(subject: str) -> str:
-    """Return a subject without engine and strategy: these are settings, which a comparison names apart."""
+    """Return a subject without engine and strategy: these are settings, which a comparison lists separately."""
     return subject.partition("/")[0]
 
 

@@ -47,9 +47,10 @@ class FailureArrivals:
 class MeasuredTimes:
     """Seconds at full size, one for each measured operation.
 
-    ``lost_seconds``: the training time that each save costs. ``background_seconds``: from when training continues until
-    the save is committed, with a local tier drained. ``load_seconds``: of each load. One save of ``every`` reaches the
-    target; after the share ``target_share`` of failures only the target remains.
+    ``lost_seconds``: the training time that each save costs. ``background_seconds``: from the moment when training
+    continues until the save is committed; with a local tier, until it is drained. ``load_seconds``: the time of each
+    load. Of ``every`` saves, one reaches the target. ``target_share`` is the share of failures after which only the
+    target remains.
     """
 
     lost_seconds: tuple[float, ...]
@@ -61,9 +62,10 @@ class MeasuredTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRuns:
-    """Runs of ``seconds``, one element each. The shares of saving, lost work, restores and goodput add up to 1.
+    """The result of simulated runs of ``seconds``; each array has one element for each run.
 
-    ``failures`` is the count of failures, ``met_save`` the count of failures during a save.
+    The shares of saving, lost work, restores and goodput add up to 1. ``failures`` is the count of failures,
+    ``met_save`` the count of failures during a save.
     """
 
     goodput: Seconds

@@ -22,8 +22,8 @@ def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: fl
 
     A point is one run: the median of its operations, by which changes are found, and the slowest, to which the limit
     applies. For requests to an object store it is their 99th percentile. Incomplete runs, and runs under conditions
-    other than the newest run's, are counted and left out. ``regression`` is the share by which a change must be slower
-    to count as one, None if not requested.
+    other than the newest run's, are counted and left out. ``regression`` is the slowdown, as a share, from which a
+    change counts as a regression; None if not requested.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
     slower = [
@@ -103,7 +103,7 @@ def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any
 
 
 def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
-    """Return the runs that measured a subject, with their measurements of it."""
+    """Return the runs that measured a subject, each with its measurement."""
     return [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
 
 

@@ -1,1 +1,3 @@
-"""The command ``pytest-ckpt``: one module a word, with ``HELP``, ``DESCRIPTION``, ``add_arguments`` and ``run``."""
+"""The command ``pytest-ckpt``: one module for each subcommand, with ``HELP``, ``DESCRIPTION``, ``add_arguments`` and
+``run``.
+"""

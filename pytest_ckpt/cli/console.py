@@ -1,4 +1,4 @@
-"""Console output of the subcommands: lines without what steers a terminal, and a progress bar."""
+"""Console output of the subcommands: lines without control characters, and a progress bar."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_ckpt.support.units import counted
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print lines as they come; each stays one line, without what steers a terminal."""
+    """Print lines as they come; each stays one line, without control characters."""
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415 - only when there is something to say
 
     for line in lines:

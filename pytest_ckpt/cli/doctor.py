@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor``: check what this machine can measure."""
+"""``pytest-ckpt doctor``: check whether this machine can run and what its runs can prove."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from pytest_ckpt.run.doctor import Finding
 
 
 class Verified(TypedDict):
-    """What pytest-ckpt verify DIRECTORY --json prints.
+    """The output of pytest-ckpt verify DIRECTORY --json.
 
-    ``signers`` are known keys, in the order in which they were given, then others.
+    ``signers`` are the known keys, in the order of the options, then unknown keys.
     """
 
     schema: Literal["pytest-ckpt/verify/1"]
@@ -30,7 +30,7 @@ class Verified(TypedDict):
 
 
 class Examined(TypedDict):
-    """What pytest-ckpt doctor --json prints."""
+    """The output of pytest-ckpt doctor --json."""
 
     schema: Literal["pytest-ckpt/doctor/1"]
     can_run: bool
@@ -142,9 +142,9 @@ class Point(TypedDict):
 
 
 class Change(TypedDict):
-    """The newest so many runs differ from the runs before them.
+    """A number of newest runs that differ from the previous runs.
 
-    ``probability`` is that of a difference like this without a real change.
+    ``probability`` is the probability of such a difference without a real change.
     """
 
     since: str
@@ -185,7 +185,7 @@ class RequestSeries(TypedDict):
 
 
 class Trend(TypedDict):
-    """What pytest-ckpt trend DIRECTORY --json prints.
+    """The output of pytest-ckpt trend DIRECTORY --json.
 
     ``regressions`` are series that became slower by ``regression`` or more; exit code 1 when there are any.
     """
@@ -239,7 +239,7 @@ class PublishedTree(TypedDict):
 
 
 class HeldResult(TypedDict):
-    """What a result shows of the rules. ``division`` is empty without a tree of a submission."""
+    """One result with the outcome of each rule. ``division`` is empty without a tree of a submission."""
 
     system: str
     subject: str
@@ -249,7 +249,7 @@ class HeldResult(TypedDict):
 
 
 class Rules(TypedDict):
-    """What pytest-ckpt judge --rules --json prints: rules of a submission that published results meet or break."""
+    """The output of pytest-ckpt judge --rules --json: rules of a submission that published results meet or break."""
 
     schema: Literal["pytest-ckpt/rules/1"]
     version: str

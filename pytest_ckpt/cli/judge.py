@@ -29,7 +29,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument(
         "directory",
         metavar="DIRECTORY",

@@ -1,4 +1,4 @@
-"""The command ``pytest-ckpt``; one module for each word."""
+"""The command ``pytest-ckpt``; one module for each subcommand."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, printable(f"{self.prog}: error: {message}\n"))
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """End with the unknown words, and the nearest option."""
+        """Exit with a message that names the unknown arguments and the nearest option."""
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         typo = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         hint = (parameter_hint(typo) if typo.startswith("--ckpt-") else "") or nearest(typo, known)
@@ -131,7 +131,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parsers(arguments: Sequence[str]) -> tuple[_Parser, dict[str, _Parser]]:
-    """Return the parser of the command, and the parser of each word; unused words need no options."""
+    """Return the parser of the command, and the parser of each subcommand; subcommands that are not used get no
+    options.
+    """
     parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Print the list, or what one option is."""
+    """Print the list, or the description of one option."""
     if asked.name is None:
         say(list(_listed()))
         return 0
@@ -66,7 +66,7 @@ def on_command_line(option: Option) -> str:
 
 
 def roles_of(option: Option) -> list[Role]:
-    """Return the roles of an option for a reader: a limit may be given anew, so it is no part of the plan."""
+    """Return the roles of an option for a reader: a limit can be given again later, so it is not part of the plan."""
     return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
 
@@ -118,7 +118,7 @@ def _plain(word: str) -> str:
 
 
 def _words(option: Option) -> set[str]:
-    """Return the words by which an option is found."""
+    """Return the names by which an option can be found."""
     words = {option.key, option.name, option.parent, *option.owners, *option.variables, *option.aliases}
     words |= {f"{owner}:{option.name}" for owner in option.owners}
     return {_plain(word).replace("_", "-") for word in words if word}

@@ -1,4 +1,6 @@
-"""``pytest-ckpt project``: what more clients would get, by runs with a few counts of them, or one that grew them."""
+"""``pytest-ckpt project``: the projected throughput of more clients, from runs with a few client counts or one run that
+increased them.
+"""
 
 from __future__ import annotations
 

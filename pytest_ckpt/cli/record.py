@@ -1,4 +1,4 @@
-"""``pytest-ckpt record``: runs a job once, and writes what it did to its files: no names, no data."""
+"""``pytest-ckpt record``: runs a job once, and records its calls on files: no names, no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt show``: a description of a pattern in words."""
+"""``pytest-ckpt show``: a description of a pattern as text."""
 
 from __future__ import annotations
 

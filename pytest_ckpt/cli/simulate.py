@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Print what the runs would lose."""
+    """Print the training time that simulated runs lose."""
     from pytest_ckpt.grading.simulation import SimulationRules, simulated_rows  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.report.simulation import document_of, simulation_lines, simulation_sections  # noqa: PLC0415
     from pytest_ckpt.sizing.limits import limits_of  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``pytest-ckpt size``: what clusters need from storage, before there is a target."""
+"""``pytest-ckpt size``: requirements of clusters for storage, before there is a target."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CURVE = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the arguments of the subcommand."""
     parser.add_argument("--cluster", metavar="LIST", required=True, help="accelerators, such as 16000,64000")
     parser.add_argument(
         "--model", dest="ckpt_model", metavar="NAMES", default="all", help="models, separated by commas"

@@ -102,7 +102,7 @@ def check_installed(spec: EngineSpec) -> None:
 
 
 def read_spec(given: object, owner: str) -> EngineSpec:
-    """Return an engine of another package. Raises ValueError with a sentence on what is wrong."""
+    """Return an engine of another package. Raises ValueError with the problem."""
     if not isinstance(given, EngineSpec):
         raise ValueError(f"{given!r} is no pytest_ckpt.vendors.EngineSpec")
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
@@ -182,7 +182,7 @@ def check_codec_installed(settings: Settings) -> None:
 
 
 def _check_files(given: EngineSpec) -> None:
-    """Raise ValueError where files are named that clean-up would not find in the directory of a checkpoint."""
+    """Raise ValueError for names of files that the clean-up would not find in the directory of a checkpoint."""
     rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
         raise ValueError(f"files of engine {given.name} is {rule!r}, and a FileRule is expected")

@@ -105,9 +105,9 @@ class Models:
     kept: Mapping[str, Model] = field(default_factory=dict)
 
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
-        """Return the models that words name, those of the workload first and in its order.
+        """Return the models of the given names: first the models of the workload, in its order.
 
-        Raises UsageError for an unknown word and for a file that cannot be read.
+        Raises UsageError for an unknown name and for a file that cannot be read.
         """
         words = list(dict.fromkeys(words))
         found = [self._one(word) for word in words if self._kept(word) or is_file(word)]
@@ -118,7 +118,7 @@ class Models:
         return self._kept(word) or read_model(word, MODEL, self.parallelism)
 
     def _kept(self, word: str) -> Model | None:
-        """Return a model that a run kept, by the user's word for it; by the name of its file, if that is unique."""
+        """Return a model that a run kept, by the user's name for it, or by the name of its file if that is unique."""
         if word in self.kept:
             return self.kept[word]
         file = word.rpartition("/")[2]
@@ -127,7 +127,7 @@ class Models:
 
 
 def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
-    """Return the models that the checkpoints of a plan define, by name and by the user's word for them.
+    """Return the models that the checkpoints of a plan define, by name and by the name that the user gave.
 
     Raises ValueError if a definition does not match the digest in the model's name.
     """
@@ -145,7 +145,7 @@ def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
 
 
 def is_file(word: str) -> bool:
-    """Whether a word names a file and no model of the workload."""
+    """Whether a name is the name of a file and not of a model of the workload."""
     return "/" in word or word.lower().endswith((".toml", ".json"))
 
 

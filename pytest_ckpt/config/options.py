@@ -227,7 +227,7 @@ def _parse(option: Option, given: _Given, engines: Engines) -> Any:
 
 
 def _remedy(option: Option) -> str:
-    """Return what an option is, with an example."""
+    """Return the description of an option, with an example."""
     return f"{option.flag}: {option.help}. Example: {option.example}."
 
 
@@ -388,7 +388,7 @@ def _text(value: Any) -> str:
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
-    """Return the given options, as words for another command with the same settings."""
+    """Return the given options as arguments for another command with the same settings."""
     texts = {o.option: o for o in settings.origins if o.source != "default" and o.option not in without}
     words = []
     for option in OPTIONS:

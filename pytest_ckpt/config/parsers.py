@@ -133,7 +133,7 @@ def read_path(value: str) -> str:
 
 
 def read_endpoints(value: str) -> tuple[str, ...]:
-    """Return the URLs of endpoints, each once; the word embedded excludes others."""
+    """Return the URLs of endpoints, each once; ``embedded`` cannot be combined with other endpoints."""
     words = tuple(dict.fromkeys(word.strip().rstrip("/") for word in value.split(",")))
     if EMBEDDED in words:
         if len(words) > 1:
@@ -232,7 +232,7 @@ def read_assurance(value: str) -> Assurance:
 
 
 def read_engines(value: str) -> tuple[str, ...]:
-    """Return the names of engines; who knows the engines looks them up."""
+    """Return the names of engines, without looking them up."""
     return tuple(dict.fromkeys(name.strip() for name in value.split(",")))
 
 
@@ -369,7 +369,7 @@ def read_loader_rate(value: str) -> float:
 
 
 def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
-    """Return a reader of one of the known words."""
+    """Return a reader that accepts one of the valid values."""
 
     def parse(value: str) -> str:
         if value not in known:
@@ -385,7 +385,7 @@ read_profile = one_of(tuple(PROFILES))
 
 
 def read_switch(value: str) -> bool:
-    """Return whether a flag is on; TOML's words are taken too."""
+    """Return whether a flag is on; the values true and false of TOML are accepted too."""
     words = {"on": True, "true": True, "off": False, "false": False}
     if value.lower() not in words:
         raise ValueError(f"one of on, off is expected{nearest(value, words)}")
@@ -393,7 +393,7 @@ def read_switch(value: str) -> bool:
 
 
 def read_models(value: str) -> tuple[str, ...]:
-    """Return names and files of models; who knows the models looks them up."""
+    """Return the names and files of models, without looking them up."""
     words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
     if not words:
         raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}, or a file")

@@ -117,7 +117,9 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Perform a check and return its observation; a call that fails, unlike on a healthy target, is an anomaly."""
+    """Perform a check and return its observation; if a call fails that succeeds on a healthy target, this is an
+    anomaly.
+    """
     findings = Findings(unit=check.unit)
     last_path = str(context.directory)
 

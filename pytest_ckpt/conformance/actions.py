@@ -33,7 +33,7 @@ def decoded(text: str) -> bytes:
 
 
 def stat(path: str) -> dict[str, int]:
-    """Return a file's attributes, of a link itself."""
+    """Return a file's attributes; for a link, the attributes of the link itself."""
     seen = os.lstat(path)
     return {
         "size": seen.st_size,
@@ -108,7 +108,7 @@ def close_file(path: str, *, descriptor: int) -> None:
 
 
 def lock(path: str, *, descriptor: int, shared: bool = False) -> bool:
-    """Take flock's lock of an open file, without waiting; return whether it was got."""
+    """Try to get flock's lock of an open file, without waiting; return whether this succeeded."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -122,7 +122,8 @@ def unlock(path: str, *, descriptor: int) -> None:
 
 
 def hold_lock(path: str) -> dict[str, Any]:
-    """Let a child process take flock's exclusive lock of a file and keep it; return its process id and whether it did.
+    """Start a child process that gets flock's exclusive lock of a file and keeps it; return its process id, and whether
+    it has the lock.
 
     The holder can be killed while this agent lives. The child ends with the agent.
     """

@@ -63,7 +63,7 @@ class Client:
         """Have the agent perform an action and return its answer.
 
         ``action`` is a function of ``actions``, or ``module:function`` of the checks. Raises OSError with the agent's
-        errno if a call failed there, TimeoutError if it does not answer in time, NotRun if the agent has ended.
+        errno if a call failed there, TimeoutError if the agent does not answer in time, NotRun if it has ended.
         """
         self.start(action, path, **details)
         return self.finish(patience=patience)
@@ -112,7 +112,7 @@ class Client:
         self.ask("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
-        """Return whether the other client finds a name, waiting at most so long: the beginning of a check."""
+        """Return whether the other client finds a name within ``seconds``; called at the beginning of a check."""
         answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
         return bool(answer["agreed"])
 

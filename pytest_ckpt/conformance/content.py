@@ -127,7 +127,7 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
 
 
 def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
-    """Return the kind and the description of the bytes read, from the rest of the sector at the first difference."""
+    """Return the kind and the description of the bytes read, judged by the sector from the first difference on."""
     stop = min(at + _SECTOR_BYTES - (offset + at) % _SECTOR_BYTES, len(seen), len(expected))
     here, there = seen[at:stop], expected[at:stop]
     wrong = sum(a != b for a, b in zip(here, there, strict=True))
@@ -170,7 +170,7 @@ def page_of(seed: int, version: int, number: int) -> bytes:
 
 
 def pages_of(seed: int, versions: Sequence[int]) -> bytes:
-    """Return a file of as many pages as versions are given, each page of its version."""
+    """Return the bytes of a file with one page for each given version."""
     return b"".join(page_of(seed, version, number) for number, version in enumerate(versions))
 
 

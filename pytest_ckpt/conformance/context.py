@@ -92,10 +92,10 @@ class Findings:
     began: float = field(default_factory=time.monotonic)
 
     def wrong(self, kind: str, *, where: str, seen: str, expected: str) -> None:
-        """Record an event that does not occur on a healthy target. All four are words for a storage engineer.
+        """Record an event that does not occur on a healthy target. All four texts are for a storage engineer.
 
-        ``kind`` names the misbehaviour in a few words that the failure text starts with ("name missing during a
-        rename"); ``where`` is the file and offset or the moment.
+        ``kind`` names the misbehaviour briefly and begins the failure text ("name missing during a rename"); ``where``
+        is the file and offset or the moment.
         """
         self.anomaly_count += 1
         same = sum(anomaly.kind == kind for anomaly in self.anomalies)
@@ -131,7 +131,8 @@ class Findings:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRace:
-    """A race of ``wanted`` changes and as many looks of the watcher; ``change`` and ``look`` are the words for one.
+    """A race of ``wanted`` changes and as many looks of the watcher; ``change`` and ``look`` are their names in
+    messages.
 
     It continues until both are complete, or until its time is over: some storage takes seconds for each change of a
     name that another client uses. Its findings then count, if there were at least ``minimum`` changes and looks.
@@ -147,7 +148,9 @@ class ObservedRace:
     _began: float = field(default_factory=time.monotonic)
 
     def goes_on(self, findings: Findings) -> bool:
-        """Whether more is needed. Raises NotRun if its time is over without an anomaly and with too few looks."""
+        """Whether more changes or looks are needed. Raises NotRun if its time is over without an anomaly and with too
+        few looks.
+        """
         if not self._is_over:
             return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)
         if min(self.changes, self.looks) < self.minimum and not findings.anomaly_count:
@@ -160,7 +163,7 @@ class ObservedRace:
         return False
 
     def some(self, at_most: int, call: str, path: str) -> Iterator[int]:
-        """Give the numbers of the next changes, each after its call was reported."""
+        """Yield the numbers of the next changes, each after its call was reported."""
         for _ in range(at_most):
             self.context.tell(call, path)
             self.changes += 1

@@ -27,7 +27,7 @@ EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
 class CallReporter:
-    """Reports the next call; the same one again, as in a race, at most once a second, which shows progress."""
+    """Reports the next call. A repeated call, as in a race, is reported at most once a second, which shows progress."""
 
     def __init__(self) -> None:
         self._told: tuple[str, str] | None = None
@@ -85,7 +85,7 @@ def show(check: Check, seen: Observation, *, as_json: bool) -> None:
 
 
 def exit_code(seen: Observation) -> int:
-    """Return how a check's process ends: 0 without an anomaly."""
+    """Return the exit code of a check's process: 0 without an anomaly."""
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
 
 

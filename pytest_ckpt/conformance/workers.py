@@ -34,7 +34,7 @@ _SLOT = struct.Struct("d48p255p")
 
 
 class WorkerChannel:
-    """A worker's end of the channel: reports the next call to the check, exchanges words with it."""
+    """A worker's end of the channel: reports the next call to the check, exchanges messages with it."""
 
     def __init__(self, slot: mmap.mmap, inbox: int, outbox: int) -> None:
         self._slot = slot
@@ -48,7 +48,7 @@ class WorkerChannel:
         self._slot[: _SLOT.size] = _SLOT.pack(time.monotonic(), call.encode(), str(where).encode())
 
     def say(self, word: str) -> None:
-        """Send a word to the check."""
+        """Send a message to the check."""
         _send(self._outbox, {"said": word})
 
     def hear(self) -> None:
@@ -115,7 +115,7 @@ class Worker:
             os.write(self._to, b".")
 
     def has_sent(self, word: str) -> bool:
-        """Return whether the worker has sent the word."""
+        """Return whether the worker has sent the message."""
         self._over()
         return word in self._words
 
@@ -193,7 +193,7 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
 
 
 def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
-    """Wait until each worker has sent the word or ended; return whether all have sent it. ``tell``: see ``gather``."""
+    """Wait until each worker has sent the message or ended; return whether all sent it. ``tell``: see ``gather``."""
     telling = _StallReporter(tell)
     left = list(workers)
     while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
@@ -205,9 +205,9 @@ def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
     """Wait for the workers to end and return their results.
 
-    About once a second the callback ``tell`` receives the call of the worker that has made no progress for longest, if
-    any has made progress: so the last reported call is the one that blocks the check. The wait for a worker ends if it
-    remains in a call for longer than ``patience_seconds``.
+    About once a second, if any worker has made progress, the callback ``tell`` receives the current call of the worker
+    without progress for the longest time. So the last reported call is the one that blocks the check. The wait for a
+    worker ends if it remains in a call for longer than ``patience_seconds``.
     """
     ends: dict[int, WorkerEnd] = {}
     telling = _StallReporter(tell)
@@ -224,7 +224,7 @@ def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = f
 
 
 class _StallReporter:
-    """Reports, about once a second, the call of the worker without progress for longest, if any has made progress."""
+    """Reports about once a second, if any worker has made progress, the call of the worker that has waited longest."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -240,7 +240,7 @@ class _StallReporter:
 
 
 def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:
-    """Run as the worker: none of the check's own code may run in it, neither its clean-up nor its output."""
+    """Run as the worker: the clean-up and the output of the check must not run in this process."""
     try:
         die_with_parent()
         if os.getppid() != parent:

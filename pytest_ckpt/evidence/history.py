@@ -133,7 +133,7 @@ def _p99_of_requests(measured: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _owner(checkpoint: Mapping[str, Any]) -> str:
-    """Return the package that brings the engine of a checkpoint, with its version; empty for a built-in one."""
+    """Return the package of a checkpoint's engine, with its version; empty for a built-in one."""
     return str((checkpoint.get("engine") or {}).get("owner", ""))
 
 

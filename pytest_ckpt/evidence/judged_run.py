@@ -1,4 +1,4 @@
-"""A run directory's facts, read and judged by today's judges: typed, for whatever is made of it."""
+"""The facts of a run directory, read as records and judged by this version, for judge, verify and the writers."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _verdicts(
     as_recorded: bool,
     decides_all: bool,
 ) -> list[Verdict]:
-    """Decide again whatever the run decided; of a run without a report, whatever its facts allow."""
+    """Decide every requirement of the run again; without a report, every requirement that its facts allow."""
     plan, gates = facts.plan, facts.gates
     chosen = chosen_suites(settings, gates, catalogue)
     if "requirements" in report:
@@ -232,7 +232,7 @@ def _verdicts(
 
 
 def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
-    """Return the recorded verdict of a plugin, with a word on it; by other limits it would be another one."""
+    """Return the recorded verdict of a plugin with a note, or "not run" if the limits differ from those of the run."""
     needed = f"Not re-judged: plugin {plugin} is needed."
     if has_same_limits:
         return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")

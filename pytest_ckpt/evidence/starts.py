@@ -101,7 +101,7 @@ def all_starts(
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
 ) -> tuple[Start, ...]:
-    """Return the starts of a run, the newest last; ``run`` is what the report states of it.
+    """Return the starts of a run, the newest last; ``run`` is the part of the report about the run.
 
     ``exit_code`` is None if the run was killed. Raises UsageError for files that no run writes.
     """

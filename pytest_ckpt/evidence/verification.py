@@ -130,7 +130,7 @@ def _check_verdicts(directory: Path, report: Document) -> Examination:
 
 
 def _differences(directory: Path, report: Document, again: Document) -> Iterator[str]:
-    """Yield the names of verdicts, files and parts of the report that judging again gives otherwise."""
+    """Yield the names of verdicts, files and parts of the report for which a new evaluation gives another result."""
     is_same_version = report["run"]["version"] == __version__
     ones, others = _by_name(report), _by_name(again)
     for name in dict.fromkeys([*ones, *others]):

@@ -50,9 +50,9 @@ class TierView:
 class TargetView:
     """The target as one host sees it, and the version of this package there.
 
-    ``misses`` is what the host found instead of the controller's file, ``mismatch_of_other`` the same for the file that
-    the host ``other`` made; ``cannot_write`` is why the host cannot create files there. Each is empty without a
-    problem.
+    ``misses`` describes what the host found instead of the controller's file, ``mismatch_of_other`` the same for the
+    file that the host ``other`` made; ``cannot_write`` is why the host cannot create files there. Each is empty without
+    a problem.
     """
 
     host: str

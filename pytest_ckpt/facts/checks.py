@@ -85,8 +85,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="visible:read_after_close",
         needs="second client",
         relies="every restore on more than one node",
-        how="One client writes and closes, the other opens: it reads the new bytes at its first open, new "
-        "files and rewritten ones, whether it has read the old bytes just before or 1.2 s ago.",
+        how="One client writes and closes a file, then the other client opens it: its first open shows the new bytes. "
+        "The test uses new files, and rewritten files that the other client read just before or 1.2 s before.",
     ),
     Check(
         requirement="VISIBLE",
@@ -127,8 +127,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="The other client waits until a small file that is overwritten in place names the checkpoint: then all "
-        "files are there.",
+        how="A small file is overwritten in place with the name of the checkpoint. When the other client reads that "
+        "name, all files are there.",
     ),
     Check(
         requirement="STALE",
@@ -138,7 +138,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="NeMo, any code that opens a file after a barrier",
-        how="The other client looks at a file's size and time, this one changes them: how long until the other agrees.",
+        how="The other client reads the size and the time of a file, then this client changes them. Measured: the "
+        "time until the other client agrees.",
     ),
     Check(
         requirement="STALE",
@@ -148,8 +149,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="NeMo, any code that opens a file after a barrier",
-        how="This client renames, removes and replaces names that the other has looked at: how long until "
-        "the other agrees.",
+        how="This client renames, removes and replaces names that the other client has looked up. Measured: the time "
+        "until the other client agrees.",
     ),
     Check(
         requirement="STALE",
@@ -159,7 +160,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="NeMo, any code that opens a file after a barrier",
-        how="The other client looks for a name that is not there, this one makes it: how long until the other sees it.",
+        how="The other client looks up a name that does not exist, then this client creates it. Measured: the time "
+        "until the other client sees it.",
     ),
     Check(
         requirement="EXCLUSIVE",
@@ -222,7 +224,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="As POINTER overwrite, with the reader on the other client, and how long the old text is still read.",
+        how="As POINTER overwrite, with the reader on the other client. Measured: how long the old text is still read.",
     ),
     Check(
         requirement="SPARSE",
@@ -295,8 +297,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="names:many",
         unit="s",
         relies="torch DCP (ranks x threads files)",
-        how="10,000 files are created in one directory (timed) and listed: every name once. At that rate a host "
-        "creates its files of a checkpoint within the save limit.",
+        how="10,000 files are created in one directory (timed) and listed: every name appears once. At the measured "
+        "rate a host creates its files of a checkpoint within the save limit.",
     ),
     Check(
         requirement="NAMES",
@@ -311,8 +313,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="names:list_on_second",
         needs="second client",
         relies="torch DCP (ranks x threads files)",
-        how="One client lists while the other creates: what existed before is listed once, and afterwards "
-        "everything is.",
+        how="One client lists a directory while the other creates files in it. Files that existed before are listed "
+        "once, and a listing afterwards shows all files.",
     ),
     Check(
         requirement="UNLINK",
@@ -327,15 +329,16 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="names:unlink_on_second",
         needs="second client",
         relies="code that removes old checkpoints",
-        how="One client removes what the other reads: the reader gets right bytes or ESTALE, never wrong bytes.",
+        how="One client removes a file while the other reads it: the reader gets right bytes or ESTALE, never wrong "
+        "bytes.",
     ),
     Check(
         requirement="DURABLE",
         subject="rank-killed",
         code="durable:rank_killed",
         relies="every training job",
-        how="A process is killed in mid-save, many times: the previous checkpoint loads bit-exact, the "
-        "broken one has no final name.",
+        how="A process is killed in mid-save, many times: the previous checkpoint loads bit-exact, and the "
+        "interrupted one has no final name.",
     ),
     Check(
         requirement="DURABLE",
@@ -351,8 +354,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="acknowledged",
         code="full:acknowledged",
         relies="all; NFS reports ENOSPC and EDQUOT at close",
-        how="Files are written, fsynced, closed without an error and read back past the caches: success "
-        "means that the bytes are there.",
+        how="Files are written, fsynced and closed without an error, then read back past the caches: all acknowledged "
+        "bytes are there.",
     ),
     Check(
         requirement="ERRORS",
@@ -394,7 +397,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="flock",
         code="capabilities:flock",
         relies="job managers",
-        how="Two processes lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+        how="Two processes lock a file: an exclusive lock excludes the other process, and the lock of a killed "
+        "process is released.",
     ),
     Check(
         requirement="CAPABILITIES",
@@ -402,21 +406,23 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="capabilities:flock_second",
         needs="second client",
         relies="job managers",
-        how="Two clients lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+        how="Two clients lock a file: an exclusive lock excludes the other client, and the lock of a killed process "
+        "is released.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="links",
         code="capabilities:links",
         relies="Lightning, Orbax",
-        how="Symbolic and hard links are made and replaced.",
+        how="Symbolic and hard links are created and replaced.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="mtime",
         code="capabilities:mtime",
         relies="Hugging Face (rotation of checkpoints)",
-        how="Files written 10 ms apart have modification times in that order, near this host's clock.",
+        how="Files are written 10 ms apart: their modification times are in the order of writing, and near this "
+        "host's clock.",
     ),
     Check(
         requirement="CAPABILITIES",
@@ -432,15 +438,16 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="names",
         code="capabilities:names",
         relies="torch DCP, Hugging Face",
-        how="Case is kept and distinguishes names; names of 255 bytes and of other alphabets work.",
+        how="Names that differ in case are different names and keep their case; names of 255 bytes and of other "
+        "alphabets work.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="extras",
         code="capabilities:extras",
         relies="reported: missing features; judged: available ones",
-        how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. "
-        "A missing feature is reported; an available one must work.",
+        how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. A missing "
+        "feature is reported; an available one must work.",
     ),
 )
 
@@ -512,8 +519,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:hidden",
         relies="every save of large objects",
-        how="Nothing is seen of an upload before its end, after its abort, and after its client was killed; "
-        "unfinished uploads are listed.",
+        how="An upload is invisible before its end, after its abort, and after its client was killed; unfinished "
+        "uploads are listed.",
     ),
     Check(
         requirement="OBJECT-MULTIPART",
@@ -521,8 +528,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:parts",
         relies="every save of large objects; transfer managers that send parts again",
-        how="Parts of different sizes are sent out of order, again and by two clients, and some are not named at "
-        "the end: the object is what was named.",
+        how="Parts of different sizes are sent out of order, repeatedly and by two clients, and some are not named at "
+        "the end. The object consists of the named parts.",
     ),
     Check(
         requirement="OBJECT-LIMITS",
@@ -530,8 +537,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:limits",
         relies="transfer managers, which choose sizes by these limits",
-        how="Part numbers 1 and 10,000 are taken, 0 and 10,001 refused, and so are ends that name small, missing "
-        "or unsorted parts.",
+        how="Part numbers 1 and 10,000 are accepted, 0 and 10,001 are refused. A completing request that names small, "
+        "missing or unsorted parts is refused.",
     ),
     Check(
         requirement="OBJECT-LIMITS",
@@ -539,8 +546,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:many_parts",
         relies="every save of objects above 50 GB",
-        how="An object is made of 10,000 parts (in a shorter run of 1,001, numbered to 10,000), most of them copies "
-        "by the store, and read at its start, middle and end.",
+        how="An object is made of 10,000 parts (in a shorter run of 1,001 parts, numbered up to 10,000), most of them "
+        "copies by the store. It is read at its start, middle and end.",
     ),
     Check(
         requirement="OBJECT-DIGEST",
@@ -548,8 +555,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:digest_of_object",
         relies="AWS SDKs, which send a checksum with every object",
-        how="Objects with a wrong Content-MD5, CRC-32, CRC-32C, CRC-64/NVME or SHA-256 are refused and leave what"
-        " was there.",
+        how="Objects with a wrong Content-MD5, CRC-32, CRC-32C, CRC-64/NVME or SHA-256 are refused, and the existing "
+        "object is not changed.",
     ),
     Check(
         requirement="OBJECT-DIGEST",
@@ -564,7 +571,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         subject="kept",
         room="objects",
         code="requests:digest_kept",
-        relies="whoever compares a checksum without reading the object",
+        relies="tools that compare a checksum without reading the object",
         how="Checksums that were sent with an object come back with HEAD.",
     ),
     Check(
@@ -600,8 +607,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:list_pages",
         relies="clean-up, rotation and search of checkpoints",
-        how="More than 1,000 objects are listed in pages while others are written: each once, in order; also up "
-        "to a delimiter.",
+        how="More than 1,000 objects are listed in pages while others are written: each object once, in order. "
+        "Listings with a delimiter are tested too.",
     ),
     Check(
         requirement="OBJECT-LIST",
@@ -609,8 +616,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:list_names",
         relies="names of tensors and users in keys",
-        how="Objects with keys of 1,024 bytes, spaces, signs, other alphabets, dots and doubled slashes are "
-        "found, read and listed.",
+        how="Objects whose keys have 1,024 bytes, spaces, special characters, other alphabets, dots and doubled "
+        "slashes are found, read and listed.",
     ),
     Check(
         requirement="OBJECT-LARGE",

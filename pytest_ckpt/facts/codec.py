@@ -17,9 +17,10 @@ _PLAIN = frozenset({str, int, float, bool, types.NoneType})
 
 
 def to_plain(record: Any) -> Any:
-    """Turn records, tuples, sets and mappings into plain JSON types (subclasses of str, int, float become these).
+    """Turn records, tuples, sets and mappings into plain JSON types.
 
-    A record whose class has ``from_text`` becomes its text.
+    A value whose class is derived from str, int or float becomes a plain str, int or float. A record whose class has
+    ``from_text`` becomes its text.
     """
     if type(record) in _PLAIN:
         return record

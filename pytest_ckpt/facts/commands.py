@@ -117,12 +117,12 @@ PAIRS = 6
 class Upgrade:
     """Saves and loads during the command that restarts or upgrades the storage, in addition to the subject's own.
 
-    ``undisturbed`` are a save and a load before. ``operations`` alternated from the save in which the command was run,
-    ``moment_seconds`` after it began, until the command had returned; the first that failed is the last. ``lost`` is
-    why the newest committed checkpoint could not be loaded at the end. ``integrity`` counts every checkpoint that was
-    loaded and compared. ``resident_fraction`` is the largest share of one that a page cache contained before its load;
-    None if unknown. ``failure`` is how the ranks ended if they did not complete; ``ran_after`` is the command if it
-    ended, or was abandoned, after the ranks.
+    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads. In the
+    first, a save, the command was started after ``moment_seconds``. They end when the command has returned, or with the
+    first failed one. ``lost`` is why the newest committed checkpoint could not be loaded at the end. ``integrity``
+    counts every loaded and compared checkpoint. ``resident_fraction`` is the largest share of a checkpoint in a page
+    cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not complete; ``ran_after``
+    is the command if it ended, or was abandoned, after the ranks.
     """
 
     command: str
@@ -159,7 +159,7 @@ class SnapshotTrial:
 
     @property
     def cost(self) -> float:
-        """How much longer the save with the snapshot took than the one without, as a fraction."""
+        """The additional time of the save with the snapshot, as a fraction of the time of the save without."""
         return self.beside.seconds / self.alone.seconds - 1.0
 
 

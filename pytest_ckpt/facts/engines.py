@@ -81,7 +81,9 @@ class EngineSpec(NamedTuple):
         return tuple(filter(None, self.package.split(",")))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return what plan and report keep, in plain types: enough to judge again without the engine."""
+        """Return the facts that plan and report keep, in plain types: enough to evaluate a run again without the
+        engine.
+        """
         return {
             "name": self.name,
             "owner": self.owner,

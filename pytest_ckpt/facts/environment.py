@@ -26,7 +26,7 @@ class HostNetwork:
     """The rates of one host's network, in bytes a second; None: unknown (``unavailable_reason``).
 
     ``basis``: ``streams`` were TCP between two hosts while all others did the same, ``over`` the named addresses;
-    ``stated`` is the user's figure.
+    ``stated`` is the user's value.
     """
 
     basis: Literal["streams", "stated"]

@@ -24,7 +24,7 @@ class JobPattern(NamedTuple):
     pace: str = AS_SOON
 
     def to_plain(self) -> dict[str, str]:
-        """Return it in plain types; a pace is included only if older versions used another one."""
+        """Return the pattern in plain types; a pace is included only if older versions used another one."""
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
@@ -56,7 +56,7 @@ class FileRule(NamedTuple):
     commit: str = ""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it in plain types; a size only if there is one, as in plans of older versions."""
+        """Return the rule in plain types. A size is included only if there is one, as in older plans."""
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:
             plain["pattern"] = self.pattern.to_plain()

@@ -115,7 +115,7 @@ class RestartReads:
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
-        """Return the bytes that a restart of so many copies reads."""
+        """Return the bytes that a restart reads, given the number of copies."""
         return self.first_copy_bytes + (copies - 1) * self.copy_bytes
 
 
@@ -198,7 +198,7 @@ class MixedLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endurance:
-    """Consecutive saves of which the newest ``kept`` remain; when each began, and its seconds.
+    """Consecutive saves, of which the newest ``kept`` remain: the start and the seconds of each.
 
     They continued for ``seconds``; ``requested_seconds`` is 0 if they only had to become steady.
     """
@@ -251,7 +251,7 @@ class ScaledOperation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCount:
-    """Saves and loads by so many ``clients`` concurrently, several times: ``bytes`` each time, of ``ranks`` ranks."""
+    """Repeated saves and loads by a number of concurrent ``clients`` with ``ranks`` ranks; each moves ``bytes``."""
 
     clients: CountFromOne
     ranks: CountFromOne

@@ -1,4 +1,4 @@
-"""A model and how training cuts it: one of the workload, or one that a user describes in a file.
+"""A model and how training shards it: a model of the workload, or a model that a user describes in a file.
 
 Parameters are counted tensor by tensor, from the numbers that a model's configuration has.
 """
@@ -31,7 +31,7 @@ _OF_FILE = ("file", "sha256", "given_as")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnModel:
-    """The values of a user's model that a model of the workload does not have.
+    """The values that only a user's own model has, and not a model of the workload.
 
     ``file`` is the name of its file, ``sha256`` the digest of its bytes, ``given_as`` the value of the user's option.
     Sizes are elements: ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token
@@ -70,10 +70,10 @@ class OwnModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """One transformer and how training cuts it.
+    """One transformer and how training shards it.
 
     ``processes`` is the count of the full layout. ``zero_stage`` is DeepSpeed's: with 3, parameters and optimizer are
-    both cut over the data-parallel ranks; with 1, only the optimizer. ``own``: the model is a user's, not the
+    both sharded across the data-parallel ranks; with 1, only the optimizer. ``own``: the model is a user's, not the
     workload's.
     """
 
@@ -115,7 +115,7 @@ class Model:
 
     @property
     def model_parallel(self) -> int:
-        """Ranks over which one set of weights is cut: tensor x pipeline (x expert) parallelism."""
+        """Ranks across which one set of weights is sharded: tensor x pipeline (x expert) parallelism."""
         return self.tensor_parallel * self.pipeline_parallel * (self.own.expert_parallel if self.own else 1)
 
     @property

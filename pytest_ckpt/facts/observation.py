@@ -19,7 +19,7 @@ SECOND_MOUNT = "mount of the second client"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anomaly:
-    """Something that a healthy target does not do: ``where`` is the file and offset, or the moment."""
+    """An event that does not occur on a healthy target: ``where`` is the file and offset, or the moment."""
 
     kind: str
     where: str

@@ -21,7 +21,7 @@ GROUPS: tuple[Group, ...] = ("target", "cluster and limits", "workload", "checks
 """The groups of ``--help`` and of the documentation, in order."""
 
 ROLES: dict[Role, str] = {
-    "limit": "`pytest-ckpt judge` takes it too and re-judges a finished run with another value.",
+    "limit": "`pytest-ckpt judge` has this option too, and re-judges a finished run with another value.",
     "plan": "`pytest-ckpt judge` keeps the value of the run: it decides what was measured.",
     "condition": "A trend compares only runs with the same value.",
     "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
@@ -444,13 +444,13 @@ def parameters_of(parent: str, owner: str = "") -> tuple[Option, ...]:
 
 
 def option_of(word: str) -> Option | None:
-    """Return the row that a word of a command line names, by the option's own name or by its row's name."""
+    """Return the row of an option that a command line names, by the option's own name or by the name of its row."""
     name = word.partition("=")[0].removeprefix("--").replace("-", "_").removeprefix("ckpt_")
     return next((option for option in OPTIONS if option.key == name), None)
 
 
 def parameter_hint(word: str) -> str:
-    """Return the spelling of a parameter or an action that was written as an option; empty for all other words."""
+    """Return the spelling of a parameter or an action that was written as an option; empty for all other text."""
     option = option_of(word)
     return f" (write {option.flag})" if option and not option.is_option else ""
 
@@ -468,5 +468,7 @@ def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[st
 
 
 def written(given: Any) -> str | None:
-    """Return the text of an option from what argparse read; one line each if the option was given several times."""
+    """Return the text of an option from the values that argparse read; one line for each time that the option was
+    given.
+    """
     return "\n".join(given) if isinstance(given, list) else given

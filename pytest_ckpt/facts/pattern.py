@@ -58,9 +58,11 @@ class PatternFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """``count`` calls on file number ``file``, each of ``bytes`` after the previous one, from ``offset`` on.
+    """``count`` calls on file number ``file``. The first begins at ``offset``; each has ``bytes`` and follows the
+    previous one.
 
-    ``pause_us`` is how many microseconds its lane did other work before them, for a run before all of them together.
+    ``pause_us``: microseconds of other work of the lane before these calls; if ``count`` is above 1, the sum of all
+    pauses.
     """
 
     phase: int

@@ -1,4 +1,4 @@
-"""What a user decided about a run, as the layers below the options see it."""
+"""The settings of a run, as the packages below the options use them."""
 
 from __future__ import annotations
 

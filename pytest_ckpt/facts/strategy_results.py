@@ -52,7 +52,9 @@ class StepsOfSave:
 
     @property
     def extra_seconds(self) -> float:
-        """By how much longer the steps during the save took than as many undisturbed ones; negative if less."""
+        """The time of the steps during the save minus the time of as many undisturbed steps; negative if they were
+        faster.
+        """
         return sum(batch.seconds for batch in self.beside) - self.steps * self.undisturbed_seconds
 
 

@@ -1,4 +1,4 @@
-"""What a result is of: the subject of a measurement, and an operation within it. Both have one text and one place."""
+"""The subject of a measurement, and an operation within it: their texts, and their places in files."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ class StorageStack:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The layers that a process serves: the kernel neither counts nor drops what that process caches."""
+        """The layers that a process serves: the kernel cannot count or drop the cache of that process."""
         return tuple(layer.text for layer in self.layers if layer.kind == "process")
 
     @property
     def sentence(self) -> str:
-        """The layers in words, such as "ext4 on /dev/loop0 on the file /images/a on ext4 on /dev/vda"."""
+        """The layers as text, such as "ext4 on /dev/loop0 on the file /images/a on ext4 on /dev/vda"."""
         text = ""
         depth = -1
         for layer in self.layers:

@@ -67,7 +67,7 @@ def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
 
 
 def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capability]) -> Mapping[str, Requirement]:
-    """Return the requirements that apply to a target; one that does not apply is neither failed nor "not run"."""
+    """Return the requirements that apply to a target; other requirements do not count as failed or "not run"."""
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 

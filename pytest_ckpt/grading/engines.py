@@ -25,7 +25,7 @@ _DIGITS = 12
 
 
 def engine_sentences(settings: Settings) -> list[str]:
-    """Name every engine that another package brings, and every pattern that is replayed."""
+    """Return sentences that name every engine of another package, and every replayed pattern."""
     owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
     patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
     paces = {AS_SOON: "", AS_RECORDED: ", with the pauses that the job made"}

@@ -106,7 +106,7 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
 
 
 def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
-    """Return the meaning of the measured times for training: the intervals of the rule, of Young and of Daly.
+    """Return the effect of the measured times on training, for the intervals of the rule, of Young and of Daly.
 
     Each comes with its effective training time ratio (the restart of the job itself counts as zero). ``sizes`` come
     from `cluster_sizes`.

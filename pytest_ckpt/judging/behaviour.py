@@ -144,7 +144,7 @@ _NEEDS = {
 
 
 def without_anomaly(observation: Observation, limit: float | None) -> Decision:
-    """A healthy target shows no anomaly, and its measured value is within the limit, if there is a limit."""
+    """Decide that a check is met if it found no anomaly and its measured value is within the limit, if there is one."""
     if observation.blocked:
         because = describe_blocked(observation.blocked)
         stack = tuple(observation.blocked.stack.splitlines())

@@ -68,7 +68,7 @@ def read_demand(text: Any) -> Demand:
 
 
 def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
-    """Return a sentence for each demand that some host does not meet, or of which a host's fact is missing."""
+    """Return a sentence for each demand that a host does not meet, or for which a host lacks the fact."""
     found = []
     for text in demands:
         demand = read_demand(text)

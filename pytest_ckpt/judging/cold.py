@@ -58,7 +58,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return the substitute for a probe that this host's kernel does not have for the target."""
+    """Return the proof that replaces a count of cached pages, if the kernel cannot count them for the target."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -125,7 +125,9 @@ def of_canaries(reads: CanaryReads) -> Proof:
 
 
 def _is_told_apart(reads: CanaryReads) -> bool:
-    """Return whether the judged parts were read faster than every canary, and no cache drop slowed their reads."""
+    """Return whether a cache treats the judged parts and the canaries differently: the judged parts were read faster
+    than every canary, and no cache drop slowed their reads.
+    """
     judged = reads.judged_seconds
     if not judged or _helps(reads.judged_reread_seconds, judged):
         return False
@@ -193,7 +195,9 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
 
 
 def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
-    """Judge whether so much was moved between save and load that no cache of the clients can have kept a file."""
+    """Judge whether enough bytes were moved between save and load to displace every file from the caches of the
+    clients.
+    """
     if client_cache_bytes is None:
         because = "the size of caches on the clients' disks was not stated (--ckpt-client-cache)"
         return Proof(found="unknown", because=because)
@@ -213,7 +217,7 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether reads are faster than others: by their medians, and by the sign test.
 
-    They are of the same parts, or of two hosts' own parts, which may be more on the one.
+    Both read the same parts, or each host reads its own parts, whose numbers may differ.
     """
     if _ratio(first, second) >= FASTER:
         return False

@@ -44,7 +44,7 @@ class Decision:
 
     @property
     def margin(self) -> float | None:
-        """The share of the limit that was left; negative by how much it was missed."""
+        """The share of the limit that was left; negative if the limit was missed."""
         if self.measured is None or not self.limit or self.unit in _COUNTED:
             return None
         return 1 - self.measured / self.limit

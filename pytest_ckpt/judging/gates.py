@@ -46,14 +46,14 @@ class Gates:
     """The gate table of a run.
 
     ``kinds`` and ``limits`` map a requirement's id, or ``id.subject``, to its gate kind and to its limit; other
-    requirements keep the catalogue's values. ``certifies``: a certificate is possible. It is not possible with a table
-    that requires less than ``required`` where its base table requires, or that raises a limit. ``lacks`` is why a
-    built-in table cannot certify, as the end of a sentence that begins with its name, and ``remedy`` the action for the
-    user. ``relaxed`` names, one sentence each, every demand below the base table's. ``up_to`` is the smallest model of
-    which a certificate must contain a checkpoint, in full or larger; None if the run decides. ``cold_bases`` are the
-    permitted proofs for COLD. ``extends`` is the built-in table on which this one is based; empty for a built-in table.
-    ``clients`` are demands on each host that runs ranks (`judging.clients`).
-    ``requires_system``: a run is refused if the vendor's description of the system lacks facts that a reader needs.
+    requirements keep the catalogue's values. ``certifies``: a certificate is possible. It is not possible if the table
+    relaxes a row that its base table requires, or raises a limit. ``lacks`` is why a built-in table cannot certify, as
+    the end of a sentence that begins with its name, and ``remedy`` the action for the user. ``relaxed`` names, one
+    sentence each, every demand below the base table's. ``up_to`` is the smallest model of which a certificate must
+    contain a checkpoint, in full or larger; None if the run decides. ``cold_bases`` are the permitted proofs for COLD.
+    ``extends`` is the built-in table on which this one is based; empty for a built-in table. ``clients`` are demands on
+    each host that runs ranks (`judging.clients`). ``requires_system``: a run is refused if the vendor's description of
+    the system lacks facts that a reader needs.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Gates:
         return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
-        """Return how a requirement gates for a subject."""
+        """Return the gate kind of a requirement for a subject."""
         return self.kinds.get(f"{requirement}.{subject}", self.kinds.get(requirement, default))
 
     def limit(self, requirement: str, subject: str, default: float | None) -> float | None:
@@ -156,7 +156,9 @@ def read_gates(
 
 
 def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return gates with their relaxations against the table of the target's kind; with any, they cannot certify."""
+    """Return a gate table with its relaxations compared with the table of the target's kind; with any, it cannot
+    certify.
+    """
     if not gates.certifies or gates.table == own.name:
         return gates
     parents = {name.partition(".")[0] for name in defaults if "." in name}
@@ -175,7 +177,7 @@ def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefaul
 
 
 def _begins_like(name: str, shipped: str) -> bool:
-    """Whether a reader would confuse a name with a built-in table's name: the same, or the same and more words."""
+    """Whether a reader would confuse a name with a built-in table's name: it is equal, or begins with that name."""
     given = name.strip().lower()
     return given.startswith(shipped) and not given[len(shipped) :][:1].isalnum()
 
@@ -216,7 +218,7 @@ def _spread_rows(
 
 
 def _spread_kind(kind: str, default: str) -> str:
-    """Return the gate kind of one member from its group's row: an advisory member does not become required by it."""
+    """Return the gate kind of one member from its group's row: the row does not make an advisory member required."""
     return f"advisory {kind}" if (kind, default) == ("where given", "advisory") else kind
 
 

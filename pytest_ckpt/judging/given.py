@@ -117,7 +117,7 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 
 
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
-    """Decide if a pattern was not measured: it failed, is impossible with these ranks, or was not reached."""
+    """Decide if a pattern was not measured: it failed, is impossible with these ranks, or the run ended before it."""
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):
         return failed_by(failure)

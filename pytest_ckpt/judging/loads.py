@@ -26,7 +26,7 @@ _RANKS_OF_A_PERCENTILE = 100
 
 
 def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Decide where bytes that were loaded are wrong."""
+    """Return the decision if loaded bytes are wrong; None otherwise."""
     if not integrity or not integrity.fault_count:
         return None
     because = (
@@ -38,7 +38,7 @@ def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision 
 
 
 def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Decide where not all bytes could be compared."""
+    """Return the decision if not all bytes could be compared; None otherwise."""
     if not integrity or integrity.bytes_checked == integrity.bytes_expected:
         return None
     checked, expected = integrity.bytes_checked, integrity.bytes_expected
@@ -49,7 +49,7 @@ def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decisio
 def not_cold(
     which: str, resident: int | None, mapped: int | None, detail: Sequence[str], cache: CacheFacts | None
 ) -> Decision | None:
-    """Decide if ``which`` load is not known to have come from the storage, or did not.
+    """Return the decision if load ``which`` did not come from the storage, or if this is unknown; None otherwise.
 
     If a target declares its clients without a ``cache``, pages are not counted; if the kernel does not count, timed
     reads may show that reads after a drop come from the storage.

@@ -1,4 +1,4 @@
-"""Why a row of a gate table may be mandatory: one reason for each requirement or check, as data. Pure.
+"""Why a row of a gate table may be required: one reason for each requirement or check, as data. Pure.
 
 A limit decides only if it follows from the operator's inputs, if a body published it, or if a checkpoint library relies
 on the behaviour in its default mode and a breach loses or corrupts a checkpoint. A row without such a reason is
@@ -56,7 +56,7 @@ class ReliedOn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """Why a requirement, or one check of it (``ID.subject``), may be mandatory.
+    """Why a requirement, or one check of it (``ID.subject``), may be required.
 
     ``tables`` are the gate tables that the reason is for; empty: all. With ``own_limit`` the time limit is a default of
     this program, so a longer time is reported and does not decide.
@@ -279,7 +279,7 @@ def reason_of(requirement: str, subject: str, table: str, reasons: Sequence[Reas
 
 
 def reasons_for(requirement: str, table: str, reasons: Sequence[Reason] = REASONS) -> list[tuple[str, str]]:
-    """Return (name, sentence) why a requirement and its checks may be mandatory in a gate table."""
+    """Return (name, sentence) why a requirement and its checks may be required in a gate table."""
     return [
         (reason.name, reason.text)
         for reason in _of_table(table, reasons)

@@ -33,12 +33,13 @@ class Requirement:
     judged on a check's observation, all others on a measurement. ``units`` are the units of its values, ``figure``
     describes the measured value and ``limit`` its bound, for the documentation; ``{maximum}`` in it is replaced by the
     requirement's maximum. ``maximum`` is a limit that a gate table may set. ``asked_by`` decides from the options of a
-    run whether its means are given, ``needs`` are the capabilities of a target that it uses; otherwise it is not part
-    of the run. ``not_given`` describes the missing means if a gate table requires it "where given": then it is "not
-    run". ``own_launch`` is the pattern of the launch that only measures it. ``of_strategy`` decides whether it applies
-    to saves by a strategy: a run may have several. ``next_step`` is the first action after a failure, ``help`` the part
-    of docs/faq.md about the failure, and ``also_known_as`` the equivalent lines of other lists of requirements.
-    ``plugin`` names the plugin that adds it. A requirement that was read from a report has no function.
+    run whether they provide its prerequisite; ``needs`` are the capabilities that it uses of a target. Without both, it
+    is not part of the run. ``not_given`` describes the missing prerequisite of a requirement that is "not run" because
+    a gate table requires it "where given". ``own_launch`` is the pattern of the launch that only measures it.
+    ``of_strategy`` decides whether it applies to saves by a strategy: a run may have several. ``next_step`` is the
+    first action after a failure, ``help`` the part of docs/faq.md about the failure, and ``also_known_as`` the
+    equivalent lines of other lists of requirements. ``plugin`` names the plugin that adds it. A requirement that was
+    read from a report has no function.
     """
 
     id: str
@@ -134,7 +135,7 @@ def requirement(
 
 
 def requirement_of(function: object) -> Requirement | None:
-    """Return the requirement that a function is; None for anything else."""
+    """Return the requirement of a decorated function; None for any other object."""
     found = getattr(function, "__dict__", {}).get(_ATTRIBUTE)
     return found if isinstance(found, Requirement) else None
 

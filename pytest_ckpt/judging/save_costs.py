@@ -36,7 +36,7 @@ class SaveCost:
 
     @property
     def lost_seconds(self) -> float:
-        """Training time that the save costs, whatever the strategy."""
+        """Training time that the save costs, with any strategy."""
         return self.blocked_seconds + max(0.0, self.extra_seconds)
 
     @property
@@ -133,7 +133,7 @@ def _blocking(save: Operation) -> SaveCost:
 
 
 def describe_loss(cost: SaveCost) -> str:
-    """Return the storage's part of the time that a save takes from training, in words."""
+    """Return a sentence on the storage's part of the time that a save takes from training."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
     waited = format_seconds(cost.blocked_seconds - cost.copying_seconds)
     beside = " (without the copy)" if cost.copying_seconds else ""

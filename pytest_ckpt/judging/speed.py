@@ -139,7 +139,7 @@ def _bound(
 
 
 def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
-    """Yield the conclusions from these operations for all others, in words.
+    """Yield sentences with the conclusions from these operations about all operations.
 
     There is no estimate from times that are bounds themselves, or from different amounts of data.
     """
@@ -174,7 +174,7 @@ def _starved(operation: Operation) -> float:
 
 
 def _share(operation: Operation) -> str:
-    """Return the time that an operation waited for the client, in words, if it is a relevant share."""
+    """Return a sentence on the time that an operation waited for the client, if it is a relevant share."""
     told = ""
     if _stalled(operation) >= _TOLD_STALL * operation.seconds:
         told += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."

@@ -37,10 +37,10 @@ LONGEST_UPGRADE_SECONDS = 6 * 3600.0
 
 
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
-    """Run a command without a shell, with the words of ``more`` appended.
+    """Run a command without a shell, with the arguments of ``more`` appended.
 
-    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade is not killed, but no longer
-    waited for. A process that the command leaves running, such as a restarted server, is not ended.
+    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade is not killed; the run no
+    longer waits for it. A process that the command leaves running, such as a restarted server, is not ended.
     """
     began = time.monotonic()
     # Files instead of pipes: a server that the command leaves running would keep a pipe open.
@@ -108,7 +108,7 @@ class CommandKeeper:
         self.descriptor = self._process.stdout.fileno()
 
     def ask(self, command: Command) -> None:
-        """Have a command run; return at once."""
+        """Start a command, and return immediately."""
         self._asked[command] = time.monotonic()
         self._owed = _OWED.get(command, self._owed)
         self._say(command)
@@ -143,7 +143,7 @@ class CommandKeeper:
         return left
 
     def waits_for(self) -> str:
-        """Return the running command and its start time; empty if no command runs."""
+        """Return the running command and its start time; empty if no command is running."""
         now = time.monotonic()
         return "; ".join(
             f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._asked.items()

@@ -1,8 +1,8 @@
-"""Ends what is left of a run on its own host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
+"""Ends the remaining processes of a run on its own host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
 
-The launcher starts it, or a rank that has lost its controller. The mark in its environment names the run. With SECONDS
-it waits for so long first, and ends what its own launch has left: the run may have begun another launch by then. The
-processes that could not be ended go to standard output.
+The launcher starts it, or a rank that has lost its controller. The mark in its environment names the run. A rank passes
+SECONDS: the sweep then waits for this time, and ends only processes of its own launch, because the run may have begun
+another launch in this time. It prints the processes that it could not end.
 
 On another host Open MPI stores its sockets and segments in the session directory of its daemon. The sweep ends the
 daemon and removes that directory.
@@ -62,7 +62,7 @@ def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
 
 
 def _end(session: Path) -> None:
-    """End the daemon of a session of Open MPI, which has no mark of the run, and remove what it left."""
+    """End the daemon of a session of Open MPI, which has no mark of the run, and remove the session's directory."""
     if not (named := _SESSION_NAME.fullmatch(session.name)):
         return  # of a scheduler, which outlives the run
     with contextlib.suppress(OSError):

@@ -78,11 +78,11 @@ class BoundedLog:
         file.touch()
 
     def is_now(self, file: Path) -> None:
-        """Take in that the file was moved."""
+        """Use the new path of the file, after a move."""
         self._file = file
 
     def write(self, line: str) -> None:
-        """Append a line, which has no end yet."""
+        """Append a line that is given without its line end."""
         self._held.append(line + "\n")
 
     def flush(self) -> None:
@@ -97,7 +97,7 @@ class BoundedLog:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Keep a quarter of the bytes from either end, so that it is long until the next time."""
+        """Keep a quarter of the maximum from each end, so that the next shortening comes late."""
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # The sentence of the last flush follows the beginning, which has not changed.
@@ -110,7 +110,7 @@ class BoundedLog:
 
 
 class KeptLogs:
-    """The logs of one launch in a directory, which is made: one by each name that something is written under."""
+    """The log files of one launch, in a new directory: one file for each name, created at the first line."""
 
     def __init__(self, directory: Path, processes: int) -> None:
         directory.mkdir(parents=True)
@@ -119,7 +119,7 @@ class KeptLogs:
         self._logs: dict[str, BoundedLog] = {}
 
     def write(self, name: str, line: str) -> None:
-        """Append a line, which has no end yet, to the log of that name."""
+        """Append a line, given without its line end, to the log of that name."""
         self.log(name).write(line)
 
     def log(self, name: str) -> BoundedLog:
@@ -134,7 +134,7 @@ class KeptLogs:
             log.flush()
 
     def are_now_in(self, directory: Path) -> None:
-        """Take in that the directory was moved."""
+        """Use the new path of the directory, after a move."""
         self._directory = directory
         for name, log in self._logs.items():
             log.is_now(directory / f"{name}.log")
@@ -152,7 +152,7 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
 
 
 def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
-    """Keep the command and the variables set for it; the rest of the environment may contain secrets."""
+    """Store the command and the variables that were set for it; other variables may contain secrets."""
     (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
     added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
     removed = sorted(k for k in os.environ if k not in environment)
@@ -253,7 +253,7 @@ class Launch:
 
     @property
     def waiting(self) -> int:
-        """How many ranks wait for another job."""
+        """The number of ranks that wait for another job."""
         return len(self._ranks.waiting) if self._ranks else 0
 
     def run(
@@ -304,7 +304,7 @@ class Launch:
             self._ranks.rank_0.send(word)
 
     def move_to(self, directory: Path) -> None:
-        """Keep the evidence in another directory from now on, with what there is of it."""
+        """Move the evidence to another directory, and keep further evidence there."""
         directory.parent.mkdir(exist_ok=True)
         shutil.move(self._directory, directory)
         self._directory = directory
@@ -364,7 +364,7 @@ class Launch:
         return self._followed(job, watch, listener, tick)
 
     def _followed(self, job: Job, watch: RankWatchdog, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:
-        """Follow the ranks until they have ended, or wait for another job; end what is left otherwise."""
+        """Follow the ranks until they have ended or wait for another job; otherwise end the remaining processes."""
         assert self._ranks
         try:
             with waits.waiting(watch.waits_for):
@@ -383,7 +383,7 @@ class Launch:
         return failure
 
     def _end(self, *, is_complete: bool = True) -> list[int]:
-        """End what is left of the ranks, and keep how they ended; ``is_complete``: all of them, by themselves."""
+        """End the remaining ranks, and record how they ended. ``is_complete``: all ranks ended by themselves."""
         ranks, self._ranks = self._ranks, None
         if ranks is None:
             return []
@@ -461,7 +461,7 @@ class Launch:
         return bool(words)
 
     def _take_lines(self, lines: list[str], watch: RankWatchdog) -> None:
-        """Take in what launcher and libraries print, and ranks that have no connection."""
+        """Read the output of the launcher, of libraries and of ranks without a connection."""
         for line in lines:
             _, event = from_line(line)
             if isinstance(event, Hello | Beat | Failed):

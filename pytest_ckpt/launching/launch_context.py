@@ -65,12 +65,14 @@ class LaunchContext:
 
     @property
     def redactor(self) -> Redactor:
-        """What hides the secrets of options and environment in everything that is written."""
+        """The redactor that masks the secrets of options and environment in every written file."""
         return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.own_words)
 
     @property
     def own_words(self) -> Iterator[str]:
-        """The words that the files of this run are read by: a secret that is one of them would destroy these files."""
+        """The words of the run's own files, such as field names: masking a secret that equals one would destroy the
+        files.
+        """
         return itertools.chain(_vocabulary(), _strings(self.plan.to_plain()))
 
     @property
@@ -92,13 +94,13 @@ class LaunchContext:
         return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove from the target and the local tier what the run made; return what was left, one sentence each."""
+        """Remove the files of the run from the target and the local tier; return a sentence for each remaining one."""
         target = make_target(self.spec, self.settings.target or "", self.access)
         left = target.clean(self.own_area, names, deadline_seconds, keep_area=keep_area)
         return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
 
     def clean_local(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove from the local tier what the run made; return what was left, one sentence each."""
+        """Remove the files of the run from the local tier; return a sentence for each remaining one."""
         if not self.local:
             return []
         tier = PosixTarget(self.settings.local_tier or "", "--ckpt-strategy=tiered:local-tier")
@@ -114,7 +116,7 @@ class LaunchContext:
 
 @functools.cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of our own tables that a value in a run's files may have, without the words of the plan."""
+    """Return the words of our own tables that can be values in a run's files, except the words of the plan."""
     kinds = (Measurement, Observation, Verdict, Environment)
     found = {word for kind in kinds for word in _literals(kind, set())}
     found |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)

@@ -91,17 +91,19 @@ class Launcher:
 
     @property
     def is_open_mpi_4(self) -> bool:
-        """Whether it is Open MPI's before version 5, which has other names for the same settings."""
+        """Whether the launcher is of Open MPI before version 5, which has other names for the same settings."""
         return bool(re.search(r"\((?:open mpi|openrte)\) [1-4]\.", self.version.lower()))
 
     @property
     def is_mpiexec(self) -> bool:
-        """Whether the launcher starts ranks itself, without a scheduler, unless it finds one."""
+        """Whether the launcher starts ranks itself, without a scheduler, unless it detects one."""
         return self.is_open_mpi or "hydra" in self.version.lower()
 
     @property
     def stays_here(self) -> bool:
-        """Whether all that it starts is surely on this host: a user's launcher may go to others unasked."""
+        """Whether every process that it starts is certainly on this host: a user's launcher may use other hosts by
+        itself.
+        """
         return self.is_open_mpi and not self.hosts
 
     @property
@@ -116,18 +118,18 @@ class Launcher:
 
     @property
     def may_wait(self) -> bool:
-        """Whether ranks that wait surely keep no other launch from starting; a scheduler may let that wait for them."""
+        """Whether waiting ranks certainly do not delay another launch; a scheduler may delay it until they end."""
         return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
-        """Return the host of each rank: slots in the order of the hosts, from the start again if they are too few."""
+        """Return the host of each rank: slots in the order of the hosts, repeated if there are more ranks."""
         slots = [host.name for host in self.hosts for _ in range(host.slots)]
         return [slots[rank % len(slots)] for rank in range(processes)] if slots else []
 
     def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
         """Return the complete command that starts ``processes`` ranks, each running a module.
 
-        Ranks find ``calls_back`` only through the environment, because every user can read the words of a command.
+        Ranks find ``calls_back`` only through the environment, because every user can read the arguments of a command.
         """
         if self.is_slurm and self.hosts and self.components:
             return self._over_components(processes, module)

@@ -44,7 +44,9 @@ class Measurements:
     def __init__(
         self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None
     ) -> None:
-        """``waiting`` is a launch whose ranks wait: the first measurement is theirs, if it is one of as many."""
+        """``waiting`` is a launch whose ranks wait: they make the first measurement, if it needs the same number of
+        ranks.
+        """
         self._context = context
         self._waiting = waiting
         self._redactor = context.redactor
@@ -53,7 +55,7 @@ class Measurements:
         self._wanted = {c.subject for c in context.plan.runnable}
 
     def want(self, subjects: set[Subject]) -> None:
-        """Restrict the measurements to the subjects that will be requested."""
+        """Restrict the measurements to the subjects that the session will request."""
         self._wanted &= subjects
 
     def measurement(self, subject: Subject | str) -> Measurement:
@@ -127,7 +129,7 @@ class Measurements:
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
         """End and remove the remains of an earlier, interrupted launch: its space and names are needed.
 
-        Return why no launch may follow: a launch while older ranks still write would measure those ranks too.
+        Return the reason if no launch may follow: older ranks that still write would disturb its measurement.
         """
         if not self._launches():
             return None
@@ -142,7 +144,9 @@ class Measurements:
         return None
 
     def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
-        """Launch the ranks and write what they measured; with an ``obstacle`` only that they could not be launched."""
+        """Launch the ranks and write their measurement. With an ``obstacle``, write only that they could not be
+        launched.
+        """
         launch_name = f"launches/{self._launches() + 1}"
         settings = self._context.settings
         subjects = tuple(c.subject for c in planned)
@@ -192,14 +196,16 @@ class Measurements:
         return Launch(self._context.launcher, self._context.run_id, directory, self._redactor)
 
     def _second_area(self) -> AreaRef | None:
-        """Return the area as another mount on this host shows it; hosts have each other instead."""
+        """Return the area as another mount on this host shows it; with several hosts, another host is the second client
+        instead.
+        """
         settings, area = self._context.settings, self._context.own_area
         if not settings.second_mount or settings.has_several_hosts:
             return None
         return through_second_mount(settings.second_mount, area)
 
     def _show(self, subjects: Sequence[Subject], launch_name: str) -> None:
-        """Show plugins what a launch has measured, then hand it out; a hook that fails, fails the measurement."""
+        """Pass a measurement to the plugins, then return it; if a hook fails, the measurement has failed."""
         for subject in subjects:
             held = self._held(launch_name)(subject)
             if not held.exists():
@@ -221,7 +227,7 @@ class Measurements:
                 held.unlink()
 
     def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
-        """Call what plugins do around a launch; return the failure of one of them."""
+        """Call the plugins' hooks around a launch; return the failure of one hook."""
         try:
             call()
         except HookFailed as error:
@@ -236,7 +242,7 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the file that this start writes: one next to that of an earlier start if patterns are added."""
+        """Return the file that this start writes; if it adds patterns, a file next to the one of the earlier start."""
         if str(subject) in self._context.lacking:
             return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
         return self._kept(subject)
@@ -256,7 +262,7 @@ class Measurements:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Let one process of the run measure at a time: two measurements at once would slow each other."""
+        """Let only one process of the run measure at a time: two concurrent measurements would slow each other."""
         with (self._context.directory / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -268,7 +274,7 @@ def _with(patterns: Patterns, name: Pattern, found: Found) -> Patterns:
 
 
 def others_of(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
-    """Return the measurements of a kind of a subject, ``interrupted_work`` or ``added``, that so many starts left."""
+    """Return the measurements of a kind of a subject, ``interrupted_work`` or ``added``, by a number of starts."""
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
     return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 
@@ -284,7 +290,7 @@ def read_measurement(file: Path) -> Measurement:
 
 
 def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
-    """Return what ranks may make in the run's area."""
+    """Return the names of everything that ranks may create in the run's area."""
     files: dict[str, frozenset[str]] = {}
     beside: dict[str, frozenset[str]] = {}
     for planned in checkpoints:

@@ -102,7 +102,7 @@ def run_check(
     run_id: str = "",
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Make one check and return its observation; a check that fails or never ends returns an observation that says so.
+    """Run one check and return its observation. If the check fails or never ends, the observation states this.
 
     ``directory`` is on the target, ``second_directory`` is its path on the second client. The check works in
     ``within``, the run's own directory below these, and in ``small_directory``; ``reproduce`` leaves it out, because it
@@ -150,7 +150,7 @@ def run_object_check(
     tell: Tell | None = None,
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Make one check of an object store, below the run's ``area``; ``target`` is what the user called it."""
+    """Run one check of an object store, below the run's ``area``; ``target`` is the target as the user wrote it."""
     access = area.access
     options = [f"--share={share:g}", f"--seed={seed}"]
     options += [f"--endpoint={','.join(access.endpoints)}"] if access.endpoints else []
@@ -179,7 +179,7 @@ def _made(
     run_id: str,
     redactor: Redactor,
 ) -> Observation:
-    """Start a check by these arguments of Python, listen to it, and return what it saw."""
+    """Start a check with these arguments of Python, read its messages, and return its observation."""
     # -P: a file of the current directory must not replace a module of Python or of ours.
     words = [sys.executable, "-P", *arguments]
     began = time.monotonic()
@@ -223,7 +223,7 @@ def _made(
 
 
 class _Listener:
-    """The output of a check so far: the call that it is about to make, its result, and everything else."""
+    """The output of a check so far: its current call, its result, and its other output."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None, redactor: Redactor) -> None:
         assert process.stdout
@@ -241,7 +241,7 @@ class _Listener:
         self._says: list[str] = []
 
     def follow(self, deadline_seconds: float) -> bool:
-        """Listen until the check has ended; return whether it has made no call for the deadline instead."""
+        """Read the output until the check ends, or makes no call for the deadline; return whether it made no call."""
         with selectors.DefaultSelector() as selector:
             for stream in self._streams:
                 os.set_blocking(stream.fileno(), False)
@@ -286,7 +286,7 @@ class _Listener:
         return f"it has been in {self._call}{of} for {format_seconds(round(time.monotonic() - self._moved))}"
 
     def observation(self) -> Observation | None:
-        """Return what the check saw, or None when it did not come so far."""
+        """Return the observation of the check, or None if the check ended earlier."""
         try:
             return from_plain(Observation, json.loads(self._result))
         except (ValueError, TypeError, AttributeError):
@@ -305,7 +305,7 @@ class _Listener:
         return f"the check itself broke: {how}" + (f"\n{text}" if "\n" in text else "")
 
     def close(self) -> None:
-        """Take in the last words and let go of the pipes."""
+        """Read the last messages and close the pipes."""
         for stream in self._streams:
             while self._read(stream is self._process.stdout, stream.fileno()):
                 pass
@@ -449,7 +449,7 @@ class Observations:
         )
 
     def _has_ended(self, check: Check) -> bool:
-        """Whether the storage of a check takes no file any more."""
+        """Whether the storage of a check no longer accepts a file."""
         area = self._context.small if check.needs == "small directory" else self._context.own_area
         if area is None or check.room == "objects":
             return True

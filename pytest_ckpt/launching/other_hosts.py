@@ -62,7 +62,7 @@ def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SEC
 
 
 def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
-    """Return the ssh command that the launcher uses; empty if it uses, or may use, something else."""
+    """Return the ssh command that the launcher uses; empty if it uses, or may use, another program."""
     says_another = any("launcher" in word or "plm" in word or "ssh" in word for word in launcher.template[1:])
     if not launcher.is_mpiexec or says_another or any(name in os.environ for name in _SCHEDULERS):
         return []
@@ -105,7 +105,7 @@ def _said(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Whether it is a name of this host, where a launcher starts ranks without ssh."""
+    """Whether this is a name of this host, where a launcher starts ranks without ssh."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:

@@ -1,4 +1,4 @@
-"""What a person sees while a run works: one live line on a terminal, and a plain line for every step that is over."""
+"""The progress that a run prints: one live line on a terminal, and a plain line for every completed step."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _TICK_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Row:
-    """How far steps of one kind have come. ``count`` shrinks where some will never be done.
+    """The progress of steps of one kind. ``count`` decreases if some steps will never run.
 
-    ``part_done`` counts the saves of endurance, which is one step. ``clock_seconds`` went by in steps that the clock
-    decides.
+    ``part_done`` counts the saves of endurance, which is one step. ``clock_seconds`` is the time of finished steps
+    whose duration is fixed.
     """
 
     steps: Steps
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def bytes_done(self) -> int:
-        """The bytes of the steps that the storage decides."""
+        """The bytes of finished steps whose duration depends on the storage."""
         if self.steps.parts > 1:
             return self.part_done * self.steps.bytes_each // self.steps.parts
         return self.done * self.steps.bytes_each
@@ -100,7 +100,7 @@ def _by_clock(row: Row) -> float:
 
 @dataclass(slots=True)
 class WorkSeconds:
-    """Seconds in which ranks worked at steps: of launches that are over, and since the first step of this one."""
+    """Seconds for which ranks worked at steps: in ended launches, and in this launch since its first step."""
 
     before: float = 0.0
     since: float | None = None
@@ -155,12 +155,12 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """How many steps and checks are over."""
+        """The number of ended steps and checks."""
         return self._checks_done + sum(row.done for row in self._rows.values())
 
     @property
     def total(self) -> int:
-        """How many there will have been, as far as is known."""
+        """The total number of steps and checks, as far as it is known."""
         return self._checks + sum(row.count for row in self._rows.values())
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
@@ -199,7 +199,7 @@ class Progress:
         self._line(text)
 
     def checking(self, name: str) -> None:
-        """Say that a check of behaviour begins."""
+        """Report that a check of behaviour begins."""
         self._now(f"check {name}")
 
     def checked(self, name: str, seconds: float) -> None:
@@ -209,7 +209,7 @@ class Progress:
         self._line(f"[{self.done}/{self.total}] check {name}: {format_seconds(seconds)} ", end="")
 
     def tick(self) -> None:
-        """Bring the live line up to date."""
+        """Update the live line."""
         if not self._live or time.monotonic() - self._ticked < _TICK_SECONDS:
             return
         self._ticked = time.monotonic()
@@ -218,7 +218,7 @@ class Progress:
         self._show(f"{place}{self._doing}, {seconds}{self._left()}")
 
     def end(self) -> None:
-        """End a launch: its missing steps are taken off the total, unless another launch begins with them."""
+        """End a launch: subtract its missing steps from the total, unless another launch begins with them."""
         launched = self._launched
         self._drop(launched.begun - launched.ended if launched.begun else launched.subjects)
         self._spent.end()
@@ -262,7 +262,7 @@ class Progress:
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Failover | Snapshots | Upgrade) -> None:
-        """Show another attempt; each attempt of a launch after all others is shown."""
+        """Print the newest operation of a pattern that has a separate launch, once for each attempt."""
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
         elif isinstance(found, Snapshots):

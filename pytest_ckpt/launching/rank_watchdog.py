@@ -63,7 +63,7 @@ class Allowance:
     rank_bytes: tuple[int, ...]
 
     def exceeded_by(self, rank: int, moved: int, seconds: float) -> str:
-        """Return a sentence if a rank that moved so many bytes in so many seconds takes too long, else nothing."""
+        """Return a sentence if a rank is too slow, given the bytes that it moved and its seconds; else nothing."""
         # Without any progress, the deadline decides.
         if not moved or seconds < self.seconds * _WAITED_SHARE:
             return ""
@@ -110,7 +110,7 @@ class Pace:
     seconds: float = 0.0
 
     def take(self, before: Beat | None, now: Beat, seconds: float) -> None:
-        """Add the present report, made so many seconds after the previous one."""
+        """Add the current report, and the seconds since the previous one."""
         operation = now.operation.at("operation") if now.operation else None
         if operation != self.operation:
             self.operation, self.moved, self.seconds = operation, 0, 0.0
@@ -178,7 +178,7 @@ class RankWatchdog:
         self.is_silent = False
 
     def take(self, event: Hello | Beat | Failed) -> None:
-        """Take in an event that a rank reported about itself."""
+        """Receive an event that a rank reported about itself."""
         now = time.monotonic()
         if isinstance(event, Failed):
             self._failures.append(
@@ -217,7 +217,9 @@ class RankWatchdog:
         self._confirmed.add(rank)
 
     def gone(self, rank: int, ended: float) -> None:
-        """Note when a rank's connection ended: of the ranks that end before their last message, one was first."""
+        """Note when a rank's connection ended: the first rank that ended before its last message caused the others to
+        end.
+        """
         self._gone.append((ended, rank))
 
     def hung(self) -> Failure | None:
@@ -295,7 +297,9 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Whether an ended launch did no work: no rank has sent a message, and all started processes have ended."""
+        """Whether an ended launch can be repeated because it did no work: no rank has sent a message, and all started
+        processes have ended.
+        """
         nothing_told = failure.rank is None and not self._ranks and not self._failures
         return failure.kind == "launch" and nothing_told and not failure.stack
 
@@ -354,7 +358,7 @@ class RankWatchdog:
         return _where(state.slowest if state.lanes else None, failure)
 
     def _first_gone(self) -> int:
-        """Return the rank whose connection ended first, in whatever order the ends were noticed."""
+        """Return the rank whose connection ended first, not the one whose end was noticed first."""
         return min(self._gone)[1]
 
     def _of_first_gone(self, message: str) -> Failure:

@@ -103,7 +103,7 @@ class Recorder:
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Take in what was spent before the ranks were started."""
+        """Add the seconds that were spent before the ranks were started."""
         self._stages[stage] = seconds
 
     def take(self, event: Event) -> None:
@@ -133,8 +133,8 @@ class Recorder:
     def close(self, failure: Failure | None) -> None:
         """Write the known part of the measurement that did not end.
 
-        A launch that measured no subject fails them all, even if it ended well: a second one would do the same. A
-        launch that ended between two subjects leaves the others for a next launch.
+        If a launch measured no subject, all its subjects fail, even if it ended normally: a second launch would end in
+        the same way. If a launch ended between two subjects, the next launch measures the others.
         """
         unfinished = [s for s in self._planned if not self._file_of(s).exists()]
         if failure is None:

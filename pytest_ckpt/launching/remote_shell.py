@@ -36,7 +36,7 @@ def spaced(program: str) -> list[str]:
 
 
 def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what is added to the environment of a launcher so that it uses this remote shell."""
+    """Return the environment variables with which a launcher uses this remote shell."""
     return {
         AGENT: _OURS,
         "PRTE_MCA_plm_ssh_assume_same_shell": "0",
@@ -50,9 +50,10 @@ def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict
 
 
 def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
-    """Return the words of a remote command with these places quoted for a shell, and without what names this program.
+    """Return the arguments of a remote command with these paths quoted for a shell, and without those that name this
+    program.
 
-    A place that has a quote in front of it is quoted already.
+    A path after a quote is quoted already.
     """
     found = list(words)
     for number in range(len(found) - 2):
@@ -66,12 +67,12 @@ def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
 
 
 def for_sh(command: str) -> str:
-    """Return a command of sh for a login shell of any kind: one of csh takes ``!`` for its own also between quotes."""
+    """Return a command for sh that every kind of login shell passes on: csh interprets ``!`` even between quotes."""
     return f"{_ANSWER} -c '" + command.replace("'", r"'\''").replace("!", r"'\!'") + "'"
 
 
 def main() -> None:
-    """Answer for the host which shell runs there, or become the remote shell."""
+    """Report the shell of the host as sh, or replace this process by the remote shell."""
     host, *command = sys.argv[1:]
     if " ".join(command) == _ASKED:
         print(_ANSWER)

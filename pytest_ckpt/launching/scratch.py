@@ -58,7 +58,7 @@ class ScratchDirectory:
                 os.close(self.descriptor)
 
     def remove(self) -> None:
-        """Remove the directory, and keep it no more."""
+        """Remove the directory, and release the lock on it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.descriptor)
 
@@ -76,7 +76,7 @@ def _remove_unless_kept(directory: Path) -> None:
 
 
 class ScratchKeeper:
-    """The process that keeps a directory, as the controller has it. ``remove`` when the launcher has ended."""
+    """The controller's handle of the process that keeps a directory. Call ``remove`` when the launcher has ended."""
 
     def __init__(self, directory: ScratchDirectory, launcher: int) -> None:
         self._directory = directory
@@ -102,7 +102,9 @@ class ScratchKeeper:
 
 
 def _began(process: int) -> str:
-    """Return when a process began, to tell it from a later one of the same number; empty if it has ended."""
+    """Return the start time of a process, which distinguishes it from a later process with the same number; empty if it
+    has ended.
+    """
     with contextlib.suppress(OSError):
         state, *more = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()
         return more[18] if state != "Z" else ""

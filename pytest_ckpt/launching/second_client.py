@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class SecondClient:
     """``directory`` is the target's path on it; ``command`` starts its agent, empty for this host.
 
-    It calls back at one of ``ports``, if given. ``unlike`` says why it proves nothing about the target; empty if it
-    does.
+    It calls back at one of ``ports``, if given. ``unlike`` is the reason why its results would not apply to the target;
+    empty if they do.
     """
 
     directory: str

@@ -40,9 +40,10 @@ Found = Failover | Upgrade | Snapshots
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class OwnLaunch:
-    """One row: a pattern that has its own launch. ``fields`` of the finding contain the commands' words.
+    """One row of the table: a pattern that is measured in a separate launch, because its commands change the storage.
 
-    ``after`` is the field for the command that ran, or ended, after the ranks.
+    ``words`` returns the commands from the settings; ``fields`` are the fields of the finding that store the text of
+    each command. ``after`` is the field for a command that ran, or ended, after the ranks had ended.
     """
 
     name: Pattern
@@ -87,7 +88,9 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
 
 
 class LaunchWithCommands:
-    """One subject: its ranks, and whoever runs the commands for them; ``found`` is what was seen so far."""
+    """The separate launch of one subject: its ranks, and the process that runs the commands. ``found`` are the findings
+    so far.
+    """
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class LaunchWithCommands:
                 log.rename(self._directory / COMMAND_LOG)
 
     def end(self, failure: Failure) -> None:
-        """Say that something ended the launch, or kept it from being made; what ended it first counts."""
+        """Record why the launch ended or could not be made; the first reason counts."""
         self._end({"failure": self.found.failure or failure})
 
     def _end(self, changes: Mapping[str, Failure | CommandRun | None]) -> None:
@@ -166,7 +169,7 @@ class LaunchWithCommands:
         self._keep(event)
 
     def _tick(self) -> None:
-        """Hand on what came of commands."""
+        """Pass the results of ended commands to the record, the terminal and the ranks."""
         self._observer.tick()
         try:
             data = os.read(self._keeper.descriptor, 1 << 16)

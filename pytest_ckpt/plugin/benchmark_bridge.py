@@ -26,7 +26,7 @@ def quieten_benchmark(config: pytest.Config) -> None:
 def hold_comparison(config: pytest.Config) -> list[str]:
     """Turn a comparison that fails into a sentence of the returned list instead of an error that ends pytest's summary.
 
-    It is raised in the middle of the summary, and its traceback would follow the verdict.
+    The error is raised during the summary, so its traceback would follow the verdict.
     """
     listed: list[str] = []
     plugged = getattr(config, "_benchmarksession", None)

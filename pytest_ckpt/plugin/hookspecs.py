@@ -1,8 +1,9 @@
-"""The hooks of plugins: what a vendor may say of his storage, and ask of it. Each with an example that runs.
+"""The hooks of plugins: commands, facts, requirements and code that a vendor can add. Each has a tested example.
 
 A plugin is a ``conftest.py`` in a directory that pytest is given, a module given with ``-p``, or an installed package
-with an entry point ``pytest11``. A hook takes any of its arguments by name and may leave out the rest. What a hook
-needs is in `pytest_ckpt.vendors`; a whole plugin is in docs/examples/acme, and docs/writing_a_hook.md leads through it.
+with an entry point ``pytest11``. A hook takes any of its arguments by name and can leave out the rest. A hook
+imports the records that it needs from `pytest_ckpt.vendors`. docs/examples/acme is a complete plugin, which
+docs/writing_a_hook.md explains.
 
 Every plugin that implements one of these is named in report and certificate, with its version.
 """
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 def pytest_ckpt_drop_caches(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that empties caches before loads; every host runs it, without a shell. None: not this plugin.
 
-    The same as ``--ckpt-drop-caches``, which wins. Asked once, before anything is written, where the option was given
-    nowhere; two plugins that both answer are an error. Its place in the report: "hook of PLUGIN". Example::
+    The same as ``--ckpt-drop-caches``, which takes precedence. Called once, before the first write, if the option was
+    not given. If two plugins return a command, the run is refused. The report names the origin as "hook of PLUGIN".
+    Example::
 
         def pytest_ckpt_drop_caches(config, settings):
             return "sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'"
@@ -35,8 +37,8 @@ def pytest_ckpt_drop_caches(config: pytest.Config, settings: Settings) -> str | 
 def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that cuts the storage's power and returns when it is back. None: not this plugin.
 
-    The same as ``--ckpt-actions [power_cut] command``, which wins; run on this host without a shell. Asked as
-    `pytest_ckpt_drop_caches`. Example, for a file system on a loop device::
+    The same as ``--ckpt-actions [power_cut] command``, which takes precedence. The command runs on this host without a
+    shell. Called as `pytest_ckpt_drop_caches` is. Example, for a file system on a loop device::
 
         import shlex
         import sys
@@ -48,11 +50,12 @@ def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | No
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that breaks a component of the storage. None: not this plugin.
+    """Return the command that fails a component of the storage. None: not this plugin.
 
-    The same as ``--ckpt-actions [failover] fault``, which wins; run on this host without a shell, at random moments of
-    saves and loads of their own (requirement FAILOVER). It needs the hook `pytest_ckpt_repair_command`, or
-    ``--ckpt-actions [failover] repair``. Asked as `pytest_ckpt_drop_caches`. Example::
+    The same as ``--ckpt-actions [failover] fault``, which takes precedence. The command runs on this host without a
+    shell, at random moments of separate saves and loads (requirement FAILOVER). It requires the hook
+    `pytest_ckpt_repair_command`, or ``--ckpt-actions [failover] repair``. Called as `pytest_ckpt_drop_caches` is.
+    Example::
 
         def pytest_ckpt_fault_command(config, settings):
             return "ssh array-admin fail-drive 7"
@@ -61,11 +64,11 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that repairs what the break command broke. None: not this plugin.
+    """Return the command that repairs the component that the fault command failed. None: not this plugin.
 
-    The same as ``--ckpt-actions [failover] repair``, which wins; run after each break, also when the run ends early.
-    The next save begins as soon as it returns, so it need not wait for a rebuild. Asked as `pytest_ckpt_drop_caches`.
-    Example::
+    The same as ``--ckpt-actions [failover] repair``, which takes precedence. The command runs after each fault, also if
+    the run ends early. The next save begins as soon as it returns, so it need not wait for a rebuild. Called as
+    `pytest_ckpt_drop_caches` is. Example::
 
         def pytest_ckpt_repair_command(config, settings):
             return "ssh array-admin replace-drive 7"
@@ -76,7 +79,7 @@ def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str
 def pytest_ckpt_launch_command(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that starts the ranks; {processes} and {hosts} are filled in. None: not this plugin.
 
-    The same as ``--ckpt-launcher``, which wins. Asked as `pytest_ckpt_drop_caches`. Example::
+    The same as ``--ckpt-launcher``, which takes precedence. Called as `pytest_ckpt_drop_caches` is. Example::
 
         import shlex
         import sys
@@ -89,10 +92,10 @@ def pytest_ckpt_launch_command(config: pytest.Config, settings: Settings) -> str
 
 
 def pytest_ckpt_environment_facts(config: pytest.Config, settings: Settings) -> Mapping[str, str]:  # type: ignore[empty-body]
-    """Return what else a reader should know of where the run took place: names and texts.
+    """Return further facts about the environment of the run, as names and texts.
 
-    They stand in ``environment`` of the report below the plugin's name. Asked once, before anything is written: an
-    exception ends the run there. Values of names such as ``token`` are hidden. Example::
+    ``environment`` of the report contains them under the plugin's name. Called once, before the first write: an
+    exception ends the run. Values of names such as ``token`` are masked. Example::
 
         import platform
 
@@ -102,10 +105,10 @@ def pytest_ckpt_environment_facts(config: pytest.Config, settings: Settings) -> 
 
 
 def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -> None:
-    """Do something, or look at something, before ranks are started that measure these checkpoints.
+    """Run before the ranks that measure these checkpoints are started.
 
-    Called in the process that starts them, which may be a worker of pytest-xdist. An exception fails these
-    measurements; no rank is started. The time is the stage "hooks", and no operation's. Example::
+    Called in the process that starts the ranks, which may be a worker of pytest-xdist. An exception fails these
+    measurements, and no rank is started. The time counts as the stage "hooks", not as part of an operation. Example::
 
         from pathlib import Path
 
@@ -117,12 +120,13 @@ def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -
 
 
 def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
-    """Do something with each measurement of a launch, when its ranks are gone; ``measurement`` is a copy.
+    """Run for each measurement of a launch, after its ranks have ended; ``measurement`` is a copy.
 
-    Also called for one that failed (``measurement.failure`` says why), so that what was done before can be undone. An
-    exception fails the measurement: what was met by it is then "not run", what failed stays failed. Both hooks are
-    called again around each launch in which commands change the storage (FAILOVER, UPGRADE, SNAPSHOT): then
-    ``measurement.patterns`` holds what was seen, and an exception ends that part alone. Example::
+    Also called for a failed measurement (``measurement.failure`` has the reason), so that the plugin can undo its
+    actions of `pytest_ckpt_before_measure`. An exception fails the measurement: a met requirement becomes "not run", a
+    failed one stays failed. Both hooks are called again around each launch in which commands change the storage
+    (FAILOVER, UPGRADE, SNAPSHOT). Then ``measurement.patterns`` contains the findings, and an exception affects only
+    that requirement. Example::
 
         import json
 
@@ -136,12 +140,12 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
 def pytest_ckpt_requirements(  # type: ignore[empty-body]
     config: pytest.Config, settings: Settings
 ) -> Sequence[Callable[..., Decision]]:
-    """Return requirements beside those of pytest-ckpt; each is judged on every checkpoint that is measured.
+    """Return additional requirements; each is judged on every measured checkpoint.
 
     A requirement is one decorated function. Its parameters name the facts that it needs (``measurement``, ``limits``,
     ``saves``, ``loads``, a pattern such as ``storm``), its docstring is the text that the certificate prints, and its
-    body decides. It must be pure. Each becomes a test of its own, called by its id; one that is deselected is "not
-    run", and the run is then incomplete. Called in every process of the run. Example::
+    body decides. It must be pure. Each requirement becomes a separate test with its id. If this test is deselected, the
+    requirement is "not run", and the run is incomplete. Called in every process of the run. Example::
 
         from pytest_ckpt.vendors import Decision, requirement
 
@@ -165,11 +169,11 @@ def pytest_ckpt_requirements(  # type: ignore[empty-body]
 
 
 def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type: ignore[empty-body]
-    """Return engines beside those of pytest-ckpt; ``--ckpt-engine`` chooses one by its name.
+    """Return additional engines; ``--ckpt-engine`` chooses one by its name.
 
     ``make`` names a function by "module:function". The ranks import that module, so it must be installed, or found
-    through PYTHONPATH. A package may name an engine without a hook too, by an entry point in the group
-    ``pytest_ckpt.engines``. Asked once, by the controller, before anything is written. Example::
+    through PYTHONPATH. A package can also name an engine without a hook, by an entry point in the group
+    ``pytest_ckpt.engines``. Called once, by the controller, before the first write. Example::
 
         from pytest_ckpt.vendors import EngineSpec, MemoryRule
 
@@ -186,11 +190,11 @@ def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type:
 
 
 def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type: ignore[empty-body]
-    """Return kinds of targets beside a path: each has a scheme, and --ckpt-target=scheme://… then chooses it.
+    """Return additional kinds of targets; --ckpt-target=scheme://… chooses one by its scheme.
 
-    Asked once, when the run begins. Nothing is certified on a target of a plugin: its run is a rehearsal. What
-    `pytest-ckpt plan` and `doctor` are to know too is an entry point of the group ``pytest_ckpt.targets`` instead,
-    whose object is a TargetSpec. Example::
+    Called once, when the run begins. A run on a target of a plugin is a rehearsal and certifies nothing. `pytest-ckpt
+    plan` and `doctor` call no hooks: for them, name a TargetSpec by an entry point of the group
+    ``pytest_ckpt.targets``. Example::
 
         from pytest_ckpt.vendors import TargetSpec
 
@@ -212,11 +216,11 @@ def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[st
 
 
 def pytest_ckpt_report_sections(config: pytest.Config, document: dict[str, Any]) -> Sequence[Section]:  # type: ignore[empty-body]
-    """Return text and tables for the certificate; they stand below the plugin's name, after all that was measured.
+    """Return text and tables for the end of the certificate, where they appear under the plugin's name.
 
-    ``document`` is a copy of the report, in the form of report.json: nothing that is done to it changes the report.
-    Everything is text; what looks like HTML is shown as it is written. An exception costs these sections and is named
-    in their place; the verdicts stay. Example::
+    ``document`` is a copy of the report, in the form of report.json: changes of the copy do not change the report. All
+    content is text: HTML is escaped. If the hook raises, the certificate names the exception in place of the sections;
+    the verdicts stay. Example::
 
         from pytest_ckpt.vendors import Section
 

@@ -54,7 +54,9 @@ class SuiteFile(pytest.File):
 
 
 class PluginFile(pytest.File):
-    """The file in which a plugin states requirements: each is a test, whatever tests the command names."""
+    """The file in which a plugin states requirements: each requirement is a test, even if the command names other
+    tests.
+    """
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield a test for each subject of each requirement that is stated in this file."""

@@ -47,7 +47,9 @@ _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
 def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open, preview or join a run; ``given`` are command-line options, ``ini`` those of files. Raises UsageError."""
+    """Open, preview or join a run; ``given`` are options of the command line, ``ini`` are options of files. Raises
+    UsageError.
+    """
     if off := [name for name in _PARTS if config.pluginmanager.is_blocked(name)]:
         raise UsageError(
             f"{', '.join(off)} is switched off (-p no:…, also by PYTEST_ADDOPTS): no report would be written.",
@@ -65,7 +67,7 @@ def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str
 
 
 def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open a run as its controller; preview it where pytest only lists tests."""
+    """Open a run as its controller; if pytest only lists tests, preview it."""
     command = ["pytest", *config.invocation_params.args]
     refuse_inside_mpi(shlex.join(command))
     if getattr(config.option, "forked", False):
@@ -143,7 +145,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Print the reason for waiting if there was no other output for a while, until pytest ends."""
+    """Until pytest ends, print the reason for a wait if there was no other output for a while."""
     lines = TerminalLines(config)
     if lines.is_shown:
         told = contextlib.ExitStack()

@@ -162,7 +162,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Hang the verdict on the report of a suite's test."""
+    """Attach the verdict to the report of a suite's test."""
     report = yield
     if RUN in item.config.stash:
         from pytest_ckpt.plugin.items import carry  # noqa: PLC0415

@@ -92,7 +92,7 @@ class TerminalObserver(Observer):
             self._progress.printed(text)
 
     def tick(self) -> None:
-        """Bring the live line up to date."""
+        """Update the live line."""
         if self._progress:
             self._progress.tick()
 

@@ -208,7 +208,7 @@ class Plugins(LaunchHooks):
         return found
 
     def targets(self) -> dict[str, TargetSpec]:
-        """Return the kinds of targets that plugins bring, by scheme. Raises UsageError."""
+        """Return the kinds of targets that plugins add, by scheme. Raises UsageError."""
         hook = "pytest_ckpt_targets"
         known: dict[str, TargetSpec] = {}
         for plugin, answer in self._ask(hook):
@@ -236,12 +236,12 @@ class Plugins(LaunchHooks):
         return any(_BEFORE in p.implements or _AFTER in p.implements for p in self._found)
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Call every plugin, up to the first that fails. Raises HookFailed."""
+        """Call every plugin, until one fails. Raises HookFailed."""
         for _ in self._call(_BEFORE, subjects=subjects):
             pass
 
     def after(self, measurement: Measurement) -> None:
-        """Call every plugin, each with a copy and also when one before it failed. Raises HookFailed for the first."""
+        """Call every plugin, each with a copy, also after a plugin has failed. Raises HookFailed for the first."""
         broke: list[HookFailed] = []
         for plugin in self._found:
             copied = json.loads(json.dumps(to_plain(measurement)))

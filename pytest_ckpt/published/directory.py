@@ -119,7 +119,7 @@ def _is_link(path: Path) -> bool:
 
 
 def location_of(directory: Path) -> RunLocation:
-    """Say who published which system, from ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``."""
+    """Return submitter and system from ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``."""
     parts = directory.absolute().parts
     for kind in ("checkpointing", "training"):
         if kind in parts[1:-1]:

@@ -31,7 +31,7 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A host of ranks, as the run found it; 0 and empty where it is unknown."""
+    """A host of ranks, as the run found it; unknown values are 0 or empty."""
 
     name: str
     memory_bytes: int

@@ -114,7 +114,7 @@ def system_of(content: Any) -> SystemDescription | None:
 
 
 def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> DisclosedSettings:
-    """Return what the metadata and the summary of one invocation disclose; both may be empty."""
+    """Return the facts in the metadata and the summary of one invocation; both may be empty."""
     args = metadata.get("args")
     fields = {**(args if isinstance(args, dict) else {}), **metadata}
     changed = metadata.get("override_parameters")
@@ -365,7 +365,7 @@ def _count(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number above 0; a mean over an empty list is NaN there."""
+    """Return a finite number above 0; otherwise None. (In published results, the mean of an empty list is NaN.)"""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < _ENDLESS else None

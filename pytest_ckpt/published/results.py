@@ -179,7 +179,7 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
 
 
 def _origin(run: Run) -> tuple[str, str]:
-    """Return what two runs share when they are the phases of one result."""
+    """Return a key that is equal for two runs that are the phases of one result."""
     place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
     if place.is_published_tree:
         return place.submitter, place.system

@@ -69,7 +69,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleResult:
-    """What a result shows of a rule."""
+    """The outcome of a rule for a result."""
 
     number: str
     name: str

@@ -85,7 +85,7 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, director
 
 
 def _layouts(models: list[Model], processes: int | None) -> Iterator[Layout]:
-    """Yield the layouts that so many processes can be; without a count, the full ones and the subsets."""
+    """Yield the layouts that this number of processes can have; without a number, the full layouts and the subsets."""
     for model in models:
         if processes in (None, model.processes):
             yield layout(model.name, mode="full")

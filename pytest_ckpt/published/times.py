@@ -170,7 +170,7 @@ def logged_times(lines: Iterable[str]) -> RankTimes:
 
 
 def _timing(entry: Any) -> Timing | str:
-    """Return an operation's timing, or what is wrong with it."""
+    """Return an operation's timing, or its defect."""
     if not isinstance(entry, dict):
         return "is no table"
     start, end = _moment(entry.get("start")), _moment(entry.get("end"))
@@ -455,7 +455,7 @@ def _copies(ranks: Ranks) -> dict[int, str]:
 
 
 def _reference(ranks: Ranks) -> dict[Key, float]:
-    """Return the start of every operation: of three ranks or more the median, else the lowest rank's."""
+    """Return the start of every operation: the median of three or more ranks, else the start of the lowest rank."""
     if len(ranks) < 3:
         return {key: timing.start for key, timing in ranks[min(ranks)].timings.items()}
     starts: dict[Key, list[float]] = {}

@@ -1,4 +1,4 @@
-"""What a result of DLIO proves of each requirement, and what it cannot prove. Pure.
+"""The verdicts on a result of DLIO: what it proves for each requirement, and what it cannot prove. Pure.
 
 Sources: DLIO's code for its behaviour, the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
 checkpointing/README.md) for when caches have to be cleared.
@@ -143,7 +143,7 @@ def _of_known(
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Say that only an operation which is not known exactly may have missed the limit; empty when that is not so."""
+    """Return a sentence if only an operation with an inexact time may have missed the limit; otherwise empty."""
     late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
     if not late or any(o.at_least_seconds is None or o.at_least_seconds > limit for o in late):
         return ""
@@ -181,7 +181,7 @@ def _perhaps(operation: Operation) -> str:
 
 
 def bases_text(result: Result, kind: OperationKind) -> str:
-    """Return ``9 inferred from rank 0, 1 rank 0 only``, or one word for all."""
+    """Return ``9 inferred from rank 0, 1 rank 0 only``, or one basis if all are equal."""
     bases = result.figures[kind].bases
     if len(bases) == 1:
         return next(iter(bases))
@@ -229,7 +229,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 
 def _cold(result: Result) -> str:
-    """Return a sentence on the clients' caches: the text of the rule, and what may have been done."""
+    """Return a sentence on the clients' caches: the text of the rule, and what the client may have done."""
     listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)
     asking = sorted({r.rule for r in readings if r.requires_drop})

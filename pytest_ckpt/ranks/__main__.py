@@ -66,7 +66,9 @@ def main() -> int:
 
 
 def _keep_segments_in_session() -> None:
-    """Have Open MPI keep its segments in the directory of its session if that is in memory: they go with it."""
+    """Have Open MPI keep its segments in the directory of its session if that directory is in memory: they are removed
+    with it.
+    """
     session = os.environ.get(SESSION, "")
     if session.startswith("/dev/shm/"):
         for name in SEGMENTS:
@@ -103,7 +105,9 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
 
 @contextlib.contextmanager
 def _libraries_uncollected() -> Iterator[None]:
-    """Exclude objects imported inside from garbage collection: they stay, and torch's 400,000 slow each pass."""
+    """Exclude objects imported inside from garbage collection: they are permanent, and torch's 400,000 objects slow
+    each collection.
+    """
     gc.disable()
     try:
         yield

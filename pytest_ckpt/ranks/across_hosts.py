@@ -32,9 +32,10 @@ _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.001, 0.02
 
 
 class AcrossHosts:
-    """Has the ranks of several hosts wait for each other's names; it does not wait on one host or in its local tier.
+    """Makes the ranks of several hosts wait until they see files and directories that other hosts created.
 
-    All ranks call its methods together. ``stage`` adds up the seconds.
+    On a single host, and in a local tier, it does not wait. All ranks call its methods together. ``stage`` adds up the
+    seconds.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class ClientProof:
     _fsyncs: list[FsyncEffect] = field(default_factory=list)
 
     def try_fsync(self, moment: Moment) -> None:
-        """Fsync a file of this rank's own on the target, if it is fsync that makes files durable there."""
+        """Fsync a separate file of this rank on the target, if fsync makes files durable there."""
         if not hasattr(self.store, "fsync_counts"):
             return
         for number in range(1, _TRIES + 1):
@@ -156,7 +156,7 @@ class ClockWatch:
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:
-        """Return the span that differs most, of the operations so far and of all the time until now."""
+        """Return the span with the largest difference, among the operations so far and the whole time until now."""
         self._take(self._began_all, "the measurement")
         assert self._worst
         return self._worst

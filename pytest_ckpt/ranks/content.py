@@ -202,7 +202,7 @@ class TensorKey:
     tensor: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a place that the word cannot encode uniquely."""
+        """Raise ValueError for a place that the 64-bit word cannot encode uniquely."""
         limits = (
             ("checkpoint", self.checkpoint, CHECKPOINT_BITS),
             ("rank", self.rank, RANK_BITS),
@@ -234,7 +234,7 @@ class _Kind:
 
 
 class _Rows:
-    """A block that pages of one kind are rows of."""
+    """A block whose rows are the pages of one kind."""
 
     def __init__(self, kind: _Kind, block: Words) -> None:
         self.kind, self.block = kind, block
@@ -425,7 +425,7 @@ class Content:
 
 
 def _group(place: TensorKey, page: int) -> tuple[int, ...]:
-    """Return which pages share a block with this one."""
+    """Return the group of pages that share a block with this page."""
     return place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT
 
 
@@ -437,7 +437,7 @@ def _unmix(word: int) -> int:
 
 
 def _stretches(offset: int, length: int) -> Iterator[tuple[int, int, int, int]]:
-    """Cut bytes ``offset`` .. ``offset + length`` at the starts of a block and at the ends of whole pages.
+    """Split bytes ``offset`` .. ``offset + length`` at the starts of a block and at the ends of whole pages.
 
     Yield (start, stop, page, head): positions in the data, the page of the tensor and the byte in it at ``start``.
     """
@@ -491,7 +491,7 @@ def mantissas(mask: Words, kind: Dtype) -> Words:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One stretch of a tensor that is wrong in one way. ``offset`` and ``bytes`` are in the tensor."""
+    """One wrong range of a tensor, with one kind of fault. ``offset`` and ``bytes`` are in the tensor."""
 
     kind: FaultKind
     offset: int

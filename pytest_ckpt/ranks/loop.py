@@ -350,7 +350,7 @@ class MeasurementLoop:
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
-        """Time reads of more checkpoints if no count shows all cached pages; they replace the subject's checkpoints."""
+        """If no count shows all cached pages, time reads of additional checkpoints, which replace the subject's own."""
         task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
         self._found.canaries = Canaries(
@@ -403,7 +403,7 @@ class MeasurementLoop:
 
 @dataclass(slots=True)
 class LoopResults:
-    """The results so far; on rank 0 the figures cover all ranks."""
+    """The results so far; on rank 0 the values cover all ranks."""
 
     bytes_checked: int = 0
     fault_count: int = 0

@@ -344,7 +344,9 @@ class Operations(Checkpoints):
         )
 
     def replaced(self) -> str:
-        """Return what has replaced the run's directory; empty if it was not replaced or if that cannot be detected."""
+        """Return a sentence on the replacement of the run's directory; empty if there is none, or if it cannot be
+        detected.
+        """
         return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
     def _stays(self) -> None:
@@ -371,7 +373,9 @@ class Operations(Checkpoints):
         self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
-        """Remove the rest of checkpoints and, if they were the last ones (``of_all``), the rest of the subject."""
+        """Remove the remains of checkpoints and, if no other checkpoint exists (``of_all``), the remains of the
+        subject.
+        """
         self._group.wait()
         if leads(self._group, self._store):
             for checkpoint in checkpoints:
@@ -409,7 +413,7 @@ class Operations(Checkpoints):
         self._spent(spent_on, time.perf_counter() - start)
 
     def all(self, stage: Stage, scenario: Scenario = "", level: float = 0.0) -> OperationRef:
-        """Return the reference of a stage that does not belong to a single operation."""
+        """Return the reference of a stage of all operations, not of a single one."""
         return OperationRef(subject=self.subject, scenario=scenario, stage=stage, level=level)
 
     def one(self, scenario: Scenario, action: Action, index: int, level: float = 0.0) -> OperationRef:

@@ -42,7 +42,7 @@ class Pace:
         self.is_bypassed = False
 
     def until(self, over: threading.Event) -> None:
-        """Write the rest of a save without a pace once ``over`` is set."""
+        """From the time when ``over`` is set, write without a pace."""
         self._over = over
 
     def learn(self) -> None:
@@ -57,7 +57,7 @@ class Pace:
         self._start, self.bytes = time.perf_counter(), 0
 
     def pieces(self, data: Buffer, *, cut: bool) -> Iterator[memoryview]:
-        """Yield data when it may be written: all of it at its time, or ``cut`` into pieces."""
+        """Yield data at the time when it may be written: all of it, or ``cut`` into pieces."""
         view = memoryview(data).cast("B")
         step = self._piece_bytes if cut else len(view)
         for offset in range(0, len(view), step or 1):
@@ -97,7 +97,7 @@ class _PacedSink:
         return self._end - start
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write at an offset. A store of parts takes whole parts only."""
+        """Write at an offset. A store of parts accepts only complete parts."""
         for piece in self._pace.pieces(data, cut=self._sink.part_bytes is None):
             self._sink.write_at(offset, piece)
             self._written(offset, len(piece))
@@ -108,7 +108,7 @@ class _PacedSink:
             self._cached.start_writeback(offset, count)
 
     def __getattr__(self, name: str) -> Any:
-        """Return everything else of the file itself."""
+        """Return any other attribute of the file itself."""
         return getattr(self._sink, name)
 
 
@@ -142,7 +142,7 @@ class _PacedStore:
         return cast("Draft", _PacedDraft(draft, self._pace))
 
     def __getattr__(self, name: str) -> Any:
-        """Return everything else of the store itself."""
+        """Return any other attribute of the store itself."""
         return getattr(self._store, name)
 
 

@@ -140,7 +140,7 @@ def change_all(state: Sequence[Bytes]) -> None:
 
 
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
-    """Join pairs of batches that follow each other."""
+    """Join each two consecutive batches."""
     return [
         StepBatch(steps=a.steps + b.steps, seconds=a.seconds + b.seconds)
         for a, b in zip(batches[::2], batches[1::2], strict=True)

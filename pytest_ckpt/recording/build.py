@@ -1,4 +1,4 @@
-"""From the calls of a job to the pattern of its save: ranks, lanes, phases, runs of alike writes. Pure."""
+"""Builds the pattern of a save from the calls of a job: ranks, lanes, phases, runs of equal writes. Pure."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> 
 
 
 def _reach(acts: Sequence[FileCall], file: int) -> int:
-    """Return how far into a file that was removed its calls reached."""
+    """Return the largest offset that the calls on a removed file reached."""
     return max(act.offset + act.bytes for act in acts if act.file == file)
 
 
@@ -253,7 +253,7 @@ def _phases(
 
 
 def _runs(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Join alike writes or reads of a lane that follow each other."""
+    """Join consecutive equal writes or reads of a lane."""
     joined: list[Step] = []
     newest: dict[tuple[int, int], int] = {}
     for step in steps:

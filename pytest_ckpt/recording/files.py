@@ -244,9 +244,11 @@ class JobFiles:
 def newest_of(
     saves: Sequence[Sequence[TracedCall]], removals: int, make: Callable[[Sequence[TracedCall]], Pattern]
 ) -> Pattern:
-    """Return the pattern of the newest save, which counts the others; ``make`` makes one of the calls of a save.
+    """Return the pattern of the newest save. Its field ``omitted`` counts the other saves, alike and unlike, and
+    ``removals``.
 
-    The first saves of a job often do more than the later ones: they start processes and make buffers.
+    ``make`` returns the pattern of one save from its calls. The newest save is used because the first saves of a job
+    often do more than later ones: they start processes and allocate buffers.
     """
     pattern = make(saves[-1])
     left_out = dict(pattern.omitted)
@@ -327,7 +329,7 @@ def _directory_of_save(path: str, under: str) -> str:
 
 
 def _shape(pattern: Pattern) -> tuple[object, ...]:
-    """Return what two saves have in common that make the same calls, with other sizes perhaps."""
+    """Return a key that is equal for two saves with the same calls; sizes may differ."""
     files = [(file.rank, file.kept) for file in pattern.files]
     steps = [(step.phase, step.rank, step.lane, step.call, step.file, step.count) for step in pattern.steps]
     return files, steps

@@ -385,7 +385,7 @@ def _with_room(sizes: Sequence[int], x: Axis, asked: int) -> list[int]:
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Return letters at heights at which they do not overlap, from the top; those without space are left out."""
+    """Return letters with heights at which they do not overlap, from the top; letters without space are left out."""
     room = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
     shown = sorted(column)[:room]
     places: list[float] = []

@@ -220,13 +220,13 @@ def render(document: dict[str, Any]) -> str:
 
 
 def _storage(document: Mapping[str, Any]) -> str:
-    """Return the storage below the target, in words; empty if the report does not state it."""
+    """Return a sentence on the storage below the target; empty if the report does not state it."""
     stack = ((document.get("environment") or {}).get("target") or {}).get("stack")
     return from_plain(StorageStack, stack).sentence if stack else ""
 
 
 def _signature(document: Mapping[str, Any]) -> str:
-    """Return the signer of a run's report, in words; the signature itself is made after the page."""
+    """Return a sentence on the signer of a run's report; the signature itself is made after the page."""
     is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
     if is_signed and (document.get("run") or {}).get("directory"):
         return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify DIRECTORY --key PUBLIC"

@@ -37,7 +37,7 @@ _NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\"
 
 
 def check_printer(option: str) -> None:
-    """Print a line, so that whatever is missing ends a run before it begins. Raises UsageError with the remedy."""
+    """Print one line as PDF: a missing library then ends a run before it begins. Raises UsageError with the remedy."""
     try:
         _print_apart("<!doctype html><html lang=en><title>certified</title><p>certified 0123456789")
     except UsageError as error:
@@ -45,7 +45,8 @@ def check_printer(option: str) -> None:
 
 
 def write_pdf(document: dict[str, Any], path: Path) -> None:
-    """Write the certificate of a report document, or the table of a tree, as PDF; it appears whole or not at all.
+    """Write the certificate of a report document, or the table of a tree, as PDF; the file appears complete or not at
+    all.
 
     Raises UsageError when it cannot be printed.
     """

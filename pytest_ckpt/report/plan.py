@@ -177,7 +177,7 @@ def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
-    """Return the total of the run's saves and loads, and their time if each just meets its limit, in words.
+    """Return a sentence with the total of the run's saves and loads, and their time if each just meets its limit.
 
     Empty if the run measures no saves and loads.
     """
@@ -208,7 +208,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 
 
 def _beside(steps: Sequence[Steps]) -> str:
-    """Return the measurements in addition to saves and loads, and their bytes, as far as known before, in words."""
+    """Return a sentence on the measurements in addition to saves and loads, with their bytes if known before."""
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
         return ""
@@ -299,7 +299,7 @@ def header_lines(
 
 
 def _described(target: TargetFacts) -> Iterator[str]:
-    """Return the kind of a target, and its free space, in words."""
+    """Return the kind of a target and its free space, as text."""
     if target.mount_point:
         yield f"{target.kind} on {target.mount_point}"
     else:

@@ -182,7 +182,7 @@ def how_sure(document: Document) -> list[str]:
 
 
 def shares_shown(document: Document) -> list[str]:
-    """Return, in one sentence for all checkpoints that are alike, the share of saves and loads that was shown."""
+    """Return the proven share of saves and loads, in one sentence for all checkpoints with equal shares."""
     subjects: dict[str, list[str]] = {}
     for subject, bounds in _bounds(document).items():
         shares = " and ".join(f"{format_percent(bound['share'])} of {kind}" for kind, bound in bounds.items())

@@ -126,14 +126,14 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
 
 
 def write_draft(draft: ReadDocument, directory: Path) -> None:
-    """Write a report that is incomplete, whatever was decided, until the isolated process has made the report of it."""
+    """Write a draft report with the grade incomplete; the isolated process later writes the final report."""
     reasons = [NOT_CERTIFIED_YET, *draft["grade_reasons"]]
     undecided = {"grade": "incomplete", "certified_for": None, "exit_code": EXIT_INCOMPLETE, "grade_reasons": reasons}
     write_atomically(directory / REPORT, report_text({**draft, **undecided}))
 
 
 def main(told: str) -> int:
-    """Judge the directory of a run, write the run's files, and print the sentence on a PDF; the isolated process."""
+    """In the isolated process: judge the directory of a run, write the run's files, and print the sentence on a PDF."""
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
@@ -182,7 +182,7 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
 
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:
-    """Yield a sentence for each verdict that pytest's process reached and the facts do not give."""
+    """Yield a sentence for each verdict of pytest's process that does not follow from the facts."""
     found = {(v["id"], v["subject"]): v for v in document["requirements"]}
     for verdict in draft["requirements"]:
         there, name = verdict["outcome"], f"{verdict['id']} of {verdict['subject']}"

@@ -213,7 +213,7 @@ def _observations(context: RunContext) -> list[Observation]:
 
 
 def _keep(context: RunContext, document: Document) -> str:
-    """Append the run to its history; an error there must not cost the run its report."""
+    """Append the run to its history; after an error in the history, the run still has its report."""
     history = context.settings.history
     if not history:
         return ""
@@ -265,7 +265,8 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
 def write_report(document: Document, directory: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
     """Write report.json, certificate.html, junit.xml, the digests of all files of the run directory, and the signature.
 
-    With ``pdf`` also certificate.pdf; return a sentence about it. A PDF that fails must not cost a run its report.
+    With ``pdf`` also write certificate.pdf, and return a sentence about the PDF. If the PDF fails, the run still has
+    its report.
     """
     from pytest_ckpt.evidence.manifest import report_text, write_manifest  # noqa: PLC0415
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed

@@ -80,11 +80,11 @@ class RunContext(LaunchContext):
         return [str(c.subject) for c in asked_checkpoints(asked, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
-        """Return whether a subject is still to be measured: an earlier start may have done it."""
+        """Return whether a subject is still to be measured: an earlier start may have measured it."""
         return str(subject) in self.lacking or not (self.directory / "measurements" / f"{subject.slug}.json").exists()
 
     def observed(self, check: str) -> bool:
-        """Return whether a check was made, by this start or an earlier one."""
+        """Return whether a check was performed, by this start or an earlier one."""
         return (self.directory / "observations" / f"{check}.json").exists()
 
     def waived(self, verdict: Verdict) -> Verdict:
@@ -92,7 +92,7 @@ class RunContext(LaunchContext):
         return waive([verdict], self.waivers, self.started)[0]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the context as ``session.json`` keeps it, secrets and all."""
+        """Return the context in the format of ``session.json``, with its secrets."""
         plain: dict[str, Any] = to_plain(
             {
                 "run_id": self.run_id,
@@ -122,7 +122,7 @@ class RunContext(LaunchContext):
     def pack(self) -> bytes:
         """Return the context for a worker of the same run.
 
-        Requirements are code and are not sent; of the requirements of plugins, their rows of the catalogue are sent.
+        Requirements are code and are not sent; for the requirements of plugins, their rows of the catalogue are sent.
         """
         return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 

@@ -68,7 +68,8 @@ def _refusal_of(directory: Path) -> OSError | None:
 
 
 def keep_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
-    """Append an error's traceback to a file in a directory, a new one for None; return the sentence that names both.
+    """Append an error's traceback to a file in ``directory``, or in a new directory if it is None; return the sentence
+    that names both.
 
     If no file can be written, the sentence names the place of the error instead; if the directory is full and that is
     the error, it reports that.

@@ -1,4 +1,4 @@
-"""Checks what this machine can measure, one finding each, with remedies."""
+"""Checks whether this machine can run and what its runs can prove: one finding for each point, with a remedy."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Findin
 def _launch(
     settings: Settings, target: TargetFacts | None, area: AreaRef, directory: Path
 ) -> tuple[Finding, list[HostFacts]]:
-    """Start as many ranks as a run would, without torch, and let them introduce themselves."""
+    """Start the same number of ranks as a run, without torch; each reports its host."""
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-ranks."
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)

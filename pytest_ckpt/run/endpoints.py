@@ -23,7 +23,7 @@ _BORNE_SHARE = 0.4
 
 @contextlib.contextmanager
 def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[Access]:
-    """Give how the target of a run is reached; a server that the run starts itself is ended at the end.
+    """Yield the access to the target of a run; a server that the run starts itself is ended at the end.
 
     ``targets`` are the known kinds of targets by scheme. Raises UsageError for options that do not fit the target.
     """

@@ -119,13 +119,13 @@ def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
-    """Return the largest scale at which a need fits, of which only the part ``scaled`` shrinks; 0 if no scale fits."""
+    """Return the largest scale at which a need fits, if only its part ``scaled`` shrinks; 0 if no scale fits."""
     # With engine stream, memory does not grow with the state.
     return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK) if scaled else 0.0
 
 
 def _rehearse(scale: float) -> str:
-    """Return how to run at a scale or below it, in the form that a person would write: rounded down."""
+    """Return the option for a run at this scale, rounded down to a value that a person would write."""
     if scale < _SMALLEST_SCALE:
         return ""
     profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]

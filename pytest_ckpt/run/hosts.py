@@ -136,7 +136,7 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
 
 
 def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
-    """Return the notices about hosts on which a run can be made."""
+    """Return the notices about the hosts of a run; none of them prevents the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
 

@@ -226,7 +226,9 @@ def _open(
 
 @contextlib.contextmanager
 def _undone_undisturbed() -> Iterator[None]:
-    """Ignore a second signal during the clean-up after the first: all created files are removed, and pytest ends."""
+    """Ignore a second signal during the clean-up after the first one, so that all created files are removed before
+    pytest ends.
+    """
     try:
         yield
     except KeyboardInterrupt:

@@ -92,7 +92,7 @@ class Preflight:
 
 
 def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
-    """Refuse a plan that does not fit the space of the target, its files or the limits of the user."""
+    """Refuse a plan that exceeds the free space of the target, its number of files or the limits of the user."""
     # Ranks on other hosts have other limits.
     if settings.measures and not settings.hosts and "paths" in facts.capabilities:
         check_file_size(plan, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
@@ -224,7 +224,7 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
 
 
 def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
-    """Refuse several hosts for a target that only this one can see."""
+    """Refuse several hosts for a target that only this host can see."""
     if facts.is_local and settings.has_several_hosts:
         raise UsageError(
             f"--ckpt-target {facts.location} is on {facts.kind}, which only this host can see, and several hosts are "
@@ -234,7 +234,7 @@ def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
 
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
-    """Refuse options of a suite that is not run, and to fill a volume that others use or that is too small for it."""
+    """Refuse options of a suite that is not run, and the filling of a volume that others use or that is too small."""
     for option in OPTIONS:
         if option.suite and option.suite not in settings.suites and settings.is_said(option.flag):
             raise UsageError(
@@ -305,7 +305,7 @@ def _see_hosts(
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report directory on the target, which would then be measured, or around it."""
+    """Refuse a report directory that contains the target, or is in it: its files would be measured."""
     remedy = "Name a report directory elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
     place = _place_apart("--ckpt-report", report, facts, remedy)
     with answering(f"--ckpt-report {report}"):
@@ -350,7 +350,7 @@ def set_aside(report: Path) -> Path | None:
 
 
 def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> PosixTarget | None:
-    """Return the local tier if some saves go there first. Raises UsageError if they cannot."""
+    """Return the local tier if a strategy saves to it. Raises UsageError if it cannot be used."""
     if not settings.has_tiers or not settings.local_tier:
         return None
     tier = PosixTarget(settings.local_tier, _LOCAL, TIER_OPENER)

@@ -321,7 +321,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
 
 
 def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
-    """Yield the files with the measurements of a subject or check by the starts so far."""
+    """Yield the files in which the previous starts stored measurements of a subject or check."""
     places = [directory / "measurements", directory / "observations"]
     places += [place for kind in kinds for place in sorted(directory.glob(f"starts/*/{kind}"))]
     slug = name.replace("/", "+")
@@ -427,7 +427,7 @@ def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
 
 
 class _Checks:
-    """The checks of an earlier run, sorted in the same way."""
+    """The checks of an earlier run, sorted into kept and repeated ones."""
 
     def __init__(self, earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> None:
         self.kept: list[str] = []
@@ -472,7 +472,7 @@ def _of_check(check: Check, before: Settings, now: Settings) -> Iterator[str]:
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
-    """Return a difference of a condition in words; empty if the condition is the same."""
+    """Return a sentence on the difference of a condition; empty if the condition is the same."""
     if to_plain(before) == to_plain(now):
         return ""
     return f"{name.replace('_', ' ')}: {short(before)}, now {short(now)}"
@@ -484,7 +484,7 @@ def _observations(directory: Path) -> list[Observation]:
 
 
 def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
-    """Yield the measurements that the last start began and whose file it did not write: its process was killed."""
+    """Yield the measurements that the last start began, but did not write, because its process was killed."""
     stated: dict[str, SubjectEvents] = {}
     now: SubjectEvents | None = None
     for event in newest_events(earlier.directory):

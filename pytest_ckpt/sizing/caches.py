@@ -19,8 +19,8 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
     """Return the minimum number of checkpoints that were moved between a checkpoint's last move and its load.
 
-    ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. So many times a host's
-    part of a checkpoint went through its memory before a load.
+    ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. A host's part of a
+    checkpoint went through the host's memory this number of times before a load.
     """
     moved = [*saves, *loads]
     return min(

@@ -20,7 +20,7 @@ USUAL_TENSOR_BITS = 10
 
 
 def tensor_bits(tensors: int) -> int:
-    """Return the bits that number so many tensors of a rank."""
+    """Return the number of bits that distinguish this number of tensors of a rank."""
     return max(USUAL_TENSOR_BITS, (tensors - 1).bit_length())
 
 

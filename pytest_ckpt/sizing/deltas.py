@@ -32,7 +32,7 @@ _RUN_BYTES = 24
 
 
 class Run(NamedTuple):
-    """Pages of a tensor that follow each other; ``tensor`` is its number on the rank. The last page may be short."""
+    """Consecutive pages of a tensor; ``tensor`` is its number on the rank. The last page may be short."""
 
     tensor: int
     page: int
@@ -58,12 +58,12 @@ class DeltaRule:
 
     @property
     def deltas(self) -> int:
-        """How many deltas the longest chain of the subject's own has."""
+        """The number of deltas in the longest chain of the subject's own saves."""
         return min(self.full_every, self.operations) - 1
 
     @property
     def own_chain(self) -> tuple[int, ...]:
-        """The chain that outlives the deletion of the subject's own checkpoints."""
+        """The chain that is kept when the subject's other checkpoints are deleted."""
         first = self.operations + OF_CHAIN
         return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
 
@@ -134,7 +134,7 @@ def delta_name(rank: int) -> str:
 
 
 def index_bytes(runs: int) -> int:
-    """Return the bytes before the pages of a delta of so many runs: a multiple of the page size."""
+    """Return the size of the index of a delta with this number of runs: a multiple of the page size."""
     return -(-(_HEAD_BYTES + runs * _RUN_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
 
@@ -160,7 +160,7 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
 
 @lru_cache(maxsize=4096)
 def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
-    """Add up a delta without its runs, of which there are many; ranks with the same tensors have the same."""
+    """Add up the bytes of a delta without listing its many runs; ranks with the same tensors have the same bytes."""
     begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
     total = pages = runs = first = 0
     for size in sizes:
@@ -175,12 +175,14 @@ def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
 
 
 def _changed_before(page: int, width: int) -> int:
-    """Return how many pages change from one at which a period begins to ``page``, which may lie before it."""
+    """Return how many pages change between the page at which a period begins and ``page``; ``page`` may come first."""
     periods, rest = divmod(page, _PERIOD_PAGES)
     return periods * width + min(rest, width)
 
 
 @lru_cache(maxsize=16)
 def _distinct(layout: Layout) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return the sizes of tensors that ranks have, and how many ranks have them: a thousand ranks have a few."""
+    """Return the distinct lists of tensor sizes, each with the number of ranks that have it: a thousand ranks have only
+    a few.
+    """
     return tuple(Counter(map(_sizes, layout.ranks())).items())

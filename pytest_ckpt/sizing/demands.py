@@ -84,7 +84,9 @@ class RetentionDemand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """The target's rate for saves by one strategy: bytes a second while one is written, within so many seconds."""
+    """The target's rate for saves by one strategy: bytes a second while a save is written, and the seconds in which it
+    must be written.
+    """
 
     strategy: str
     within_seconds: float
@@ -125,13 +127,15 @@ class SizeRow:
 
 
 def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: RetentionDemand) -> list[SizeRow]:
-    """Return a row for each model on each cluster; each settings object gives its size and the rules."""
+    """Return a row for each model on each cluster; each settings object defines a cluster and the rules."""
     return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableRow:
-    """Storage for so many accelerators, at one level of a table. Rates are decimal bytes a second, of all of it."""
+    """The storage for a number of accelerators, at one level of a table. Rates are of the whole storage, in decimal
+    bytes a second.
+    """
 
     what: str
     accelerators: int

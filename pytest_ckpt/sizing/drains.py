@@ -36,12 +36,16 @@ PARTNER_CHECKPOINTS = 4
 
 
 def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
-    """Return the maximum memory of a rank during a drain: ``depth`` requests are read while as many are written."""
+    """Return the maximum memory of a rank during a drain: ``depth`` read requests and the same number of write requests
+    are in flight.
+    """
     return max(DRAIN_BUFFERS_BYTES, 2 * depth * request_bytes)
 
 
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
-    """Return how many pieces are read, and as many written, concurrently: fewer if a target's parts are larger."""
+    """Return the number of concurrent reads, which is also the number of concurrent writes; smaller if a target's parts
+    are larger.
+    """
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 
 
@@ -86,7 +90,7 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
     """Return the demands of the limits on the target if a local tier receives the saves: slower and fewer drains.
 
-    Raises UsageError if no drain would be fast enough, whatever the cluster.
+    Raises UsageError if no drain would be fast enough for any cluster.
     """
     if rule is None:
         return asks
@@ -111,5 +115,5 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
 
 
 def _undrained_seconds(rule: DrainRule, interval_seconds: float) -> float:
-    """Return how old the newest drained checkpoint is on average, beyond half an interval."""
+    """Return the average age of the newest drained checkpoint, minus half an interval."""
     return (rule.every - 1) * interval_seconds / 2

@@ -158,7 +158,7 @@ def request_count(layout: Layout, request_bytes: int) -> int:
 
 
 def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
-    """Return the requests a byte of a checkpoint, as a multiple of those at scale 1.0."""
+    """Return the requests per byte of a checkpoint, as a multiple of the requests per byte at scale 1.0."""
     full = replace(layout, scale=1.0)
     here, there = request_count(layout, request_bytes), request_count(full, request_bytes)
     return here * full.bytes / (layout.bytes * there)
@@ -182,11 +182,11 @@ class ReplayedFile(NamedTuple):
     synchronous: Synchronous
 
     def name_before(self, renames: int) -> str:
-        """Return its name while so many renames of it are still to come."""
+        """Return the name of the file when this number of its renames is still to come."""
         return self.name if self.kept and not renames else self.passing[renames % 2]
 
     def at(self, offset: int) -> int:
-        """Return the present offset of a recorded place in the file."""
+        """Return the offset in this file that corresponds to a recorded offset."""
         return offset * self.bytes // self.recorded_bytes if self.recorded_bytes else 0
 
 
@@ -238,7 +238,7 @@ def _replayed_bytes_beside(text: str, rank: int, rank_bytes: int) -> int:
 
 
 def _of_writers(rank: int, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Give tensors, the largest first, to the writer that has fewest bytes: as torch.distributed.checkpoint does."""
+    """Assign tensors, the largest first, to the writer with the fewest bytes, as torch.distributed.checkpoint does."""
     parts: list[list[Tensor]] = [[] for _ in range(rule.writers)]
     for tensor in sorted(tensors, key=lambda tensor: -tensor.bytes):
         min(parts, key=lambda part: sum(each.bytes for each in part)).append(tensor)
@@ -317,7 +317,7 @@ def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
 
 
 def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
-    """Return tensors by the names of their files and their own."""
+    """Return tensors by (name of their file, own name)."""
     return {(file.name, tensor.name): tensor for file in files for tensor in file.tensors}
 
 
@@ -333,7 +333,7 @@ def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
 
 
 def _name(pattern: str, rank: int, number: int, count: int) -> str:
-    """Put numbers into a pattern; other text in it is literal."""
+    """Return a name from a pattern with numbers put in; other text of the pattern is literal."""
     words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
     for word, value in words.items():
         pattern = pattern.replace(word, value)
@@ -341,7 +341,7 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
 
 
 def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
-    """Return the bytes of a small file, or of one that does not stay, which is as large as the others are now."""
+    """Return the bytes of a small file, or of a file that is removed, which is scaled like the others."""
     file = pattern.files[number]
     return file.bytes if file.kept else file.bytes * rank_bytes // total
 

@@ -125,7 +125,7 @@ class _Totals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """One checkpoint: a model, sharded over so many processes, at a scale. Built by `layout`, which checks it.
+    """One checkpoint: a model, sharded across a number of processes, at a scale. Built by `layout`, which checks it.
 
     All bytes are bytes of the tensors. Totals are computed once and kept.
     """
@@ -152,7 +152,7 @@ class Layout:
 
     @property
     def data_parallel(self) -> int:
-        """Data-parallel ranks over which the optimizer is cut; a subset is cut as the full layout is."""
+        """Data-parallel ranks across which the optimizer is sharded; a subset is sharded like the full layout."""
         return self.cluster_processes // self.model.model_parallel
 
     @property
@@ -202,7 +202,7 @@ class Layout:
 
     @property
     def cluster_bytes(self) -> int:
-        """Bytes at scale 1.0 of the whole checkpoint, of which a subset is the first eight ranks' part."""
+        """Bytes at scale 1.0 of the whole checkpoint; a subset is only the part of its first eight ranks."""
         mode: Mode = "full" if self.mode == "subset" else self.mode
         return _totals(replace(self, mode=mode, processes=self.cluster_processes, scale=1.0)).bytes
 
@@ -270,7 +270,7 @@ def is_of_experts(file: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
-    """Return which tensors are kept, as indices in ascending order, each with the elements that are left of it."""
+    """Return the kept tensors, as indices in ascending order, each with its remaining number of elements."""
     # The decimal that was written: 0.29 of 100 elements is 29, though the float nearest to 0.29 is below it.
     share = Fraction(repr(scale))
     wanted = min(sum(sizes), sum(max(1, math.floor(size * share)) for size in sizes))
@@ -291,7 +291,9 @@ def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
 
 
 def _evenly(ordered: Sequence[int], count: int) -> list[int]:
-    """Return so many of a sequence, each in the middle of one of as many equal steps: of two middles the first."""
+    """Divide a sequence into ``count`` equal steps, and return the element in the middle of each; of two middles the
+    first.
+    """
     return [ordered[((2 * step + 1) * len(ordered) - 1) // (2 * count)] for step in range(count)]
 
 
@@ -364,7 +366,7 @@ def _rank_layout(of: Layout, rank: int) -> RankLayout:
 # Sizes depend on the pipeline stage and never on the rank itself, so all ranks of a stage share their tensors.
 @lru_cache(maxsize=512)
 def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
-    """Return the layers of one pipeline stage, each cut over tensor-parallel ranks: a file each."""
+    """Return the layers of one pipeline stage, each sharded across tensor-parallel ranks: one file for each layer."""
     return tuple(
         (number, reduced(_tensors(f"layer_{number}", "float16", elements), scale))
         for number, elements in _stage_elements(model, stage, 1)
@@ -373,7 +375,7 @@ def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, t
 
 @lru_cache(maxsize=512)
 def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
-    """Return the layers of one pipeline stage, cut over tensor-parallel ranks and ``shards``: one file."""
+    """Return the layers of one pipeline stage, sharded across tensor-parallel ranks and ``shards``: one file."""
     layers = _stage_elements(model, stage, shards)
     full = [tensor for number, layer in layers for tensor in _tensors(f"layer_{number}", "float16", layer)]
     return reduced(full, scale)
@@ -418,7 +420,9 @@ def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...
 
 
 def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
-    """Yield the files of a rank of so many processes that write the whole checkpoint: the optimizer's is the last."""
+    """Yield the files of a rank, given the number of processes that write the whole checkpoint; the optimizer's file is
+    the last.
+    """
     own = model.own
     assert own
     tensor_parallel, grid = model.tensor_parallel, model.tensor_parallel * model.pipeline_parallel
@@ -463,7 +467,7 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
 def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors that remain at a scale.
 
-    Only the last rank has the remainders of tensors: of the others it keeps the same ones as all ranks.
+    Only the last rank has the remainders of tensors. Of the other tensors it keeps the same ones as every rank.
     """
     full = tuple(tensors)
     if scale == 1:
@@ -477,7 +481,9 @@ def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
 def _own_layer_files(
     model: Model, layers: Mapping[int, tuple[list[int], list[int]]], data_rank: int, grid_rank: int, scale: float
 ) -> Iterator[ShardFile]:
-    """Yield a file a layer: the first data-parallel rank's, and the experts' of the first expert-parallel group."""
+    """Yield the files of layers: the first data-parallel rank has one for each layer; the first expert-parallel group
+    has one for the experts of each layer.
+    """
     assert model.own
     own, cut = model.own, model.tensor_parallel
     tensor_rank = grid_rank % cut

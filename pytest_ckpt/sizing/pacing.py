@@ -127,9 +127,10 @@ def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) ->
 
 
 def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
-    """Return how long a save may take that writes a ``share`` of a checkpoint at the same rate.
+    """Return the limit of a save that writes a ``share`` of a checkpoint at the same rate.
 
-    The time of the bytes shrinks with them; fixed costs stay, as far as the limit of the whole has time for them.
+    The time of the bytes shrinks with them; fixed costs do not shrink, but are limited by the limit of the whole
+    checkpoint.
     """
     limit = whole_limit_seconds * share
     return limit + min(FIXED_SECONDS, (1 - SHARE_OF_LIMIT) * (whole_limit_seconds - limit))

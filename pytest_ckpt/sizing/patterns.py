@@ -47,8 +47,8 @@ TURNS_OF_A_COUNT = 3
 class Amount(NamedTuple):
     """The steps of a pattern: how many, the bytes that each moves, its limit in seconds.
 
-    ``turn_seconds`` is how long a step lasts by the clock; None if the storage decides it. ``parts``: one step has so
-    many saves at most.
+    ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. ``parts`` is the maximum number
+    of saves in one step.
     """
 
     number: int
@@ -96,7 +96,9 @@ def saves_whole(strategy: StrategySpec) -> bool:
 
 
 def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether growing counts of clients save and load a subject's parts: if a job waits for complete saves."""
+    """Return whether growing counts of clients are measured: only if a job waits for each save, and saves the complete
+    checkpoint.
+    """
     return settings.asks_scaling and saves_whole(planned.strategy)
 
 
@@ -134,7 +136,7 @@ def _contended(planned: PlannedCheckpoint, settings: Settings) -> bool:
 
 
 def _can_share(planned: PlannedCheckpoint) -> bool:
-    """Whether some of the ranks can do something without the others."""
+    """Whether some ranks can save and load without the other ranks."""
     return planned.layout.processes > 1 and not planned.engine.is_collective
 
 

@@ -102,7 +102,7 @@ class PlannedCheckpoint:
 
     @property
     def save_bytes(self) -> tuple[int, ...]:
-        """The bytes of tensors that each save writes; empty where each writes all of them."""
+        """The bytes of tensors that each save writes; empty if each save writes all of them."""
         return self.deltas.saves_bytes(self.layout) if self.deltas else ()
 
     @property
@@ -128,7 +128,9 @@ class PlannedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilesOfHost:
-    """The ``files`` of a checkpoint of ``model`` that each of ``hosts`` creates in a save, which may take so long."""
+    """The ``files`` of a checkpoint of ``model`` that each of ``hosts`` creates in a save, and the permitted time of
+    this save.
+    """
 
     model: str
     files: int
@@ -150,7 +152,9 @@ class Plan:
 
     @property
     def space_bytes(self) -> int:
-        """Free space that the run needs: the largest measurement's space, since each is removed before the next."""
+        """Free space that the run needs: the space of the largest measurement, because each measurement is removed
+        before the next.
+        """
         return max((c.space_bytes for c in self.runnable), default=0)
 
     @property
@@ -214,7 +218,7 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
 
 
 def checkpoints_at_once(settings: Settings) -> int:
-    """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
+    """Return the maximum number of checkpoints on the target: a new one is written before the oldest is deleted."""
     kept = min(settings.keep_last or settings.operations, settings.operations)
     at_once = kept + (1 if settings.keep_last or settings.data_pairs or settings.asks_contention else 0)
     if settings.asks_serving or settings.asks_scaling:
@@ -237,7 +241,7 @@ def checkpoints_at_once(settings: Settings) -> int:
 
 
 def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
-    """Return the part of a checkpoint that one rank writes, in the words of a plan."""
+    """Return the part of a checkpoint that one rank writes, in the format of plan.json."""
     return {
         "rank": rank.rank,
         "bytes": rank.bytes,
@@ -337,7 +341,7 @@ def _plan_checkpoint(
 
 
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
-    """Return why the storage serves all hosts, so that a share of a checkpoint is not representative; else empty."""
+    """Return the reason why a share of a checkpoint is not representative: the storage serves all hosts. Else empty."""
     if target and target.is_local is False:
         return f"the target is {target.description}"
     if settings.gate_table != "auto" and GATE_TABLES.get(table or settings.gate_table) == "shared":

@@ -124,7 +124,7 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
 
 
 def joined(layout: Layout) -> Reading:
-    """Half as many ranks read the checkpoint, two ranks' files each, in sequence; the others wait."""
+    """Half of the ranks read the checkpoint, each the files of two ranks, in sequence; the other ranks wait."""
     count = layout.processes
     readers = math.ceil(count / 2)
     if count == 1:
@@ -138,7 +138,7 @@ def joined(layout: Layout) -> Reading:
 
 
 def split(layout: Layout) -> Reading:
-    """Two readers share each rank's files, half of every file each.
+    """Two readers share each rank's files; each reads half of every file.
 
     Twice as many ranks would read concurrently. These ranks read half of the files after the other half, so their time
     is an upper bound.

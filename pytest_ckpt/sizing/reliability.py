@@ -48,7 +48,7 @@ class FailureModel:
     def slot_failure_probability(self, accelerators: int, slot_seconds: float) -> float:
         """Return the probability that a cluster fails at least once in a slot: 1 - R^N.
 
-        R = exp(-r1 t) is the probability that one accelerator lives through a slot of t seconds.
+        R = exp(-r1 t) is the probability that one accelerator does not fail in a slot of t seconds.
         """
         return -math.expm1(-self.failures_per_day(accelerators) * slot_seconds / SECONDS_PER_DAY)
 

@@ -28,7 +28,7 @@ class KilledError(Exception):
 
 
 class Problems:
-    """Every problem that must be fixed before a run, so that all are reported together and not one at each start."""
+    """All problems that must be fixed before a run, so that one start reports all of them."""
 
     def __init__(self) -> None:
         self.found: list[UsageError] = []
@@ -42,7 +42,7 @@ class Problems:
             self.found.append(error)
 
     def refuse(self) -> None:
-        """Raise what was noted, several as one UsageError in which each has its remedy."""
+        """Raise the noted problems. Several problems become one UsageError with the remedy of each."""
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:

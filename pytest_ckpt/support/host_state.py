@@ -25,7 +25,7 @@ _FILES = (
 
 
 def memory_of_host() -> dict[str, int]:
-    """Return the kernel's figures of this host's memory, by the kernel's names (MemTotal, Cached), in bytes."""
+    """Return the kernel's values of this host's memory, by the kernel's names (MemTotal, Cached), in bytes."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
@@ -56,7 +56,7 @@ def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROU
 
 
 def _limits(root: Path, of: Path) -> Iterator[tuple[int, int]]:
-    """Yield (limit, used) of every control group with a limit, from the own one up."""
+    """Yield (limit, used) of every control group with a limit, from the process's own group upwards."""
     with contextlib.suppress(OSError):
         for line in of.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -145,7 +145,7 @@ def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
 
 
 def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _ROUTES) -> dict[str, str]:
-    """Return the options of a mount by name (``yes`` for one without a value), and the link to its server."""
+    """Return the options of a mount by name (``yes`` for an option without a value), and the link to its server."""
     found = {"file_system": kind}
     for option in filter(None, options.split(",")):
         name, _, value = option.partition("=")
@@ -162,7 +162,7 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
 def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str]:
     """Return how far the kernel reads ahead on a device, ``major:minor`` of a directory's file system, in KiB.
 
-    Lustre has a separate figure for each mount; with several mounts the right one is unknown.
+    Lustre has a separate value for each mount; with several mounts the right one is unknown.
     """
     if kind == _LUSTRE:
         own = {*root.glob("sys/fs/lustre/llite/*/max_read_ahead_mb")}
@@ -196,7 +196,8 @@ def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
 
 
 def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str, str]:
-    """Return NUMA nodes: their number, those of the cores a rank may use, that of a link; and whether they coincide.
+    """Return facts about NUMA nodes: their number, the nodes of the cores that ranks may use, the node of a link, and
+    whether these are the same.
 
     ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty if the link to the storage is unknown.
     """
@@ -266,7 +267,7 @@ def _read(path: Path) -> str:
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
     """Return for how many nanoseconds each thread of this process was ready to run and had no CPU, by its id.
 
-    The second figure of ``schedstat`` (kernel documentation, sched-stats). None if it is available for no thread.
+    The second value of ``schedstat`` (kernel documentation, sched-stats). None if it is available for no thread.
     """
     found = {}
     try:

@@ -73,12 +73,12 @@ class _Loaded(ctypes.Structure):
 
 
 def is_profiler(by: str) -> bool:
-    """Whether what answers calls is a known profiler of I/O, by the name of its file."""
+    """Whether a library is a known profiler of I/O, by the name of its file."""
     return bool(_PROFILERS.fullmatch(Path(by).name))
 
 
 def interposed_calls() -> dict[str, tuple[str, ...]]:
-    """Return the calls that are not answered by the C library or by Python itself, by what answers them."""
+    """Return the calls that neither the C library nor Python itself answers, by the library that answers."""
     found: dict[str, list[str]] = {}
     for name, by in (*_of_the_linker(), *_of_python()):
         found.setdefault(by, []).append(name)
@@ -86,7 +86,7 @@ def interposed_calls() -> dict[str, tuple[str, ...]]:
 
 
 def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return what may act in this process before its program starts, a phrase each."""
+    """Return a phrase for each hook that may run in this process before its program."""
     found = [f"{name}={environment[name]}" for name in _LINKER_VARIABLES if environment.get(name)]
     found += _given_c_library(environment)
     found += [
@@ -108,7 +108,7 @@ def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 def _of_the_linker() -> Iterator[tuple[str, str]]:
-    """Yield the calls that a library exports which the linker searches before the C library, with the library."""
+    """Yield, for each library that the linker searches before the C library, the calls that it exports."""
     home = _c_library()
     for file in _libraries_before(home):
         if _OF_THE_C_LIBRARY.fullmatch(file.name) and file.parent == Path(home).parent:
@@ -126,14 +126,14 @@ def _c_library() -> str:
 
 
 def _given_c_library(environment: Mapping[str, str]) -> list[str]:
-    """Name the C library of this process if it is one that LD_LIBRARY_PATH leads to."""
+    """Return the name of this process's C library if it comes from LD_LIBRARY_PATH."""
     home = Path(_c_library())
     given = [os.path.realpath(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     return [f"C library of LD_LIBRARY_PATH: {home}"] if str(home.parent) in given else []
 
 
 def _libraries_before(last: str) -> list[Path]:
-    """Return the libraries of this process that precede one in the order in which names are searched."""
+    """Return the libraries of this process that the linker searches before a given one."""
     files: list[str] = []
 
     def take(loaded: Any, _size: int, _data: Any) -> int:

@@ -9,5 +9,5 @@ OWN_NAME = "[0-9a-f]{16}"
 
 
 def own_name() -> str:
-    """Return a unique word: a process number is not unique across hosts or pods."""
+    """Return a unique name: a process number is not unique across hosts or pods."""
     return secrets.token_hex(8)

@@ -55,7 +55,7 @@ _KILL_SECONDS = 15.0
 
 
 def end_undisturbed() -> None:
-    """Let neither Ctrl-C nor SIGTERM end this process any more: it is at its end. Who began the run gives them back."""
+    """Ignore Ctrl-C and SIGTERM, because the process is ending. The code that began the run restores both."""
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
@@ -63,7 +63,7 @@ def end_undisturbed() -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM inside the block, which ends by itself."""
+    """Ignore Ctrl-C and SIGTERM inside the block, which needs no signal to end."""
     with handled_so(signal.SIG_IGN):
         yield
 
@@ -83,7 +83,7 @@ def handled_so(handler: Any) -> Iterator[None]:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Return how a process ended, as words that follow its name; a negative code is the number of a signal."""
+    """Return how a process ended, as text that follows its name; a negative code is the number of a signal."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     name = {known.value: known.name for known in signal.Signals}.get(-exit_code)
@@ -106,7 +106,7 @@ def marked_processes(run_id: str, launch: str = "") -> list[int]:
 
 
 def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "") -> list[int]:
-    """Kill every process of a run, or of a launch of it, and return those that still existed after ``seconds``.
+    """Kill every process of a run, or of a launch of it, and return the processes that still existed after ``seconds``.
 
     A remaining process is blocked in the kernel, in a call that the target has not answered.
     """
@@ -114,7 +114,7 @@ def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "")
 
 
 def processes_of_session(leader: int) -> list[int]:
-    """Return the processes of this host whose session ``leader`` began; it outlives its leader."""
+    """Return the processes of this host in the session that ``leader`` began; a session outlives its leader."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -131,7 +131,7 @@ def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
 
 
 def blocked_sentence(stuck: list[int]) -> str:
-    """Return what keeps processes from ending that were killed, by their numbers."""
+    """Return a sentence on killed processes that cannot end, with their numbers and the reason."""
     numbers = ", ".join(map(str, stuck))
     return f"processes {numbers} cannot be ended: they are blocked in the kernel until the target answers"
 

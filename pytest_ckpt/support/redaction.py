@@ -47,7 +47,7 @@ _PATTERNS = (_URL, _LOGIN, _BEARER, _OPTION, _ASSIGNED, _USER, _SSHPASS)
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Hides these values, and any value at the place of a secret. The longest come first.
+    """Hides these values, the longest first, and any value in a place where a secret is given.
 
     Of secrets that consist of digits, only whole words are hidden.
     """
@@ -56,10 +56,10 @@ class Redactor:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], texts: Iterable[str], own_words: Iterable[str] = ()) -> Redactor:
-        """Return a redactor for the secrets of an environment, and those in ``texts`` such as commands.
+        """Return a redactor for the secrets of an environment, and for secrets in ``texts``, such as commands.
 
-        ``own_words`` are words by which files are read: a secret that is a part of one of them is hidden only where it
-        is given.
+        ``own_words`` are the words of the run's own files. A secret that is a part of one of them is hidden only where
+        it was given, for example after ``--password``: hiding it everywhere would destroy these files.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
         found |= {secret for text in texts for secret in _given(text)}
@@ -81,7 +81,7 @@ class Redactor:
         return text
 
     def plain(self, value: Any) -> Any:
-        """Return plain JSON types without secrets; the word after ``--password`` in a list is a secret."""
+        """Return plain JSON types without secrets; the item after ``--password`` in a list is a secret."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -96,7 +96,7 @@ class Redactor:
 
 @functools.lru_cache(maxsize=4096)
 def _known(redactor: Redactor, text: str) -> str:
-    """Messages of ranks contain the same words again and again."""
+    """Return a short text without secrets, from a cache: messages of ranks repeat the same text."""
     return redactor._cleaned(text)
 
 
@@ -130,7 +130,7 @@ def _given(text: str) -> Iterator[str]:
 
 
 def _awaits(last: Any, item: Any) -> bool:
-    """Whether a word is the value of the option before it."""
+    """Whether an argument is the value of the option before it."""
     if not isinstance(last, str) or not isinstance(item, str) or not last.startswith("-") or "=" in last:
         return False
     return is_telling(last.lstrip("-")) and not item.startswith("-") and " " not in last

@@ -11,7 +11,7 @@ PACKAGE_HOME = _PACKAGE.parent
 
 
 def directory(name: str) -> Path:
-    """Return the directory ``suites`` or ``templates``, wherever this copy of the package keeps it."""
+    """Return the directory ``suites`` or ``templates``, in a checkout or in an installed package."""
     inside = _PACKAGE / name
     # In a checkout, pytest_ckpt/suites is a link to the directory suites at the top.
     return (inside if inside.is_dir() else _PACKAGE.parent / name).resolve()

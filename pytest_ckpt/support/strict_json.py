@@ -78,7 +78,9 @@ def parse(data: bytes) -> Any:
 
 
 def too_many_values(data: bytes) -> str:
-    """Return a sentence where JSON has more values than any of our documents: each takes far more memory than text."""
+    """Return a sentence if JSON has more values than any of our documents; each value takes far more memory than its
+    text.
+    """
     is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MAXIMUM_VALUES
     return f"it has more than {MAXIMUM_VALUES:,} values" if is_crowded else ""
 

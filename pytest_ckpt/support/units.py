@@ -130,12 +130,12 @@ def format_percent(fraction: float, *, digits: int = 3) -> str:
 
 
 def format_share(fraction: float) -> str:
-    """Return a share that was asked for in all its digits: ``99.95 %`` is not ``100 %``."""
+    """Return a share that a user set, with all its digits: ``99.95 %`` is not ``100 %``."""
     return format_percent(fraction, digits=_DIGITS_OF_SHARES)
 
 
 def compared(value: float, limit: float, write: Callable[..., str] = format_seconds) -> tuple[str, str]:
-    """Return a value and its limit for people, in as many digits as tell them apart: ``1.0004 s`` and ``1 s``.
+    """Return a value and its limit as text, with enough digits to distinguish them: ``1.0004 s`` and ``1 s``.
 
     ``write`` takes a number and the keyword ``digits``.
     """
@@ -148,7 +148,7 @@ def compared(value: float, limit: float, write: Callable[..., str] = format_seco
 
 
 def format_ratio(ratio: float, limit: float = 1.0) -> str:
-    """Return how many times something is another, in two decimals or as many as tell it from its limit: ``1.0004``."""
+    """Return a ratio with two decimals, or with enough digits to distinguish it from its limit: ``1.0004``."""
     decimals = 2
     while ratio != limit and float(f"{ratio:.{decimals}f}") == limit and decimals < _EVERY_DIGIT:
         decimals += 1
@@ -156,7 +156,7 @@ def format_ratio(ratio: float, limit: float = 1.0) -> str:
 
 
 def format_general(value: float, *, digits: int = 6) -> str:
-    """Return a number without a unit of its own: ``0.25``, ``12``."""
+    """Return a number that has no unit: ``0.25``, ``12``."""
     return f"{value:.{digits}g}"
 
 
@@ -166,7 +166,9 @@ def format_count(count: int) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Return a number with what it counts: ``1 rank``, ``1,024 ranks``; ``many``: where it is not ``one`` with an s."""
+    """Return a number with its noun: ``1 rank``, ``1,024 ranks``; ``many`` is the plural, if it is not ``one`` with an
+    s.
+    """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
@@ -219,7 +221,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _split(text: str, accepted: str) -> tuple[Fraction, str]:
-    """Take the number, not negative and finite, and the unit apart."""
+    """Split a text into a number, finite and not negative, and a unit."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not understood; expected {accepted}")

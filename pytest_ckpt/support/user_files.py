@@ -1,4 +1,4 @@
-"""Files and directories that a user names: found, read whole and parsed, or refused in one sentence."""
+"""Files and directories that a user names: found, read completely and parsed, or refused with one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
 
 
 def user_path(text: str | Path, option: str) -> Path:
-    """Return an absolute path with ``~`` filled in. Raises UsageError for a user whom this host does not know."""
+    """Return an absolute path with ``~`` filled in. Raises UsageError if the user is unknown on this host."""
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:
@@ -50,7 +50,7 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
 def is_there(path: Path) -> bool:
     """Return whether a path exists. Raises OSError if that cannot be determined, as on a dead mount.
 
-    ``Path.exists`` raises some errors and takes others for a missing path, and each version of Python differs.
+    ``Path.exists`` raises some errors and treats others as a missing path; the versions of Python differ in this.
     """
     try:
         path.stat()
@@ -60,7 +60,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_user_text(path: Path) -> str:
-    """Return the text of a file; raises as `read_user_bytes` does, and ValueError for what is not UTF-8."""
+    """Return the text of a file; raises as `read_user_bytes` does, and ValueError if the file is not UTF-8."""
     try:
         return read_user_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -87,7 +87,7 @@ def read_user_bytes(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def answering(name: str) -> Iterator[None]:
-    """Turn an error of the system about a directory into a UsageError; ``name`` is the option with its value."""
+    """Convert an OSError about a directory into a UsageError; ``name`` is the option with its value."""
     try:
         yield
     except OSError as error:

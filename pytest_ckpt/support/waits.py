@@ -1,4 +1,4 @@
-"""What this process waits for: printed after a silence, so that a hanging storage is never silent.
+"""Prints the cause of a wait after a silence, so that a user sees that the storage hangs.
 
 A waiting function declares it with ``waiting`` and calls ``look`` at least several times a minute. Only the process of
 the user's terminal prints (``telling``); in any other process, and in threads, these calls do not print.
@@ -38,7 +38,7 @@ class Waits:
 
     @contextlib.contextmanager
     def waiting(self, what: Waited) -> Iterator[None]:
-        """Name what is waited for meanwhile, within what is waited for already."""
+        """Name the cause of a wait during a block; it is nested in the current wait."""
         self._waits.append((self._clock(), what))
         try:
             yield
@@ -50,7 +50,7 @@ class Waits:
         self._spoke = self._clock()
 
     def look(self) -> None:
-        """Print the present wait, if the last line is old enough."""
+        """Print the current wait if the last line is old enough."""
         now = self._clock()
         if not self.say or now - self._spoke < TELL_SECONDS:
             return
@@ -74,7 +74,7 @@ def _waits() -> Waits:
 
 @contextlib.contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[Waits]:
-    """Have this thread's waits printed meanwhile."""
+    """Print this thread's waits during a block."""
     waits = Waits(say)
     token = _current.set(waits)
     try:
@@ -85,13 +85,13 @@ def telling(say: Callable[[str], None]) -> Iterator[Waits]:
 
 @contextlib.contextmanager
 def waiting(what: Waited) -> Iterator[None]:
-    """Name what this thread waits for meanwhile."""
+    """Name the cause of this thread's wait during a block."""
     with _waits().waiting(what):
         yield
 
 
 def before_telling(call: Callable[[], None]) -> None:
-    """Have something called before a sentence is printed."""
+    """Register a function that is called before a sentence is printed."""
     _waits().before = call
 
 
@@ -101,14 +101,14 @@ def spoke() -> None:
 
 
 def look() -> None:
-    """Print the present wait of this thread, if the last line is old enough."""
+    """Print the current wait of this thread if the last line is old enough."""
     _waits().look()
 
 
 def communicate(
     process: subprocess.Popen[AnyStr], given: AnyStr | None = None, *, seconds: float
 ) -> tuple[AnyStr, AnyStr]:
-    """Return what a process wrote until it ended, as ``Popen.communicate`` does. Raises subprocess.TimeoutExpired."""
+    """Return the output of a process until its end, as ``Popen.communicate`` does. Raises subprocess.TimeoutExpired."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -123,7 +123,9 @@ def communicate(
 def completed(
     process: subprocess.Popen[AnyStr], given: AnyStr | None = None, *, seconds: float
 ) -> subprocess.CompletedProcess[AnyStr]:
-    """Return what came of a process; whatever ends this early kills it. Raises subprocess.TimeoutExpired."""
+    """Return the result of a process. If an exception ends the wait early, the process is killed. Raises
+    subprocess.TimeoutExpired.
+    """
     with process:
         try:
             output, errors = communicate(process, given, seconds=seconds)

@@ -14,13 +14,15 @@ OWNER = "OWNER.json"
 
 
 def owner_of(run_id: str) -> dict[str, Any]:
-    """Return the record that names an area's run, and this process as its controller."""
+    """Return the record of an area: its run, and this process as the run's controller."""
     pid = os.getpid()
     return {"run": run_id, "host": socket.gethostname(), "pid": pid, "process_began": process_began(pid)}
 
 
 def is_alive(owner: Mapping[str, Any]) -> bool:
-    """Whether the controller that an area names still runs on this host. Raises KeyError and TypeError for no owner."""
+    """Whether the controller in an area's record still runs on this host. Raises KeyError and TypeError for an invalid
+    record.
+    """
     return bool(owner["host"] == socket.gethostname() and process_began(owner["pid"]) == owner["process_began"])
 
 
@@ -34,7 +36,8 @@ def host_elsewhere(owner: Mapping[str, Any]) -> str:
 
 
 def process_began(pid: int) -> str | None:
-    """Return when a process of this host began, in seconds after which boot, or None if the process does not exist.
+    """Return the start of a process of this host, as the id of the boot and the seconds since that boot; None if the
+    process does not exist.
 
     The time of day is unsuitable: after a change of the clock, all times of day that are counted from the boot move.
     """

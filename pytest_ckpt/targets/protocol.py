@@ -53,7 +53,9 @@ class Target(Protocol):
         """Return the facts of the target, without writes. Raises UsageError if checkpoints cannot be stored there."""
 
     def place(self) -> AreaRef:
-        """Return the target itself as a place: before a run has an area, its ranks test whether they reach it."""
+        """Return the target itself as a place: before a run has an area, its ranks use it to test whether they reach
+        the target.
+        """
 
     def create_area(self, run_id: str) -> AreaRef:
         """Create the area of a run, with its owner's record. Raises UsageError, and then leaves no area."""
@@ -64,7 +66,7 @@ class Target(Protocol):
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's files, in a separate process; return the remains, one sentence each.
 
-        With ``keep_area`` the area itself remains for another launch.
+        With ``keep_area``, keep the area itself for another launch.
         """
 
 
@@ -87,13 +89,13 @@ class Sink(Protocol):
         """Append all of ``data``; return its bytes."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write at an offset: disjoint, once each, any order, any thread; ``data`` is free again on return."""
+        """Write at an offset: each range once, in any order, by any thread. The caller can reuse ``data`` on return."""
 
     def finish(self) -> Entry:
         """Make the file durable, as far as the store can, and close it."""
 
     def abort(self) -> None:
-        """Close it without completion; the written bytes are useless."""
+        """Close the file without completing it; the written bytes are not used."""
 
 
 class CachedSink(Sink, Protocol):
@@ -116,7 +118,7 @@ class Draft(Protocol):
         """Return the local directory for a library that writes itself. Raises NotImplementedError without "paths"."""
 
     def adopt(self, names: Collection[str]) -> None:
-        """Adopt files that a library wrote into `location` as this draft's own, and make them durable."""
+        """Add files that a library wrote into `location` to this draft, and make them durable."""
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Return this rank's entries and the durable calls so far; names need not be durable yet."""
@@ -132,7 +134,7 @@ class Draft(Protocol):
         """Commit the checkpoint, as `Store.commit` does: for an engine that commits itself, on one rank."""
 
     def abort(self) -> None:
-        """Remove this rank's files of it."""
+        """Remove this rank's files of the draft."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,9 +176,9 @@ class DraftOfObjects(Draft, Protocol):
         """Return the place of the objects."""
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error as an OSError without its text, which may repeat keys.
+        """Return a library's error as an OSError, without the library's text: that text may contain access keys.
 
-        The result is an EOFError if an object has no such bytes.
+        If the stored object is too short for the requested range, the result is an EOFError.
         """
 
 
@@ -215,10 +217,10 @@ class ReadableFile(Protocol):
         """Read some bytes."""
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to a place."""
+        """Set the position."""
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
 
     def close(self) -> None:
         """Close it."""
@@ -237,7 +239,7 @@ class CommittedCheckpoint(Protocol):
         """
 
     def file(self, name: str) -> ReadableFile:
-        """Open a file of it as a file object. Raises OSError (ENOENT: it is not there)."""
+        """Open a file of the checkpoint as a file object. Raises OSError (ENOENT if the file does not exist)."""
 
     def local_path(self, name: str) -> str | None:
         """Return the path of one of its files, for mmap and libraries that open files; None without a path."""
@@ -281,7 +283,7 @@ class Store(Protocol):
         """Return whether the area is there for this process."""
 
     def prepare(self, subject: str) -> None:
-        """Create the common needs of all checkpoints of a subject; called by every rank before the first of them."""
+        """Create what all checkpoints of a subject share; called by every rank before the first checkpoint."""
 
     def is_prepared(self, subject: str) -> bool:
         """Return whether this client sees the result of `prepare`."""
@@ -305,7 +307,9 @@ class Store(Protocol):
         """Return whether it exists as a checkpoint, and no longer as a draft."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small file in the area's top (a pointer, a marker); return False where ``when`` forbade it."""
+        """Write a small file in the area's top (a pointer, a marker); return False if the condition ``when`` was not
+        met.
+        """
 
     def committed(self, subject: str) -> Sequence[int]:
         """Return the numbers of a subject's checkpoints that are committed, lowest first."""
@@ -329,19 +333,19 @@ class Store(Protocol):
         """Return the cached part of files in this client's cache, by a probe that `find_gauge` found."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Ask this client's cache to let go of files that are durable; return how."""
+        """Drop durable files from this client's cache; return the method."""
 
     def drop_cache(self) -> str | None:
         """Empty the cache of this whole host; return the method, None if this process is not permitted to."""
 
     def drop_names(self) -> bool:
-        """Drop names and attributes of files that this host remembers; return whether this process may."""
+        """Drop this host's cached names and attributes of files; return whether this process is permitted to."""
 
     def requests(self) -> Tallies:
         """Return the counts of this process's network requests."""
 
     def close(self) -> None:
-        """Let go of connections and descriptors."""
+        """Close connections and descriptors."""
 
 
 class StoreOnVolume(Store, Protocol):
@@ -351,7 +355,8 @@ class StoreOnVolume(Store, Protocol):
         """Return the volume as it is now."""
 
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
-        """Write a file that only takes space, durably; each piece is free again when the next one is requested.
+        """Write a durable file that only takes space. The memory of a piece can be reused when the next piece is
+        requested.
 
         Raises OSError (ENOSPC, EDQUOT) if space is exhausted.
         """
@@ -384,17 +389,23 @@ class AreaView(Protocol):
         """The device of the directory's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
-        """Create a file for other hosts, and remove it; yield why that is impossible, empty if it is done."""
+        """Create a file for other hosts, and remove it at the end; yield the reason if this is impossible, else an
+        empty text.
+        """
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for a file that another host made, for so long; return what was there instead, empty if it is found."""
+        """Look for a file that another host created, for a time; return what was found instead, empty if the file is
+        found.
+        """
 
 
 class StoreOfPaths(Store, Protocol):
     """A store whose area has a path, whose files become durable by fsync, and whose snapshots show in a directory."""
 
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
-        """Make the names of files durable that ranks of this host have written and fsynced; called by one of them."""
+        """Make durable the names of files that ranks of this host have written and fsynced; called by one of these
+        ranks.
+        """
 
     def sighting(self) -> AreaView:
         """Return the area's directory as this host sees it."""
@@ -403,7 +414,7 @@ class StoreOfPaths(Store, Protocol):
         """Fsync a file in the subject's directory, and return the kernel's counts. Raises OSError."""
 
     def replaced(self) -> str:
-        """Return the replacement of the run's directory, in words; empty if it is still in its place."""
+        """Return a sentence on the replacement of the run's directory; empty if it is still in its place."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
         """Return the area as a snapshot in the directory ``stated`` shows it, and why this host sees no snapshot."""

@@ -50,7 +50,7 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
 
 
 def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None:
-    """Add the row of a plugin. Raises UsageError if it is invalid, or its scheme is taken."""
+    """Add the row of a plugin. Raises UsageError if it is invalid, or if its scheme is in use."""
     if not isinstance(found, TargetSpec) or not _SCHEME.fullmatch(f"{found.scheme}://"):
         raise UsageError(
             f"{plugin} brings {found!r:.80} as a target.", "Return a TargetSpec with a scheme, such as scheme='array'."

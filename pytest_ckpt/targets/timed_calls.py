@@ -113,7 +113,7 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
 
 
 def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill a process; whenever the storage lets go of it, it must not stay as a zombie."""
+    """Kill a process. When the storage answers its call and it ends, it must not stay as a zombie."""
     process.kill()
     threading.Thread(target=process.communicate, daemon=True).start()
 
@@ -239,7 +239,7 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
 
 
 def _reap(process: int, *, has_ended: bool) -> None:
-    """Wait for a child; one that hangs is killed, and is waited for aside whenever the storage lets go of it."""
+    """Wait for a child. If it hangs, kill it; a thread then waits until the storage answers its call."""
     if has_ended:
         os.waitpid(process, 0)
         return

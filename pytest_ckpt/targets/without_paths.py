@@ -12,7 +12,7 @@ from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Source
 
 
 class SourceFile(io.RawIOBase):
-    """Reads a source from a place that moves; ``error`` is the first OSError that a read met."""
+    """Reads a source at a current position; ``error`` is the first OSError of a read."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ def to_text(addresses: list[Address]) -> str:
 
 
 def from_text(text: str) -> list[Address]:
-    """Return what `to_text` was given. Raises ValueError."""
+    """Return the addresses from the output of `to_text`. Raises ValueError."""
     pairs = [word.rpartition(":") for word in text.split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in pairs]
 

@@ -38,7 +38,7 @@ class NoConnection(Exception):  # noqa: N818 - it says what there is not
 
 
 class Caller:
-    """A connection to the process that had this one started. `call` makes it."""
+    """A connection to the process that had this one started; `call` returns it."""
 
     def __init__(self, link: socket.socket, seal: Seal, unframed: FrameReader) -> None:
         self._link = link
@@ -47,7 +47,7 @@ class Caller:
         self._turn = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Send a message; threads take turns. Raises OSError if the other side is gone."""
+        """Send a message; concurrent threads send one after the other. Raises OSError if the other side is gone."""
         with self._turn:
             self._link.sendall(framed(self._seal, message))
 

@@ -33,7 +33,7 @@ _LENGTH_BYTES = 4
 
 
 class ForgedMessage(Exception):  # noqa: N818 - said of the message
-    """A message that was not sealed by who knows the secret, or that was changed, repeated or left out on the way."""
+    """A message was not sealed with the secret, or messages were changed, repeated or lost in transit."""
 
 
 class Seal:
@@ -44,7 +44,7 @@ class Seal:
         self._count = 0
 
     def seal(self, message: bytes) -> bytes:
-        """Return a message as it may cross the network."""
+        """Return a message in the sealed form that crosses the network."""
         return message + self._next_tag(message)
 
     def open(self, sealed: bytes) -> bytes:
@@ -61,7 +61,9 @@ class Seal:
 
 
 def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
-    """Return (from the caller, to the caller) of a connection, whose two sides have each chosen half of ``nonces``."""
+    """Return the two seals of a connection: from the caller, and to the caller. Each side has chosen half of
+    ``nonces``.
+    """
     from_caller, to_caller = (Seal(hmac.digest(secret, way + nonces, "sha256")) for way in (_FROM_CALLER, _TO_CALLER))
     return from_caller, to_caller
 
@@ -75,7 +77,7 @@ def framed(seal: Seal, message: Any) -> bytes:
 
 
 class FrameReader:
-    """Takes what arrives, in whatever pieces, and gives the messages that are whole."""
+    """Collects received bytes, in pieces of any size, and returns complete messages."""
 
     def __init__(self, seal: Seal, maximum_bytes: int = MAXIMUM_BYTES) -> None:
         self._seal = seal
@@ -83,7 +85,7 @@ class FrameReader:
         self.maximum_bytes = maximum_bytes
 
     def take(self, data: bytes) -> None:
-        """Take in what has arrived."""
+        """Add received bytes."""
         self._unread += data
 
     def is_complete(self) -> bool:
@@ -107,7 +109,7 @@ class FrameReader:
 
 
 def exactly(link: socket.socket, count: int) -> bytes:
-    """Return the next bytes, exactly so many. Raises EOFError if the stream ends before."""
+    """Return exactly this number of next bytes. Raises EOFError if the stream ends earlier."""
     data = b""
     while len(data) < count:
         if not (more := link.recv(count - len(data))):

@@ -67,7 +67,7 @@ class Connection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the network has not taken all yet."""
+        """Whether some bytes are not sent yet."""
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
@@ -92,7 +92,7 @@ class Connection:
         self._flushed(self)
 
     def messages(self, data: bytes) -> list[Any]:
-        """Return the messages that what has arrived makes whole. Raises Forged."""
+        """Return the messages that the received bytes complete. Raises Forged."""
         if self._unframed is None:
             self._greeting += data
             if self._greeting[: len(GREETING)] != GREETING[: len(self._greeting)]:
@@ -116,7 +116,7 @@ class Connection:
 
 
 class Listener:
-    """Listens as long as it is open. ``fileno`` is ready if there is a message to take.
+    """Accepts connections as long as it is open. ``fileno`` is readable if a message can be taken.
 
     With ``only_this_host``, processes on the network cannot connect; ``callers`` is how many are expected. On the
     network it listens at one of ``ports``, first to last, or at a port that the kernel chooses. Raises UsageError if
@@ -153,15 +153,15 @@ class Listener:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs in its environment in order to call."""
+        """The environment variables that a process needs to connect."""
         return {CONTROLLER: to_text(self._addresses), SECRET: self._secret.hex()}
 
     def fileno(self) -> int:
-        """Return what can be waited on."""
+        """Return the file descriptor to wait on."""
         return self._selector.fileno()
 
     def take(self) -> list[tuple[Connection, Any]]:
-        """Return what has arrived of known callers, with `ENDED` last of one that is gone; never waits."""
+        """Return the messages of known callers, without waiting; `ENDED` is the last message of a caller that left."""
         found: list[tuple[Connection, Any]] = []
         if self._full_until is not None and time.monotonic() >= self._full_until:
             self._full_until = None
@@ -211,7 +211,7 @@ class Listener:
             self._turn_away_oldest()
 
     def _turn_away_oldest(self) -> bool:
-        """Turn away the stranger that is there longest; return whether there was any."""
+        """Close the oldest connection of an unauthenticated peer; return whether there was one."""
         oldest = next(iter(self._strangers), None)
         self._turn_away([] if oldest is None else [oldest])
         return oldest is not None
@@ -233,7 +233,7 @@ class Listener:
         return [(caller, ENDED)] if caller.is_known else []
 
     def _watch(self, caller: Connection) -> None:
-        """Be ready when the network takes more, as long as something is unsent."""
+        """Wake up when the network accepts more bytes, as long as some are unsent."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
         if self._selector.get_key(caller.link).events != wanted:
             self._selector.modify(caller.link, wanted, caller)
@@ -247,7 +247,7 @@ class Listener:
 
 
 def _allow_open_files(count: int) -> None:
-    """Let this process open so many, as far as it may: each caller is one."""
+    """Raise this process's limit of open files to this number, if permitted: each caller uses one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)

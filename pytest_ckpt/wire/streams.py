@@ -1,4 +1,6 @@
-"""TCP streams between two hosts that time what their network carries; who connects proves that it knows a secret."""
+"""TCP streams between two hosts, which measure the rate of their network. A connecting host proves that it knows a
+secret.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class StreamListener:
         return _all_or_none(links)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._socket.close()
 
 
@@ -71,7 +73,7 @@ def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.
 
 
 def sent(links: Sequence[socket.socket], seconds: float) -> None:
-    """Send on all streams for so long, and end that direction; a stream that breaks ends earlier."""
+    """Send on all streams for ``seconds``, then end that direction; a broken stream ends earlier."""
 
     def send(link: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -86,7 +88,7 @@ def sent(links: Sequence[socket.socket], seconds: float) -> None:
 
 
 def received(links: Sequence[socket.socket], seconds: float) -> float | None:
-    """Receive on all streams until they end; return the bytes a second of all, None if no bytes arrived.
+    """Receive on all streams until they end; return the bytes a second of all streams, None if no bytes arrived.
 
     Bytes of the first quarter of the time are left out: a stream begins slowly.
     """
@@ -109,7 +111,7 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
 
 
 def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
-    """Send and receive one after the other, in an order that the other side turns round; return what was received."""
+    """Send and receive one after the other, in the opposite order to the other side; return the rate of reception."""
     if sends_first:
         sent(links, seconds)
         return received(links, seconds)
@@ -146,7 +148,7 @@ def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
 
 
 def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
-    """Request a proof from a caller, and give one; neither reveals the token to a stranger."""
+    """Request a proof from a caller, and send one; neither proof reveals the token."""
     link.settimeout(min(seconds, _PROOF_SECONDS))
     nonce = secrets.token_bytes(_NONCE_BYTES)
     with contextlib.suppress(OSError, EOFError):

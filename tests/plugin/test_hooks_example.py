@@ -107,8 +107,8 @@ def test_requirements_of_the_plugin_stand_in_the_catalogue_with_the_text_of_thei
         "id": "ACME-WARMUP",
         "title": "The first load is no slower",
         "severity": "advisory",
-        "text": "The first load takes at most twice as long as those that follow.\n\nAfter a failure there is only the "
-        "first.",
+        "text": "The first load takes at most twice as long as those that follow.\n\nAfter a failure a job loads once, "
+        "so its load is always a first load.",
         "source": "ACME's data sheet",
         "suite": "performance",
         "plugin": PLUGIN,

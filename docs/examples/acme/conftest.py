@@ -1,4 +1,4 @@
-"""What ACME adds to the acceptance test: its hooks, once each. docs/writing_a_hook.md leads through it."""
+"""ACME's plugin for the acceptance test: an example of each hook, explained in docs/writing_a_hook.md."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ TOOL = (sys.executable, str(HERE / "acme_tool.py"))
 
 
 def pytest_ckpt_drop_caches(settings: Settings) -> str | None:
-    """The array caches on its clients: its own command empties that."""
+    """Return the array's own command: only this command empties the cache of the array's client."""
     return shlex.join([*TOOL, "drop-caches", str(Path(settings.target or "").expanduser().absolute())])
 
 
 def pytest_ckpt_power_cut() -> str | None:
-    """Where the rack has a switch that can be reached, it cuts the power; elsewhere nobody does."""
+    """Return the command of the rack's power switch; None if no switch can be reached."""
     switch = os.environ.get("ACME_POWER_SWITCH")
     return shlex.join(["acme-power", "cycle", switch]) if switch else None
 
 
 def pytest_ckpt_launch_command() -> str | None:
-    """Ranks get a setting of the array's client library."""
+    """Pass a setting of the array's client library to the ranks."""
     mpiexec = Path(sys.executable).with_name("mpiexec")
     return shlex.join([str(mpiexec), "-x", "ACME_READ_AHEAD=off"]) if mpiexec.exists() else None
 
 
 def pytest_ckpt_environment_facts() -> Mapping[str, str]:
-    """Certificates name the firmware that was measured."""
+    """Return the firmware and the health of the array, for the certificate."""
     return {"firmware": _tool("firmware"), "health before the run": _tool("health")}
 
 
 def pytest_ckpt_before_measure(subjects: Sequence[str]) -> None:
-    """An array that rebuilds is not what the buyer gets."""
+    """Refuse to measure an array that is rebuilding: the buyer gets a healthy one."""
     if (health := _tool("health")) != "healthy":
         raise RuntimeError(f"the array is {health}, so {', '.join(subjects)} would not be measured as it is delivered")
 
 
 def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
-    """ACME keeps its own log of all that was ever measured."""
+    """Append the measurement to ACME's own log."""
     entry = {"subject": str(measurement.subject), "load_seconds": [o.seconds for o in measurement.of_kind("load")]}
     with (config.invocation_params.dir / "acme.jsonl").open("a") as log:
         log.write(json.dumps(entry) + "\n")
@@ -61,7 +61,7 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
 def the_array_s_own_cache_is_emptied(measurement: Measurement) -> Decision:
     """Before the loads, caches were emptied by the array's own command.
 
-    The kernel's way does not reach what ACME's client keeps, and a load from there would not be the array's.
+    The kernel cannot drop the cache of ACME's client. A load from that cache would not measure the array.
     """
     method = measurement.cache.method if measurement.cache else ""
     if not method:
@@ -83,7 +83,7 @@ def the_array_s_own_cache_is_emptied(measurement: Measurement) -> Decision:
 def the_first_load_is_no_slower(loads: Operations, maximum: float) -> Decision:
     """The first load takes at most twice as long as those that follow.
 
-    After a failure there is only the first.
+    After a failure a job loads once, so its load is always a first load.
     """
     first, *others = [operation.seconds for operation in loads.all]
     if not others:
@@ -99,7 +99,7 @@ def the_first_load_is_no_slower(loads: Operations, maximum: float) -> Decision:
 
 
 def pytest_ckpt_requirements() -> Sequence[Callable[..., Decision]]:
-    """One that a certificate needs, and one that is only told."""
+    """Return one required and one advisory requirement."""
     return [the_array_s_own_cache_is_emptied, the_first_load_is_no_slower]
 
 
@@ -109,7 +109,7 @@ def pytest_ckpt_suites() -> Sequence[Path]:
 
 
 def pytest_ckpt_report_sections(document: dict[str, Any]) -> Sequence[Section]:
-    """The certificate's reader learns how to order what was measured."""
+    """Explain in the certificate how to order the measured storage."""
     sizes = [(row["subject"], row["overall"]) for row in document["sufficient_up_to_accelerators"]]
     return [
         Section(

@@ -1,4 +1,4 @@
-"""What ACME tests beside its requirements."""
+"""ACME's tests in addition to its requirements."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pytest_ckpt.vendors import Settings
 
 
 def test_the_run_has_a_directory_of_its_own(ckpt_target: Path, ckpt_settings: Settings) -> None:
-    """A test beside the requirements may use the fixtures; when it fails, the run fails."""
+    """An additional test can use the fixtures; if it fails, the run fails."""
     assert ckpt_target.parent == Path(ckpt_settings.target or "").expanduser().absolute()

@@ -358,7 +358,7 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return the origin of bytes, in words."""
+    """Return the origin of bytes as text."""
     for part in {part.of: part for part in reversed(parts)}.values():
         if seen and (at := data[part.of].find(seen)) >= 0:
             return f"those from {part.offset + at:,}"

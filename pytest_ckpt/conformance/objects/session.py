@@ -53,7 +53,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """The store's answer; ``code`` is its own word for a refusal. It is false if the store refused."""
+    """The store's answer, which is false if the store refused the request; ``code`` is the store's error code."""
 
     status: int
     where: str
@@ -72,7 +72,7 @@ class Reply:
 
     @property
     def outcome(self) -> str:
-        """The answer in words: "412 PreconditionFailed"."""
+        """The answer as text: "412 PreconditionFailed"."""
         return f"{self.status} {self.code}".strip()
 
     def needed(self, what: str) -> Reply:
@@ -149,7 +149,7 @@ class Session:
         return self.ask("delete", "DELETE", name)
 
     def pages(self, prefix: str = "", delimiter: str = "", size: int = 0) -> Iterator[ET.Element]:
-        """Yield the pages of a listing, of so many keys each, 0: as many as the store likes."""
+        """Yield the pages of a listing, with at most ``size`` keys each; 0: the store chooses the size."""
         token = ""
         while True:
             query = [("list-type", "2"), ("prefix", f"{self._place.below}{prefix}")]
@@ -212,7 +212,7 @@ class Session:
         return self.ask("abort upload", "DELETE", name, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str = "") -> list[tuple[str, str]]:
-        """Return name and upload of all that are neither ended nor aborted."""
+        """Return name and upload id of every upload that has not ended and was not aborted."""
         query = [("uploads", ""), ("prefix", f"{self._place.below}{prefix}")]
         page = _parsed(self.ask("list uploads", "GET", None, query=query).needed("a listing of uploads"))
         below = self._place.below
@@ -286,7 +286,7 @@ SIZE_OF_VERSION = 1000
 
 
 def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
-    """Return the bytes of a version; without a size, as many as ``sized`` returns."""
+    """Return the bytes of a version; without a size, the size that ``sized`` returns."""
     return random_bytes(size or sized(version), seed, name, version)
 
 
@@ -296,7 +296,7 @@ def sized(version: int) -> int:
 
 
 def described(data: bytes, seed: int, name: str, versions: range, size: int = 0) -> str:
-    """Return which version these bytes are, in words."""
+    """Return the version that these bytes belong to, as text."""
     for version in versions:
         if data == content(seed, name, version, size):
             return f"version {version}"

@@ -345,7 +345,7 @@ def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float
 
 
 def _fault(session: Session, name: str, how: str, expected: list[str]) -> str:
-    """Return the fault of the visible part of a checkpoint in words, empty if it is right."""
+    """Return the fault of the visible part of a checkpoint as text; empty without a fault."""
     marker, text = f"{name}/{_MARKER}", _names_of_shards()
     if how == "LIST":
         try:

@@ -140,7 +140,7 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
 
 
 def _read_those_there(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of each file that is there by its name."""
+    """Return the bytes of each existing file, by its name."""
     seen = {}
     for name in names:
         with contextlib.suppress(FileNotFoundError):
@@ -450,7 +450,9 @@ _NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 
 def flock(context: CheckContext, findings: Findings) -> None:
-    """Try every mixture of two locks from two processes, kill a holder, and count up a file under the lock."""
+    """Try every mixture of two locks from two processes, kill a holder, and increment a number in a file under the
+    lock.
+    """
     path = context.directory / "locked"
     path.write_bytes(b"")
     context.tell("flock", str(path))
@@ -481,7 +483,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
 
 
 def flock_second(context: CheckContext, findings: Findings) -> None:
-    """Hold an exclusive lock on either client and try to get it on the other; kill a holder on the other."""
+    """Hold an exclusive lock on each client in turn, and try to get it on the other; kill a holder there."""
     other = context.other
     assert other
     path = context.directory / "locked"
@@ -533,7 +535,7 @@ def _got(path: Path, mode: int) -> bool:
 
 
 def _released(context: CheckContext, findings: Findings, path: Path, got: Callable[[], bool]) -> None:
-    """Wait until a killed holder's lock can be had."""
+    """Wait until the lock of a killed holder is available."""
     began = time.monotonic()
     while not got():
         if time.monotonic() - began > context.patience_seconds:

@@ -25,7 +25,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class Calls:
-    """Remembers the present call, for the words about its failure, and reports it."""
+    """Keeps the current call, for the message if it fails, and reports it."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
         self._tell = tell
@@ -67,7 +67,7 @@ class Checkpoint:
         return partial_name(self.number)
 
     def made_from(self) -> dict[str, tuple[object, ...]]:
-        """Return {file name: the words that its random bytes follow from}."""
+        """Return {file name: the seed words of its random bytes}."""
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
@@ -210,7 +210,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def missing(path: Path) -> CheckpointFault:
-    """Return the words for a missing name, with the names that exist."""
+    """Return the text about a missing name, with the names that exist."""
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
     return CheckpointFault(

@@ -104,7 +104,7 @@ def _unseen(findings: Findings, watcher: Client, path: str) -> None:
 
 
 def _settled(context: CheckContext, findings: Findings, path: Path, version: int) -> None:
-    """Look at the file once no rename is under way: it is the last version."""
+    """After the last rename, check that the file is the last version."""
     fault = page_fault(read_file(path), context.seed, _pages(version))
     if fault:
         findings.wrong(
@@ -218,7 +218,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
 
 
 def _begin_whole(watcher: Client, path: str, files: int) -> None:
-    """Wait until the watcher lists the whole directory; if it never does, the effect of a rename is undecidable."""
+    """Wait until the watcher lists the complete directory. If it never does, the check cannot decide about renames."""
     listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
@@ -354,7 +354,7 @@ def _marker_text(lengths: Mapping[str, int]) -> bytes:
 
 
 def _remove_checkpoint(directory: Path, names: Iterable[str], calls: Calls) -> None:
-    """Remove a checkpoint by its known names, without a listing: listings are NAMES' subject."""
+    """Remove a checkpoint by its known names, without a listing: the requirement NAMES tests listings."""
     calls("remove", directory)
     for name in names:
         (directory / name).unlink()

@@ -100,7 +100,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
 
 
 def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
-    """Save a few checkpoints and keep only the last; return it, and the median of their seconds."""
+    """Save a few checkpoints and keep only the last; return this one, and the median of the save times."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
         checkpoint = Checkpoint(number=number, seed=context.seed)

@@ -71,7 +71,7 @@ def small_directory(context: CheckContext) -> tuple[Path, int]:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return the free space that this user may take."""
+    """Return the free space that this user may use."""
     found = os.statvfs(directory)
     # Root may use the reserved space.
     return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
@@ -93,7 +93,7 @@ def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
 
 
 def _take_space(path: Path, free: int, calls: Calls) -> None:
-    """Make a file as large as the volume allows: by fallocate, or if that is not supported by writing."""
+    """Create a file as large as the volume allows: by fallocate, or if that is not supported by writing."""
     calls("open", path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
@@ -296,7 +296,7 @@ def fill(context: CheckContext, findings: Findings) -> None:
 
 
 def mid_save(context: CheckContext, findings: Findings) -> None:
-    """Let space end in the middle of a save, look at the checkpoint before it, give space back and save again."""
+    """Exhaust the space in the middle of a save, check the previous checkpoint, free the space and save again."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
@@ -422,7 +422,7 @@ class _Commit:
 
 
 def each_phase(context: CheckContext, findings: Findings) -> None:
-    """Take all space before each phase of a commit in turn, look at the checkpoint before, give it back, save again."""
+    """Take all space before each phase of a commit in turn, check the previous checkpoint, free space, save again."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     kept = _Commit(directory, Checkpoint(number=1, seed=context.seed, files=5), calls)

@@ -25,7 +25,7 @@ _FILE_BYTES = 1 << 20
 
 
 def calls(context: CheckContext, findings: Findings) -> None:
-    """Save, look at, load and remove small checkpoints; every call is timed by itself."""
+    """Save, query, load and remove small checkpoints; every call is timed separately."""
     clock = _Clock(context)
     data = [random_bytes(_FILE_BYTES, context.seed, index) for index in range(_FILES)]
     for number in range(context.count(_ROUNDS, minimum=3)):

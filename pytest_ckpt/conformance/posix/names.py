@@ -138,7 +138,9 @@ def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Call
 def _compare(
     findings: Findings, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
 ) -> None:
-    """Record names that are missing, doubled or unknown in a listing; names in ``meanwhile`` are optional."""
+    """Record names that are missing, doubled or unknown in a listing; names in ``meanwhile``, which are created during
+    the listing, are optional.
+    """
     counts = Counter(listed)
     missing = [name for name in expected if name not in counts]
     doubled = [name for name, count in counts.items() if count > 1]
@@ -173,7 +175,9 @@ _HEAD_BYTES = 64 << 10
 
 
 def open_reader(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and recreate files that other processes have open; they read on, by descriptors and mappings."""
+    """Remove, replace and recreate files that other processes have open; they continue to read, through descriptors and
+    mappings.
+    """
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)
         context.tell("open", str(context.directory))
@@ -253,7 +257,7 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
 
 
 def _fate(path: Path) -> str:
-    """Return the fate of a file, by the last digit of its name."""
+    """Return what happens to a file (removed, replaced, recreated), by the last digit of its name."""
     return (
         "removed it",
         "removed it and made another of that name",
@@ -318,7 +322,7 @@ def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple
 
 
 def _keep_reading(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all and read them over and over while they are removed, and once afterwards."""
+    """Open all files, read them repeatedly while they are removed, and once afterwards."""
     descriptors = {}
     for path in files:
         talk.at("open", path)

@@ -137,7 +137,7 @@ def _grow(context: CheckContext, findings: Findings, reader: Client, directory: 
 
 @dataclass(frozen=True, slots=True)
 class _GrowingFile:
-    """A file that is overwritten by longer texts; ``theirs`` is its path on the reader's client."""
+    """A file that is overwritten by longer texts; ``theirs`` is the file's path on the reader's client."""
 
     context: CheckContext
     findings: Findings

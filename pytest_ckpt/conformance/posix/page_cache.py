@@ -214,7 +214,9 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
 
 
 def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[WorkerChannel], list[list[str]]]:
-    """Return a worker's function: touch every page of each file in a separate order and report the faults."""
+    """Return a worker's function: touch every page of each file, in an order that follows from ``seed``, and report the
+    faults.
+    """
 
     def read(talk: WorkerChannel) -> list[list[str]]:
         wrong = []

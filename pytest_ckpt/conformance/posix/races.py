@@ -44,7 +44,7 @@ def _processes(context: CheckContext) -> Iterator[_Racers]:
 
 @contextmanager
 def _two_clients(context: CheckContext) -> Iterator[_Racers]:
-    """Give a process of this host and the second client."""
+    """Yield a process of this host and the second client."""
     with closing(Client(name="the first client", tell=context.tell)) as here:
         yield [(here, str(context.directory)), context.second()]
 
@@ -124,7 +124,7 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
 
 
 def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
-    """Return the files that are not there; new ones may be late in being seen, which is STALE's subject."""
+    """Return the missing files. New files may become visible late; the requirement STALE tests that."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         missing = [file for file in files if not (context.directory / file).exists()]
@@ -134,7 +134,7 @@ def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
 
 
 def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
-    """Create each directory if it is missing, and immediately a file in it."""
+    """Create each directory if it is missing, and immediately create a file in it."""
     made, used, errors = [], [], []
     for name in names:
         try:
@@ -213,7 +213,7 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
 
 
 def _winner_in(path: Path) -> str:
-    """Return the text of a file; empty if this client does not find the name yet, which is STALE's subject."""
+    """Return the text of a file; empty if this client does not find the name yet, which the requirement STALE tests."""
     try:
         return read_file(path).decode(errors="replace")
     except FileNotFoundError:

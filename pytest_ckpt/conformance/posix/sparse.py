@@ -38,7 +38,7 @@ _ROUNDS = 12
 
 
 def tail_first(context: CheckContext, findings: Findings) -> None:
-    """Write a file's tail, look, then write the rest in pieces of any length and order, and look after some."""
+    """Write a file's tail and read it; then write the rest in pieces of any length and order, reading after some."""
     chance = random.Random(context.seed)
     for number in range(context.count(_FILES, minimum=5)):
         path = context.directory / f"sparse-{number}"
@@ -137,7 +137,7 @@ def _write_stripes(
 
 
 def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
-    """Read as the page cache has it, and once more as storage has it."""
+    """Read from the page cache, and once more from storage."""
     with opened(path, os.O_RDONLY) as descriptor:
         seen = read_to_end(descriptor)
         if compare(findings, seen, content, path=path, when=when, unit_bytes=unit_bytes):
@@ -237,7 +237,7 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 
 
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
-    """Compare the copy as the page cache has it, then as storage has it."""
+    """Compare the copy as read from the page cache, then as read from storage."""
     context.tell("read", str(target))
     with opened(target, os.O_RDONLY) as descriptor:
         if compare(findings, read_to_end(descriptor), content, path=target, when=when):

@@ -63,7 +63,7 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """The one that changes files, and the other, which calls the directory by another name."""
+    """The client that changes files and the other client, which has another path of the directory."""
 
     context: CheckContext
     findings: Findings
@@ -178,7 +178,7 @@ class _SharedLog:
 
     @property
     def theirs(self) -> str:
-        """The file's path on the other client."""
+        """The path of the file on the other client."""
         return f"{self.clients.directory}/{self.name}"
 
     def append(self, *, by_other: bool) -> None:

@@ -45,9 +45,9 @@ _MAGIC = b"CKPTDLTA"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A committed checkpoint whose restore reads others first: ``links``, from the full save to this checkpoint.
+    """A committed checkpoint whose restore reads several checkpoints: ``links``, from the full save to this one.
 
-    ``numbers`` are the numbers of these checkpoints.
+    ``numbers`` are the numbers of ``links``.
     """
 
     links: tuple[CommittedCheckpoint, ...]
@@ -58,11 +58,11 @@ class Chain:
         return self.links[-1].entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
-        """Open a file of the last for reads at offsets."""
+        """Open a file of the last checkpoint for reads at offsets."""
         return self.links[-1].source(name, fresh=fresh)
 
     def file(self, name: str) -> ReadableFile:
-        """Open a file of the last as a file object."""
+        """Open a file of the last checkpoint as a file object."""
         return self.links[-1].file(name)
 
     def local_path(self, name: str) -> str | None:

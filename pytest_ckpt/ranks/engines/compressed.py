@@ -226,7 +226,7 @@ class DecompressingCheckpoint:
         self._committed, self._codec, self._damaged = committed, codec, damaged
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of it, with the bytes that are stored."""
+        """Return all files of the checkpoint, with their stored bytes."""
         return self._committed.entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Frames:
@@ -357,7 +357,7 @@ class CodecInUse:
         return f"{self._name} at level {self._level}, by {package} {importlib.metadata.version(package)}"
 
     def compress(self, data: Buffer) -> bytes:
-        """Return a frame that contains ``data`` and a checksum of it."""
+        """Return a frame that contains ``data`` and its checksum."""
         began = time.thread_time()
         if self._name == "zstd":
             frame: bytes = self._zstd("compressor").compress(data)
@@ -394,7 +394,7 @@ class CodecInUse:
         return data
 
     def _zstd(self, what: str) -> Any:
-        """Return this thread's compressor or decompressor: two threads may not share one."""
+        """Return this thread's compressor or decompressor: two threads must not share it."""
         made = getattr(self._of_thread, what, None)
         if made is None:
             made = (

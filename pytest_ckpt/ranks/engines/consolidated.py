@@ -106,7 +106,7 @@ class ConsolidatedEngine(DcpEngine):
         return sum(self._own[name].bytes for name in self._arrived)
 
     def _fault_of_index(self, index: bytes) -> LocalFault | None:
-        """Return why a job would not find this rank's tensors by the index."""
+        """Return the fault of an index by which a job would not find this rank's tensors; None without a fault."""
         try:
             placed = json.loads(index)["weight_map"]
             right = all(placed.get(name) == file.name for file in self._to_read for name in file.tensors)
@@ -158,7 +158,7 @@ def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
-    """Return whether a header is the written one, to the byte; libraries differ in the spaces of their JSON."""
+    """Return whether a header equals the written one in every byte; libraries differ in the spaces of their JSON."""
     forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
     return found.rstrip(b" ") in {form.encode() for form in forms}
 

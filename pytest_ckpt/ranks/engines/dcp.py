@@ -248,7 +248,7 @@ class DcpEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def release(self) -> None:
-        """Free the state and leave the process group; both are made again when they are needed."""
+        """Free the state and leave the process group; both are created again when needed."""
         self._state = self._copy = None
         if self._process:
             self._process.end()
@@ -292,7 +292,7 @@ class DcpEngine:
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Find the sizes of the rank's files, if opening them did not return the sizes."""
+        """Query the sizes of the rank's files, if opening the files did not return them."""
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
         """Return the library's writer into a directory."""
@@ -360,7 +360,9 @@ def make(*, shard: RankLayout, content: Content, group: Group, activity: Activit
 
 
 class SharedMetadataReader(FileSystemReader):
-    """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
+    """Reads one `.metadata` for all ranks. By default the library looks for a separate file for each rank, which does
+    not exist.
+    """
 
     def read_metadata(self) -> Metadata:
         """Read `.metadata`."""
@@ -433,13 +435,13 @@ def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
 
 
 def of_other_size(name: str, size: int, written: int) -> LocalFault:
-    """Return that a file has grown or shrunk."""
+    """Return the fault of a file that has grown or shrunk."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
 
 def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
-    """Return which ranks share which tensors; called by all ranks together.
+    """Return, for each tensor, the ranks that share it; called by all ranks together.
 
     Raises RuntimeError if ranks have parts of one tensor that differ in size or type: such parts cannot be its rows.
     """
@@ -490,7 +492,7 @@ class ShardedState:
         return self._parts[name].view(torch.uint8).numpy().reshape(-1)
 
     def copy_from(self, other: ShardedState, threads: int) -> int:
-        """Copy this rank's parts of another state of the same tensors, by so many threads; return the bytes."""
+        """Copy this rank's parts of another state of the same tensors, with ``threads`` threads; return the bytes."""
         copies, sources = ([state.bytes_of(name) for name in self._parts] for state in (self, other))
         return copy_state(copies, sources, threads)
 
@@ -509,7 +511,9 @@ def _dtype(tensor: Tensor) -> torch.dtype:
 
 
 class GlooRanks:
-    """The process group of all ranks. A process has at most one: an engine leaves it before another engine joins it."""
+    """The process group of all ranks. A process has at most one such group: an engine leaves it before another engine
+    joins it.
+    """
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -111,7 +111,7 @@ class ObjectsDcpEngine(DcpEngine):
         return writer, watch
 
     def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
-        """The library has written all that there is."""
+        """Do nothing: the library has written all files."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
         """Compare the acknowledged sizes with the bytes passed to the client. Raises OSError if they differ."""
@@ -211,7 +211,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def asked(self, what: str, path: Path) -> Iterator[None]:
-        """Rephrase the client's errors, and keep the first error that comes from the storage."""
+        """Replace the client's errors by errors without keys, and keep the first error of the storage."""
         with self.keeping_errors():
             try:
                 yield
@@ -271,11 +271,11 @@ class _WatchedStream(io.IOBase):
         """Forward buffered bytes, as far as the client does that before the end."""
 
     def readable(self) -> bool:
-        """Return whether it was opened for that."""
+        """Return whether the stream was opened for reading."""
         return self._what == "read"
 
     def writable(self) -> bool:
-        """Return whether it was opened for that."""
+        """Return whether the stream was opened for writing."""
         return self._what == "write"
 
     def seekable(self) -> bool:

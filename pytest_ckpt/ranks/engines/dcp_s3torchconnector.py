@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class SharedMetadataReader(S3StorageReader):
-    """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
+    """Reads one `.metadata` for all ranks. By default the library looks for a separate file for each rank, which does
+    not exist.
+    """
 
     def read_metadata(self) -> Metadata:
         """Read `.metadata`."""

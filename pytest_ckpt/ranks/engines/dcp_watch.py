@@ -61,7 +61,7 @@ class LibraryOperation:
 
     @contextmanager
     def call(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time a short call by itself, or as part of another thread's work at the same time."""
+        """Time a short call separately, or as part of another thread's concurrent work."""
         with self._lock, ExitStack() as piece, self.keeping_errors():
             if not self._inside:
                 piece.enter_context(self._clock.activity.work())
@@ -108,7 +108,7 @@ class WatchedFiles(LibraryOperation, FileSystem):
                 yield stream
 
     def open(self, path: FilePath, mode: str = "r") -> IO[Any]:
-        """Open a file as the built-in function does, for code without a file system; each call is timed by itself."""
+        """Open a file as the built-in function does, for code without a file system; each call is timed separately."""
         name = Path(path).name
         with self.call("open", name):
             raw = _FileOfCalls(path, mode, self, summed=name in self._summed)
@@ -164,7 +164,7 @@ class _WatchedFile(io.FileIO):
 
 
 class _FileOfCalls(_WatchedFile):
-    """A file that stays open while others are read and written, so only its calls are timed."""
+    """A file that stays open while other files are read and written; so only its calls are timed."""
 
     def write(self, data: Buffer) -> int:
         """Write some of the bytes."""

@@ -69,7 +69,7 @@ class ShardsInTurn:
         self._turn_to(len(self._makers))
 
     def _turn_to(self, shard: int) -> int:
-        """Make the loader of a shard, in place of the previous one; return its steps."""
+        """Replace the loader by the loader of another shard; return the number of its steps."""
         if self._loader is not None:
             self._loader.release()
         self._loader = None

@@ -123,7 +123,7 @@ class FirstFaults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: tuple[int, ...], faults: Iterable[LocalFault], *, count: int, checked: int = 0) -> None:
-        """Add the results of one request, at a place that compares with those of the others."""
+        """Add the results of one request; places of requests can be compared with each other."""
         with self._lock:
             self.checked += checked
             self.count += count
@@ -142,13 +142,15 @@ class Loader(Protocol):
     """Loads files, in steps. Any OSError of the storage is let through."""
 
     def load_steps(self) -> int:
-        """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
+        """Return the number of steps in which this rank loads a checkpoint; between steps all clocks stop."""
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the part of a checkpoint that belongs to ``step`` (from 0); return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return how the data of the load's last step compare with the content generated for it; outside the clock."""
+        """Compare the data of the load's last step with the content generated for it, outside the clock; return the
+        result.
+        """
 
     def release(self) -> None:
         """Free the memory of the content and of the loaded data."""
@@ -174,15 +176,16 @@ class Engine(Loader, Protocol):
         """Keep the arguments; no bytes are made yet."""
 
     def facts(self) -> dict[str, str]:
-        """Return this engine's facts for the report (versions, ways chosen); all ranks call this together."""
+        """Return this engine's facts for the report (versions, chosen I/O modes); all ranks call this together."""
 
     def fill(self, checkpoint: int) -> None:
-        """Make the content of checkpoint ``checkpoint`` ready; outside the clock."""
+        """Prepare the content of checkpoint ``checkpoint``, outside the clock."""
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Write and finish every file of this rank.
 
-        An engine that commits itself returns how on the rank that did; None everywhere else.
+        An engine that commits returns the method of its commit, on the rank that committed; in all other cases the
+        result is None.
         """
 
 

@@ -152,7 +152,7 @@ class SafetensorsEngine:
         self._loaded, self._index_seen = {}, b""
 
     def _know_index(self) -> None:
-        """Make the index, which all checkpoints share, outside of any clock."""
+        """Compute the index, which all checkpoints share, outside of any clock."""
         self._index = self._index or index_of(self._shard)
 
     def _write(self, file: ShardFile, sink: Sink) -> None:
@@ -161,7 +161,7 @@ class SafetensorsEngine:
         sink.write(bytes_of_file(stored, METADATA))
 
     def _read_index(self, source: ReadableFile) -> LocalFault | None:
-        """Read the index; return why a job would not find its files by it."""
+        """Read the index; return the reason why a job would not find its files with it, if any."""
         size, written = source.size, len(self._index)
         if size != written:
             detail = f"the index has {size} bytes, {written} were written"
@@ -220,7 +220,7 @@ class SafetensorsEngine:
         return {stored_name(tensor.name, self._shard.rank): tensor for tensor in file.tensors}
 
     def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
-        """Return the fault of a file that is not one of its tensors: its length or its content is wrong."""
+        """Return the fault of a whole file, not of one of its tensors: its length or its content is wrong."""
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
         kind: FaultKind = "short" if size < wanted else "unreadable"

@@ -85,7 +85,7 @@ class TorchEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Load the files one after the other; one that torch cannot read becomes a fault, not an error."""
+        """Load the files one after the other. A file that torch cannot read becomes a fault, not an error."""
         self.release()
         self._loaded = load_files(self._files, committed, clock, self._tensors_of)
         return loaded_bytes(self._loaded)

@@ -48,7 +48,7 @@ class Activity:
         self._rank.lanes.append(self)
 
     def tell_by(self, tell: Callable[[Event], None]) -> None:
-        """Report by a connection from now on; until then events go to standard error, where they may be lost."""
+        """Report events over a connection from now on; until then they go to standard error, where they may be lost."""
         self._rank.tell = tell
 
     def tell(self, event: Event) -> None:
@@ -71,7 +71,7 @@ class Activity:
         self._rank.stop.set()
 
     def lane(self, name: str) -> Activity:
-        """Return the lane of work that runs concurrently with this one; the lane rests until that work begins."""
+        """Return the lane of work that runs concurrently with this one; the lane is idle until that work begins."""
         lane = Activity(name, self._rank)
         lane.waiting = True
         return lane
@@ -82,13 +82,13 @@ class Activity:
         self.tell_doing()
 
     def rest(self) -> None:
-        """Report that the operation is over and that this work rests until the next begins."""
+        """Report that the operation is over, and that no operation runs until the next begins."""
         self.phase, self.file, self.waiting = "", "", True
         self.tell_doing()
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Enter a phase of the operation. The first one of the rank that an error leaves is named in the failure."""
+        """Enter a phase of the operation. If an error leaves phases, the failure names the first one of the rank."""
         self.phase, self.file = phase, file
         try:
             yield

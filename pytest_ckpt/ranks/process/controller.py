@@ -32,7 +32,7 @@ _END_SECONDS = 60.0
 
 
 class Controller:
-    """The controller, as a rank reaches it. Raises NoConnection if the rank cannot connect.
+    """A rank's connection to the controller. Raises NoConnection if the rank cannot connect.
 
     ``lost`` is called, in a thread, if the connection ends before all is done.
     """
@@ -65,7 +65,7 @@ class Controller:
         return bool(self.hear() == NEXT)
 
     def lose_after(self, seconds: float) -> None:
-        """Treat the connection as lost if sent data have not arrived for so many seconds."""
+        """Treat the connection as lost if sent data are not acknowledged for this number of seconds."""
         self._caller.give_up_after(seconds)
 
     def finish(self) -> None:

@@ -114,13 +114,13 @@ def _write(descriptor: int, text: str) -> None:
 
 
 def hand_on(group: Group, child: ForkedProcess) -> None:
-    """Answer the processes of all ranks, if each of them waits; called by all ranks together."""
+    """If the processes of all ranks wait, answer each with the values of all; called by all ranks together."""
     if not group.any_of(not child.asks()):
         child.answer(group.share(group.gather(child.take())))
 
 
 class ForkedGroup:
-    """The group of a forked process, of as many as there are ``ranks``; one thread of it makes all calls."""
+    """The group of a forked process, which has one process for each rank; one thread of the process makes all calls."""
 
     def __init__(self, ranks: Group, connection: Connection) -> None:
         self._connection = connection

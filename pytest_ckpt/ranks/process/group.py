@@ -38,7 +38,7 @@ class Group(Protocol):
         """Return the same ranks for concurrent work, which is reported to ``activity``; made before the first save."""
 
     def wait(self) -> None:
-        """Return when all ranks are here. On return the ranks are a poll or two apart."""
+        """Wait until all ranks call this. The ranks return within one or two poll intervals of each other."""
 
     def start_together(self) -> None:
         """Return on all ranks at the same time."""

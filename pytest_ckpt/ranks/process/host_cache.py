@@ -100,7 +100,7 @@ class HostCache:
         return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
-        """Drop this rank's files from the cache and return the ways that were used.
+        """Drop this rank's files from the cache and return the methods that were used.
 
         ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError if
         the command fails.

@@ -68,28 +68,28 @@ class PacedTask(PacedSaves):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrashesTask:
-    """How many saves in the background are killed."""
+    """The number of saves in the background that are killed."""
 
     kills: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingTask:
-    """How many ranks load one replica of the weights; one rank rewrites the weights."""
+    """The number of ranks that load one replica of the weights; one rank rewrites the weights."""
 
     readers: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnduranceTask:
-    """Saves for so many seconds; 0: until they are steady."""
+    """Saves for ``duration_seconds``; 0: until they are steady."""
 
     duration_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFullTask:
-    """Saves on a filled volume, of which a checkpoint needs so many bytes."""
+    """Saves on a filled volume; ``checkpoint_bytes`` is the space that a checkpoint needs on it."""
 
     checkpoint_bytes: int
 
@@ -145,14 +145,14 @@ class Task:
     own_launch: Pattern | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
-        """Return the layout that is saved and loaded, or the same at another scale."""
+        """Return the layout that is saved and loaded, or this layout at another scale."""
         processes = self.processes if self.mode == "open" else None
         of = self.definition or self.model
         return layout(of, mode=self.mode, processes=processes, scale=self.scale if scale is None else scale)
 
     @property
     def full_saves(self) -> int:
-        """How many saves are of a whole checkpoint."""
+        """The number of saves of a complete checkpoint."""
         return sum(not (self.deltas and self.deltas.is_delta(n)) for n in range(1, self.operations + 1))
 
     def loaded_bytes(self, whole: Layout) -> int:
@@ -206,13 +206,14 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """The work of one launch: its tasks in order, in ``area``; without tasks it only inspects its hosts, from there.
+    """The work of one launch: its tasks in order, in ``area``. A job without tasks only inspects the hosts of the
+    ranks.
 
     ``second`` is the same area through another mount of the ranks' one host, if there is one. ``local`` is the run's
-    area in the local tier or, before that area exists, the tier itself. ``sign`` is a file that each host must find
-    before the measurements. ``tier_sign`` is a file that a host must not find in the tier of another host. Hosts report
-    which of ``libraries`` they lack. With ``streams`` hosts measure their network. ``is_followed``: after the job, its
-    ranks wait for another one.
+    area in the local tier or, before that area exists, the directory of the local tier. ``sign`` is a file that each
+    host must find before the measurements. ``tier_sign`` is a file that a host must not find in the tier of another
+    host. Hosts report which of ``libraries`` they lack. If ``streams`` is given, hosts measure their network. If
+    ``is_followed`` is true, the ranks wait for another job after this one.
     """
 
     processes: int

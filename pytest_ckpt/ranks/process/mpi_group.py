@@ -90,13 +90,13 @@ class MpiGroup:
         return twin
 
     def wait(self) -> None:
-        """Return when all ranks are here. On return the ranks are a poll or two apart."""
+        """Wait until all ranks call this. The ranks return within one or two poll intervals of each other."""
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
         """Return on all ranks at the same time: when all are here, a host's ranks agree on a moment of their one clock.
 
-        Hosts do not compare clocks: they are a poll or two apart.
+        Hosts do not compare clocks, so they start within one or two poll intervals of each other.
         """
         self.wait()
         moment = array.array("d", [time.monotonic() + _POLLS_OF_NOTICE * self._longest_poll])

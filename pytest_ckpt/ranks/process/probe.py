@@ -102,7 +102,7 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
     """Return the facts of two ranks of a host; if they differ, as in the cores that they may use, both are listed.
 
-    Gate tables then know neither, because a requirement must be met by all ranks alike.
+    Gate tables then know neither, because every rank must meet a demand.
     """
     found = {}
     for name in {**client, **other}:

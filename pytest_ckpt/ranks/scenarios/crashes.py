@@ -315,7 +315,7 @@ class CrashScenario:
         return missing
 
     def _delete(self, number: int) -> None:
-        """Remove the rest of a checkpoint; a process that was killed early may have left no files."""
+        """Remove the remains of a checkpoint; a process that was killed early may have left no files."""
         for name in (*self.do.own_names(number), *self.passing):
             with contextlib.suppress(FileNotFoundError):
                 self.store.delete(self.do.ref(number), (name,))

@@ -77,7 +77,7 @@ class TierScenario:
     _drained: list[float] = field(default_factory=list)
 
     def measure(self) -> None:
-        """Save and drain in turns, restore, damage the newest, restore again, and remove all of it."""
+        """Save and drain in turns, restore, damage the newest checkpoint, restore again, and remove all checkpoints."""
         start = time.perf_counter()
         task = self.task
         self._local = Operations(
@@ -288,7 +288,7 @@ class PartnerScenario:
     _buffers: dict[PartnerTransfer, Bytes] = field(default_factory=dict)
 
     def measure(self) -> NodeLoss:
-        """Save and copy twice, lose a host, bring its files back, load, and remove all of it."""
+        """Save and copy twice, lose a host, return its files, load, and remove all checkpoints."""
         do, self._hosts = self.do, Hosts.of(self.group)
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         older = self.after + PATTERNS["tiers"].first + _COPIES
@@ -437,7 +437,7 @@ class PartnerScenario:
         self._remove_directory(number + _TO_COPY, on=[way.to for way in copies])
 
     def _remove_directory(self, number: int, *, on: Sequence[int]) -> None:
-        """Remove the rest of a checkpoint on the hosts of these ranks."""
+        """Remove the remains of a checkpoint on the hosts of these ranks."""
         self.group.wait()
         if leads(self.group, self.tier) and self._is_here(on):
             self.tier.finish_delete(self.do.ref(number))

@@ -198,7 +198,7 @@ class Drains:
 
 
 class TieredStrategy:
-    """Keeps the newest checkpoint in the local tier, and the one that is being drained."""
+    """Keeps the newest checkpoint and the one that is being drained in the local tier."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ ANY_REGION = "us-east-1"
 
 
 class NoCredentialsError(Exception):
-    """Neither the environment nor a profile nor a role has keys; or the profile cannot be used."""
+    """No keys in the environment, in a profile or from a role; or the profile cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)

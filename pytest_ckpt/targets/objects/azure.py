@@ -122,7 +122,7 @@ class DialectOfAzure(PathOfKey):
         return query, sent
 
     def hidden(self) -> tuple[str, ...]:
-        """Return the key and the token, and the part of it that is a signature."""
+        """Return the key, the token and the signature in the token."""
         signature = dict(urllib.parse.parse_qsl(self._account.token)).get("sig", "")
         return self._account.key, self._account.token, signature
 

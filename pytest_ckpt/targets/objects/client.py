@@ -271,7 +271,7 @@ class Bucket:
         self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Return key and upload's name of all unfinished uploads, which have been neither ended nor aborted."""
+        """Return key and upload id of all uploads that have not ended and were not aborted."""
         return [
             pair
             for page in self._marked("list uploads", "uploads", prefix, "upload-id-marker", "NextUploadIdMarker")

@@ -158,7 +158,8 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
 def of_library(library: str, status: int, code: str, kind: str, number: int, what: str, place: str) -> StoreError:
     """Return a third-party library's error at a store: with a known status and code, or its ``kind``.
 
-    ``number`` is its errno if it has neither. The library's own text may contain someone's identity.
+    ``number`` is the errno, used if there is no status and no code. The library's own text may contain someone's
+    identity.
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
@@ -242,7 +243,7 @@ _STATUS = re.compile(r"response_status: (\d{3})")
 def in_our_words(error: BaseException, client: str, what: str, place: str) -> Exception:
     """Return a client's error in the operation ``what`` on a ``place``, with only a known status and code.
 
-    It is an EOFError if an object has no such part: the stored object differs from the saved one.
+    If the stored object is too short for the requested range, the result is an EOFError: it differs from the saved one.
     """
     status, code = _said(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":

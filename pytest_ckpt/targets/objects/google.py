@@ -59,7 +59,9 @@ class DialectOfGoogle:
         self.endpoints = tuple(endpoint_of(url, "") for url in urls)
 
     def path(self, root: str, key: str) -> str:
-        """Return the path of a request: a name of an object is one part of it, slashes and all, encoded already."""
+        """Return the path of a request: the name of an object is one part of the path, including its slashes, and is
+        encoded already.
+        """
         return f"{root}/{key}"
 
     def signed(
@@ -170,7 +172,7 @@ def part_key(key: str, upload: str, number: int) -> str:
 
 
 def joined_key(key: str, upload: str, level: int, number: int) -> str:
-    """Return the key of several parts that were made one."""
+    """Return the key of the object into which several parts are composed."""
     return f"{below_upload(key, upload)}joined-{level}-{number:05d}"
 
 

@@ -150,7 +150,7 @@ def _removed_upload(bucket: Bucket, upload: str) -> str:
 
 
 def _removed(bucket: Bucket, *, one: bool) -> str:
-    """Remove an object, or all below a place; return the removed items in words."""
+    """Remove an object, or all below a place; return the removed items as text."""
     key = bucket.place.prefix
     prefix = key if one else bucket.place.below
 

@@ -119,7 +119,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether space comes back later than an object goes."""
+        """Return whether the space of a deleted object is freed later than the object disappears."""
 
     @abstractmethod
     def _uploads(self, what: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:

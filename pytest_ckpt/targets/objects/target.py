@@ -30,7 +30,7 @@ Nearness = Literal["loopback", "this host", "elsewhere"]
 
 
 def nearness_of(endpoint: str, *, may_ask: bool) -> Nearness:
-    """Return the location of an endpoint; an unresolved name is remote. Without ``may_ask`` no name is looked up."""
+    """Return the location of an endpoint; an unresolved name is remote. Without ``may_ask`` no name is resolved."""
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return "loopback"

@@ -42,8 +42,8 @@ _POLL_SECONDS = 0.001
 class DirectorySyncs:
     """The fsyncs by which a draft, one rank for its host, or a commit makes the names in directories durable.
 
-    A directory is owed from the moment at which a name in it is created or changed. So a call that is omitted, or
-    raises, appears as one that was owed and did not return.
+    A directory must be synced from the moment when a name in it is created or changed. So an omitted or failed fsync is
+    counted as required and not completed.
     """
 
     def __init__(self) -> None:
@@ -51,17 +51,17 @@ class DirectorySyncs:
         self.returned = 0
 
     def owe(self) -> None:
-        """Count a directory that must become durable, before anything is done for it."""
+        """Count a directory that must become durable, before the change of a name in it."""
         self.attempted += 1
 
     def sync(self, directory: Path) -> None:
-        """Fsync a directory that is owed, and count that it returned."""
+        """Fsync a directory that must become durable, and count the completed call."""
         sync_directory(directory)
         self.returned += 1
 
 
 def sync_directory(directory: Path) -> None:
-    """Fsync a directory: the names in it."""
+    """Fsync a directory, which makes the names in it durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -316,7 +316,7 @@ class PosixDraft:
         return PosixCalls(self._directory, files, data, self._phases)
 
     def adopt(self, names: Collection[str]) -> None:
-        """Take files that a library wrote, and fsync each of them."""
+        """Add files that a library wrote to this draft, and fsync each of them."""
         for name in names:
             self._names.append(name)
             with self._phases.phase("fsync", name):
@@ -391,7 +391,7 @@ def sync(file: Path) -> int:
 
 
 def unlink(directory: Path, names: Collection[str]) -> None:
-    """Remove files of a directory, through no symbolic link in its place."""
+    """Remove files of a directory; a symbolic link in place of the directory is not followed."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         for name in names:

@@ -88,7 +88,7 @@ class DirectSupport:
 
     @property
     def words(self) -> str:
-        """The way of requests, for the report."""
+        """The I/O mode of the requests, as text for the report."""
         if not self.refused:
             return "O_DIRECT, around the client's page cache"
         if not self.direct_bytes:
@@ -143,7 +143,7 @@ class DirectFile:
         return self._way.words
 
     def sync(self) -> None:
-        """Fsync the file, by each descriptor that it was written by: a server in user space may know them apart."""
+        """Fsync the file through each descriptor that wrote to it: a server in user space may treat them separately."""
         os.fsync(self.descriptor)
         if self._beside is not None:
             os.fsync(self._beside)
@@ -211,7 +211,7 @@ class DirectFile:
             self._stated_bytes = stated
 
     def _fitting(self, offset: int, wanted: int) -> int:
-        """Return how many of the next bytes fill whole blocks; the others cannot be moved directly."""
+        """Return how many of the next bytes fill complete blocks; other bytes cannot be moved by direct I/O."""
         block = max(self._stated_bytes, self._way.block_bytes)
         fitting = 0 if offset % block else wanted - wanted % block
         if fitting < wanted and not self._way.refused:
@@ -252,7 +252,7 @@ class DirectFile:
             return self._beside
 
     def _open_buffered(self, flags: int) -> int:
-        """Open through the page cache; requests are as large as they would be direct, no more is read ahead of them."""
+        """Open through the page cache. Requests are as large as direct ones, and the kernel does not read ahead."""
         descriptor = os.open(self._path, flags, 0o600)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)

@@ -83,7 +83,7 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Judge by the writes of the device in the meantime, which include the writes of others."""
+    """Judge by the writes of the device during the fsync, which include the writes of other processes."""
     if before is None or after is None:
         return FsyncCounts(
             unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no separate block device"
@@ -106,7 +106,9 @@ def _options(mount: Mount) -> dict[str, str]:
 
 
 def _file_below(file: Path, mount: Mount) -> Path | None:
-    """Return the file whose pages the kernel counts, if that is another one: an overlay's is in its upper directory."""
+    """Return the file whose pages the kernel counts, if it is another file: for an overlay, the file in its upper
+    directory.
+    """
     if mount.file_system != "overlay":
         return None
     upper = _options(mount).get("upperdir")

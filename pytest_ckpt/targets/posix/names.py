@@ -19,7 +19,7 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")
 
 
 def checkpoint_name(index: int, attempt: int = 0) -> str:
-    """Return the name of the directory of checkpoint ``index`` (from 1); no two attempts have the same.
+    """Return the name of the directory of checkpoint ``index`` (from 1); no two attempts have the same name.
 
     A job never uses a step's name again. A client may remember for a moment the directory that had a name before.
     """
@@ -27,12 +27,12 @@ def checkpoint_name(index: int, attempt: int = 0) -> str:
 
 
 def partial_name(index: int, attempt: int = 0) -> str:
-    """Return the name that the directory has until the checkpoint is committed."""
+    """Return the directory's name before the checkpoint is committed."""
     return checkpoint_name(index, attempt) + _PARTIAL
 
 
 def is_of_a_checkpoint(name: str) -> bool:
-    """Return whether a directory of that name is one of a checkpoint's, committed or not."""
+    """Return whether this is the name of a checkpoint's directory, committed or not."""
     return checkpoint_number(name.removesuffix(_PARTIAL)) is not None
 
 

@@ -139,14 +139,14 @@ def canary_in(directory: Path) -> Iterator[Path]:
 
 
 def read_whole(path: Path) -> None:
-    """Read a file from its beginning to its end."""
+    """Read a complete file."""
     with path.open("rb", buffering=0) as file:
         while file.read(1 << 20):
             pass
 
 
 def _gauge_that_sees(path: Path) -> Probe | None:
-    """Read a file and return the first probe that sees it in the page cache."""
+    """Read a file, and return the first probe that then finds it in the page cache."""
     read_whole(path)
     probes: tuple[Probe, ...] = ("cachestat", "mincore")
     for probe in probes:
@@ -257,7 +257,9 @@ class FileBelow:
         self._is_direct = all(loop.is_direct for loop in loops)
 
     def evict(self) -> None:
-        """Write dirty pages of the files back, and request the kernel to drop all of them; the uppermost first."""
+        """Write dirty pages of the files back, then request the kernel to drop all pages; the file nearest to the
+        target comes first.
+        """
         for path in self._paths:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -349,7 +351,7 @@ def _loop(device: str, path: Path) -> _LoopDevice:
 
 
 def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:
-    """Yield place and length of each extent of a file on its device, in bytes; None for one that has no place."""
+    """Yield place and length of each extent of a file on its device, in bytes; None for an extent without a place."""
     start = 0
     while True:
         room = _FIEMAP_HEAD.size + _EXTENTS_AT_ONCE * _FIEMAP_EXTENT.size

@@ -37,8 +37,8 @@ _POLL_SECONDS = 0.05
 def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Cut the power of the file system that is mounted here, and mount it again.
 
-    Raises UsageError, without any change, if it is not the only one on a loop device; and if it could not be mounted
-    again.
+    Raises UsageError, without any change, if the file system is not alone on a loop device; and if it could not be
+    mounted again.
     """
     mount = _loop_mount(point)
     # Held open, so that a loop device that was made by "mount -o loop" outlives the unmounting.
@@ -131,7 +131,7 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 
 def _users(point: Path) -> list[str]:
-    """Return the processes that have a file or directory there open, or work there."""
+    """Return the processes that have a file or directory there open, or have their working directory there."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -154,7 +154,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """Cut the power; exit 0 when the file system is back, 4 when it was refused or is not."""
+    """Cut the power. Exit 0 if the file system is back, 4 if the cut was refused or the file system is not back."""
     parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.targets.posix.power_cut", description=__doc__)
     parser.add_argument("mountpoint", type=Path, help="mount point of a loop device")
     parser.add_argument(

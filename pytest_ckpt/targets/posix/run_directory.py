@@ -122,7 +122,7 @@ def _image_below(mount: Mount) -> str:
 
 
 def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
-    """Whether a directory is the one that was created for a run, as far as its number and its mount show."""
+    """Whether a directory is the one that was created for a run, judged by its inode number and its mount."""
     made = area.identity[1] if len(area.identity) > 1 else ""
     return not standing.number or not made or str(standing.number) == made
 
@@ -183,7 +183,9 @@ class PosixAreaView:
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
-        """Create a file for other hosts, and remove it; yield why that is impossible, empty if it is done."""
+        """Create a file for other hosts, and remove it at the end; yield the reason if this is impossible, else an
+        empty text.
+        """
         try:
             yield self._why_not_made(sign)
         finally:
@@ -191,9 +193,10 @@ class PosixAreaView:
                 (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for a file that another host created, for so long; return what was there instead, empty if it is found.
+        """Look for a file that another host created, for a time; return what was found instead, empty if the file is
+        found.
 
-        On a file system that only this host can see no file will appear: there one look is enough.
+        On a file system that only this host can see, the file cannot appear, so one look is enough.
         """
         end = 0.0 if mount_of(self._directory.resolve()).is_local else time.monotonic() + seconds
         while True:
@@ -250,7 +253,7 @@ def place_on_this_host(facts: TargetFacts) -> Path | None:
 
 
 def directory_of(area: AreaRef) -> Path:
-    """Return the directory that an area of this scheme is."""
+    """Return the directory of an area of this scheme."""
     return Path(area.location)
 
 

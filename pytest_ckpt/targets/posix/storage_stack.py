@@ -124,7 +124,7 @@ def mount_of(path: Path, table: str | None = None) -> Mount:
 
 
 def mount_among(mounts: Iterable[Mount], path: Path) -> Mount:
-    """Return the mount that a path is on, of all mounts in the order they were made."""
+    """Return the mount that a path is on; ``mounts`` are all mounts, in the order of their creation."""
     wanted = os.fspath(path)
     best: Mount | None = None
     for mount in mounts:
@@ -244,7 +244,9 @@ class _Walk:
             self._add("unknown", "an upper directory that is not visible here", depth + 1)
 
     def _process(self, mount: Mount, depth: int) -> None:
-        """A process answers; if a source is a directory of this host, that process may store its files in it."""
+        """Add a layer that a process serves. If its source is a directory of this host, the process may store its files
+        there.
+        """
         self._add("process", f"{mount.file_system} of {mount.source}" if mount.source else mount.file_system, depth)
         below = Path(mount.source)
         if below.is_absolute() and below.is_dir() and mount_of(below.resolve(), self.mounts) != mount:

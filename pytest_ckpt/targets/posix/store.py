@@ -151,7 +151,7 @@ class PosixStore:
         return self._directory.is_dir()
 
     def replaced(self) -> str:
-        """Return the replacement of the run's directory, in words; empty if it is still in its place."""
+        """Return a sentence on the replacement of the run's directory; empty if it is still in its place."""
         now = standing_of(self._directory)
         if self._standing is None:
             self._standing = now
@@ -237,7 +237,7 @@ class PosixStore:
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the directory under its final name; whether it is there shows when a file of it is opened."""
+        """Return the directory under its final name; a missing directory is noticed only when its file is opened."""
         return PosixCommitted(self._final(ref), self._way, phases)
 
     def clone(self, stated: str) -> tuple[PosixStore, str]:
@@ -442,7 +442,7 @@ class PosixTier(PosixStore):
             self._made = made
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove the directory that was made here, with all that is in the directories of these subjects."""
+        """Remove the directory that was created here, with everything in the directories of these subjects."""
         if self._made:
             remove(self._made.path, self._made.identity, [f"{subject}/" for subject in subjects])
             self._made = None

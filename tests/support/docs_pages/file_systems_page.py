@@ -86,11 +86,11 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
         yield ""
         not_given = [name for name, verdict in found["not_met"].items() if _is_not_given(verdict)]
         if not_given:
-            yield f"Not given to this run: {', '.join(not_given)}."
+            yield f"Not run, because this run had no prerequisite for it: {', '.join(not_given)}."
             yield ""
         if row.cures:
             shown = _without_our_code(row, found, row.cured_ways)
-            yield f"This is what cures {row.cures}. {shown}".rstrip()
+            yield f"This configuration is the cure for {row.cures}. {shown}".rstrip()
             yield ""
         for name, verdict in found["not_met"].items():
             if verdict["severity"] == "required" and not _is_not_given(verdict):
@@ -105,7 +105,7 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
             yield ""
         if lost := found.get("server_lost"):
             left = f" {' '.join(f'{line}.' for line in lost['left'])}" if lost["left"] else ""
-            yield f"Taken away in the middle of a save: {lost['because']}{left}"
+            yield f"With the server killed, or the client unmounted, during a save: {lost['because']}{left}"
             yield ""
         advisory = [name for name, v in found["not_met"].items() if _is_advisory_failure(name, v)]
         if advisory:

@@ -59,7 +59,7 @@ def _run(document: Document) -> Iterator[str]:
     curves = document["curves"]
     points = sum(len(each["points"]) for each in curves)
     yield (
-        f"The figures are those of a run on {document['date']} ({document['machine']}): "
+        f"The values are from a run on {document['date']} ({document['machine']}): "
         f"{counted(document['arrays'], 'array')} for each of {counted(points, 'point')} of "
         f"{counted(len(curves), 'curve')}, seed {document['seed']}. "
         f"It took {document['processor_seconds']} s of processor time."

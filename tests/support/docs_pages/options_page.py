@@ -34,7 +34,7 @@ def with_options(page: str) -> str:
 
 def from_the_table() -> str:
     """Return a table of all options, each option by group, and one file that sets them all."""
-    lines = ["## Marks", "", "Each option has marks for what it takes part in:", ""]
+    lines = ["## Marks", "", "The marks of an option show how judge, trends and disclosures use its value:", ""]
     lines += [*(f"- **{LETTERS[role]}**: {text}" for role, text in ROLES.items()), ""]
     lines += ["## All options", "", "| option | default | what it is |", "|---|---|---|"]
     lines += [_row(option) for option in _in_order()]

@@ -30,7 +30,10 @@ GATES = {name: built_in(name) for name in GATE_TABLES}
 _OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
 _SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_16000.load_limit_seconds)
 SUITES = {
-    "performance": ("Speed and its proofs", "Part of every run. Each is judged on every checkpoint of the plan."),
+    "performance": (
+        "Speed and its proofs",
+        "These requirements are part of every run. Each requirement is judged on every checkpoint of the plan.",
+    ),
     "strategies": (
         "Saves during which the job continues",
         "Part of a run if `--ckpt-strategy` names a strategy that does not block. Each is judged on the checkpoints "
@@ -81,7 +84,7 @@ def with_catalogue(page: str) -> str:
 
 
 def from_the_catalogue() -> str:
-    """Return which table of gates asks for what, and every requirement by suite."""
+    """Return which gate table requires what, and every requirement by suite."""
     head = f"| requirement | {' | '.join(GATE_TABLES)} |"
     lines = ["## Requirements by gate table", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():
@@ -134,13 +137,13 @@ def _described(requirement: Requirement) -> list[str]:
 
 
 def _reasons(requirement: Requirement) -> list[str]:
-    """Return why the requirement and its checks may be mandatory; checks with the same reason share a line."""
+    """Return why the requirement and its checks may be required; checks with the same reason share a line."""
     names: dict[str, list[str]] = {}
     for reason in REASONS:
         if reason.name.partition(".")[0] == requirement.id:
             tables = f" (gate table {', '.join(reason.tables)})" if reason.tables else ""
             names.setdefault(f"{tables}: {reason.text}", []).append(reason.name)
-    return [f"- Why {' and '.join(of)} may be mandatory{text}" for text, of in names.items()]
+    return [f"- Why {' and '.join(of)} may be required{text}" for text, of in names.items()]
 
 
 def _other_lists(requirement: Requirement) -> list[str]:

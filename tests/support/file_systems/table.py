@@ -97,7 +97,7 @@ FILE_SYSTEMS = (
         fails=_REPLACED,
         may_fail={"LIVE.calls": "A directory whose files were all removed may be refused its removal, with ENOTEMPTY."},
         shows=_SHOWS_REPLACED,
-        leaves="It may answer EIO when the directory of the checks is removed: the run names what it left.",
+        leaves="It may answer EIO when the directory of the checks is removed: the run names the remaining files.",
         is_served=True,
     ),
     FileSystem(
@@ -236,7 +236,7 @@ FILE_SYSTEMS = (
         shows={"INTEGRITY": "committed", "COMMIT.file": "replaced", "DURABLE.rank-killed": "committed"},
         undecided=_UNSEEN,
         gates="gateway",
-        leaves="It may answer EIO when the directory of the checks is removed: the run names what it left.",
+        leaves="It may answer EIO when the directory of the checks is removed: the run names the remaining files.",
         is_served=True,
     ),
     FileSystem(

@@ -40,7 +40,7 @@ class FlippedInReads(Fault, name="flipped bit in reads", damages="flipped bits")
 
 
 class FlippedAtRest(Fault, name="flipped bit at rest", damages="flipped bits"):
-    """When a file that was written is closed or fsynced, one bit in its middle is flipped in what is stored."""
+    """When a written file is closed or fsynced, one stored bit in the middle of the file is flipped."""
 
     place = 0.5
 
@@ -74,7 +74,7 @@ class FlippedAtRest(Fault, name="flipped bit at rest", damages="flipped bits"):
 
 
 class TornWrite(Fault, name="torn write", damages="zeros instead of data"):
-    """A write is acknowledged whole, though only its first half is stored; the file has the right size."""
+    """A write is acknowledged as complete, but only its first half is stored; the file has the right size."""
 
     kept = 0.5
 
@@ -89,7 +89,9 @@ class TornWrite(Fault, name="torn write", damages="zeros instead of data"):
 
 
 class MisplacedWrite(Fault, name="misplaced write", damages="misplaced bytes"):
-    """The blocks of a write that has several land one block further, the last one in the place of the first."""
+    """If a write has several blocks, each block is stored one block further, and the last block in the place of the
+    first.
+    """
 
     block = _BLOCK
 
@@ -120,7 +122,7 @@ class StaleData(
     says="bytes of an older version",
     may="UNLINK.second-client SPARSE.disjoint-writers-second-client STALE.attributes CAPABILITIES.flock-second-client",
 ):
-    """The second client sees the bytes of its first read of a path for a time."""
+    """For a time, the second client sees the bytes that its first read of a path returned."""
 
     client = SECOND
     seconds = 2.5
@@ -150,7 +152,7 @@ class LateData(
     says="stale size at the first open",
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.directory PUBLISH.pointer",
 ):
-    """What the first client has written is not there for the second one until some time after: the file looks empty."""
+    """For a time, the second client sees an empty file in place of a file that the first client has written."""
 
     seconds = 3.0
 
@@ -180,7 +182,9 @@ class DataAfterName(
     says={"PUBLISH.directory": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
     path="PUBLISH.*",
 ):
-    """Another client that reads a file soon after it was written gets its first bytes, and zeros for the others."""
+    """If another client reads a file soon after it was written, it gets the first bytes, and zeros in place of the
+    other bytes.
+    """
 
     client = SECOND
     seconds = 1.0
@@ -199,7 +203,7 @@ class DataAfterName(
 class AppendsComeLate(
     Fault, name="appended bytes come late", fails="VISIBLE.append STALE.attributes", says="appended bytes are not seen"
 ):
-    """What the first client has appended to a file (O_APPEND) is beyond its end for the second one, for a time."""
+    """For a time, the second client sees a file end before the bytes that the first client has appended (O_APPEND)."""
 
     seconds = 2.5
 
@@ -263,7 +267,7 @@ class _FreshIsUnknown(Fault):
 
 class FreshIsAHole(
     _FreshIsUnknown,
-    name="what was just written is told as a hole",
+    name="new data are reported as a hole",
     fails="CLONE-FRESH.copy",
     says="copied by SEEK_DATA and SEEK_HOLE",
 ):
@@ -280,11 +284,11 @@ class FreshIsAHole(
 
 class FreshIsCopiedAsZeros(
     _FreshIsUnknown,
-    name="what was just written is copied as zeros",
+    name="new data are copied as zeros",
     fails="CLONE-FRESH.copy",
     says="copied by copy_file_range",
 ):
-    """copy_file_range makes zeros of a file that was written and not fsynced since."""
+    """copy_file_range copies zeros if a file was written and not fsynced since."""
 
     def copy(self, proceed, call, source, offset, target, target_offset, length):
         done = proceed(call, source, offset, target, target_offset, length)
@@ -338,7 +342,9 @@ class HolesNotZero(
 
 
 class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", says="large-4-GiB"):
-    """Bytes written at or beyond a power of two, 4 GiB by default, land at the offset less that power."""
+    """Bytes written at or beyond an offset (a power of two, 4 GiB by default) are stored at their offset minus this
+    power.
+    """
 
     at = 1 << 32
 
@@ -377,7 +383,7 @@ class DirectIsIncoherent(
     may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
     "DURABLE.power-cut DIRECT.aligned",
 ):
-    """What was written through the page cache is zeros for those who read with O_DIRECT."""
+    """Reads with O_DIRECT return zeros for bytes that were written through the page cache."""
 
     def begin(self):
         self.buffered: dict[int, list[tuple[int, int]]] = {}
@@ -421,7 +427,7 @@ class UnlinkedIsStale(
     # A rename over a file unlinks it, too: who opens it then is refused.
     may="COMMIT.file COMMIT.file-second-client",
 ):
-    """Who has a file open while it is unlinked gets ESTALE when he reads on."""
+    """If a file is unlinked while a process has it open, later reads of the process get ESTALE."""
 
     def read(self, proceed, call, handle, offset, size):
         if self._is_gone(handle):
@@ -438,7 +444,9 @@ class UnlinkedIsGarbage(
     # A rename over a file unlinks it, too.
     may="COMMIT.file COMMIT.file-second-client POINTER.overwrite POINTER.overwrite-second-client",
 ):
-    """Who has a file open while it is unlinked reads other bytes than the file had."""
+    """If a file is unlinked while a process has it open, later reads of the process return other bytes than the file
+    had.
+    """
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)

@@ -26,7 +26,7 @@ class LostFsyncOfDirectories(
     says="acknowledged name lost in a power cut",
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync makes neither names of directories nor of files durable: a power cut loses all of them."""
+    """fsync does not make the names of directories and files durable: a power cut loses all of them."""
 
     def fsyncdir(self, proceed, call, handle):
         self.hit()

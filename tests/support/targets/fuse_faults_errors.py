@@ -91,13 +91,13 @@ class _Full(_Room):
 
 
 class VolumeFull(_Full, name="ENOSPC in write", says="ENOSPC in write", **_OF_ERRORS):
-    """Writing fails with ENOSPC once as many bytes were written as there is room for, none by default."""
+    """Writing fails with ENOSPC after a number of bytes, 0 by default."""
 
     error = errno.ENOSPC
 
 
 class OverQuota(_Full, name="EDQUOT in write", says="EDQUOT in write", **_OF_ERRORS):
-    """Writing fails with EDQUOT once as many bytes were written as there is room for, none by default."""
+    """Writing fails with EDQUOT after a number of bytes, 0 by default."""
 
     error = errno.EDQUOT
 
@@ -108,7 +108,7 @@ class RenameNeedsSpace(
     fails="COMMIT-FULL.each-phase",
     says="the pointer to the newest checkpoint is lost in a commit without space",
 ):
-    """A file is renamed over another on a full volume: ENOSPC, and the other is gone."""
+    """On a full volume, renaming a file over an existing one fails with ENOSPC and removes the existing file."""
 
     error = errno.ENOSPC
     minimum_free_bytes = 1 << 16
@@ -122,7 +122,7 @@ class RenameNeedsSpace(
 
 
 class LostAnswer(_Refuses, name="the answer of rename is lost"):
-    """A directory is renamed, and EIO is returned; with ``torn`` its files lose their second half then."""
+    """A directory is renamed, but EIO is returned; with ``torn`` its files also lose their second half."""
 
     torn = False
 
@@ -159,7 +159,7 @@ class LostWriteback(Fault, name="error of write-back is lost", says="acknowledge
 
 
 class ReadOnly(_Refuses, name="EROFS", says="read-only file system", **_OF_ERRORS):
-    """Nothing can be changed: EROFS."""
+    """Every change fails with EROFS."""
 
     error = errno.EROFS
 
@@ -189,7 +189,7 @@ class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says="O_DIR
 
 
 class NoMmap(Fault, name="no mmap", fails="MMAP.shared", says="mmap refused", may="MMAP.private UNLINK.open-reader"):
-    """A shared mapping of a file fails with ENODEV; private ones the kernel grants on every file."""
+    """A shared mapping of a file fails with ENODEV; the kernel grants private mappings on every file."""
 
     def open(self, proceed, call, node, flags):
         self.hit()
@@ -205,7 +205,7 @@ class NoMmap(Fault, name="no mmap", fails="MMAP.shared", says="mmap refused", ma
 
 
 class NoSymlinks(_Refuses, name="no symbolic links", fails="CAPABILITIES.links", says="symbolic links refused"):
-    """A symbolic link cannot be made: EPERM."""
+    """Creating a symbolic link fails with EPERM."""
 
     error = errno.EPERM
     symlink = _Refuses.refuse
@@ -214,7 +214,7 @@ class NoSymlinks(_Refuses, name="no symbolic links", fails="CAPABILITIES.links",
 class NoHardLinks(
     _Refuses, name="no hard links", fails="CAPABILITIES.links", says="link", may="COMMIT.file COMMIT.file-second-client"
 ):
-    """A hard link cannot be made: EPERM."""
+    """Creating a hard link fails with EPERM."""
 
     error = errno.EPERM
     link = _Refuses.refuse

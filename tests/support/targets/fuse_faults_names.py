@@ -52,7 +52,7 @@ class RenameShowsAPart(
     says="file too short during a rename",
     may="PUBLISH.marker COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
-    """For a moment after a file was renamed, only the first half of its bytes is there."""
+    """For a moment after a file was renamed, it has only the first half of its bytes."""
 
     seconds = 0.005
 
@@ -242,7 +242,7 @@ class CreateIsNotExclusive(
     says="several winners",
     path="EXCLUSIVE.*",
 ):
-    """For a time after a file was made, other processes do not see it, and O_EXCL lets them make it too."""
+    """For a time after a file was created, other processes do not see it, and can create it with O_EXCL too."""
 
     def create(self, proceed, call, parent, name, flags, mode):
         try:
@@ -261,7 +261,7 @@ class MkdirIsNotExclusive(
     says="mkdir with several winners",
     path="MKDIR.*",
 ):
-    """For a time after a directory was made, other processes do not see it, and mkdir lets them make it too."""
+    """For a time after a directory was created, other processes do not see it, and can create it too."""
 
     def mkdir(self, proceed, call, parent, name, mode):
         try:
@@ -280,7 +280,7 @@ class MkdirIsNotVisible(
     says="directory that was just made cannot be used",
     path="MKDIR.*",
 ):
-    """For a time after a directory was made, other processes do not find it."""
+    """For a time after a directory was created, other processes do not find it."""
 
     def mkdir(self, proceed, call, parent, name, mode):
         made = proceed(call, parent, name, mode)
@@ -366,7 +366,7 @@ class StaleAttributes(
     says={"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client COMMIT.file-second-client STALE.names",
 ):
-    """The second client sees the size and the times of its first request for a file for a time."""
+    """For a time, the second client sees the size and the times that its first request for a file returned."""
 
     client = SECOND
     seconds = 2.5
@@ -387,7 +387,7 @@ class StaleListing(
     says="limit 1 s",
     may="NAMES.second-client COMMIT.directory-second-client MKDIR.race-second-client",
 ):
-    """The second client lists the names of its first listing of a directory for a time."""
+    """For a time, the second client lists the names that its first listing of a directory returned."""
 
     client = SECOND
     seconds = 2.5

@@ -55,7 +55,7 @@ class SlowMetadata(Fault, name="slow metadata"):
 
 
 class Trickle(Fault, name="writes trickle"):
-    """A write takes 4 KiB at most, at 4 KiB/s, or another amount at another pace."""
+    """A write accepts 4 KiB at most, at 4 KiB/s; the amount and the rate are parameters."""
 
     maximum_bytes = 4096
     bytes_per_second = 4096.0
@@ -98,7 +98,7 @@ class _Rated(Fault):
 
 
 class Slow(_Rated, name="slow"):
-    """Everything that is read or written goes at 50 MB/s, or another rate, in sum; or each file at that rate."""
+    """All reads and writes together, or those of each file, are limited to 50 MB/s or another rate."""
 
     is_by_file = False
     # Each rank at the rate: a cap of each client, where a rank is a client.
@@ -152,7 +152,7 @@ class Starving(_Rated, name="starves a job"):
 
 
 class FastForDuplicates(_Rated, name="fast for duplicate data"):
-    """Data that was written before is taken at once, while new data goes at 50 MB/s or another rate."""
+    """Data that was written before is accepted immediately; new data is limited to 50 MB/s or another rate."""
 
     def begin(self):
         super().begin()
@@ -167,7 +167,9 @@ class FastForDuplicates(_Rated, name="fast for duplicate data"):
 
 
 class FastWhenCached(_Rated, name="fast when cached"):
-    """What was written or read lately comes at once from a cache of 256 MiB behind the client, the rest at 50 MB/s."""
+    """A cache of 256 MiB after the client returns recently written or read data immediately; other reads are limited to
+    50 MB/s.
+    """
 
     cache_bytes = 256 << 20
     takes_reads = True
@@ -203,9 +205,8 @@ class FastWhenCached(_Rated, name="fast when cached"):
 
 
 class ClientCache(_Rated, name="client cache survives the drop"):
-    """Each client keeps what it wrote or read; that comes at once, the rest at 50 MB/s, and a drop changes nothing.
-
-    With ``drops_from`` a drop works, but for checkpoints below that number.
+    """Each client caches the data that it wrote or read and returns it immediately; other reads are limited to 50 MB/s.
+    A cache drop has no effect. With ``drops_from`` a drop works, except for checkpoints below that number.
     """
 
     survives = True
@@ -265,7 +266,7 @@ class _Holds(Fault):
 class Hang(
     _Holds, name="hang", fails="LIVE.calls", says="did not return", path="LIVE.*", operation="fsync", seconds=8.0
 ):
-    """An operation, write by default, does not come back until it is released; its task shows as D."""
+    """An operation, write by default, does not return until it is released; its task is in state D."""
 
     operation = "write"
 
@@ -284,7 +285,7 @@ class Hang(
 
 
 class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.concurrent", says="a call hangs"):
-    """When a file is opened with O_TRUNC twice at once, the second one does not come back until it is released."""
+    """When two processes open a file with O_TRUNC concurrently, the second open hangs until it is released."""
 
     seconds = 0.005
 
@@ -323,7 +324,7 @@ class StatfsStands(
 
 
 class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", says="time", may="STALE.attributes"):
-    """What was changed later has the earlier mtime."""
+    """The file that was changed later has the earlier mtime."""
 
     def begin(self):
         self.middle = time.time_ns()

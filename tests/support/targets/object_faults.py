@@ -165,7 +165,7 @@ class NegativeCache(
     says="new object not seen",
     may="COMMIT.marker",
 ):
-    """A client that got 404 for an object gets it once more after the object exists."""
+    """A client that got 404 for an object gets 404 once more after the object exists."""
 
     handler = _of_command("GET")
 
@@ -200,13 +200,13 @@ class LateHead(
 class StaleHead(
     _Stale, fault="stale head", fails="VISIBLE.head MULTIPART.hidden", says="old object after an overwrite"
 ):
-    """The first HEAD after an overwrite is of the old object."""
+    """The first HEAD after an overwrite describes the old object."""
 
     handler = _of_command("HEAD")
 
 
 class LateShards(_Late, fault="late objects", fails="COMMIT.marker", says="object of a committed checkpoint missing"):
-    """A large new object is not found by the first GET, though it was acknowledged."""
+    """The first GET does not find a large new object, though the object was acknowledged."""
 
     handler = _of_command("GET")
 

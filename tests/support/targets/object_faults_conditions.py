@@ -29,14 +29,14 @@ class _Conditions(Store):
 class IgnoredCreate(
     _Conditions, fault="If-None-Match ignored", fails="CREATE.put CREATE.multipart", says="condition ignored"
 ):
-    """Every creation succeeds, whatever is there."""
+    """Every creation succeeds, even if the object exists."""
 
     def loosened(self, condition: Condition) -> Condition:
         return Condition(etag=condition.etag)
 
 
 class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", says="condition ignored"):
-    """Every update succeeds, whatever it was made from."""
+    """Every update succeeds, whatever ETag it gives."""
 
     def loosened(self, condition: Condition) -> Condition:
         return Condition(absent=condition.absent)
@@ -45,7 +45,7 @@ class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", s
 class IgnoredByUploads(
     Store, fault="If-None-Match of uploads ignored", fails="CREATE.multipart", says="condition ignored"
 ):
-    """The end of an upload heeds no condition."""
+    """A request that completes an upload ignores its condition."""
 
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
@@ -89,7 +89,7 @@ class TwoUpdaters(_TwoWinners, fault="two updaters", fails="UPDATE.put", says="s
 class IgnoredByReads(
     Store, fault="If-Match of reads ignored", fails="RANGE.overwritten", says="condition of a range ignored"
 ):
-    """A read heeds no condition."""
+    """A read ignores its condition."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:

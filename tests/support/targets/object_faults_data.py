@@ -25,7 +25,7 @@ Wanted = Sequence[tuple[int, str, str]]
 
 
 class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden CREATE.multipart", says="upload seen"):
-    """A part that was sent is seen as an object before the end of its upload."""
+    """A part is visible as an object before the end of its upload."""
 
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         super().put_part(bucket, upload, number, piece)
@@ -36,7 +36,7 @@ class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden
 class LostPart(
     Store, fault="lost part", fails="MULTIPART.parts LARGE.ranges LIMITS.many", says="object is not its parts"
 ):
-    """An object of three parts and more is acknowledged without one of them."""
+    """An object of three or more parts is acknowledged, but lacks one part."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
@@ -48,7 +48,7 @@ class PartsAsTheyCame(
     fails="MULTIPART.parts LARGE.ranges LIMITS.many",
     says="object is not its parts",
 ):
-    """An object has its parts in the order in which they came."""
+    """An object has its parts in the order of their arrival."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
@@ -69,7 +69,7 @@ class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts"
 class NeverAborted(
     Store, fault="abort that does nothing", fails="MULTIPART.hidden", says="aborted upload still listed"
 ):
-    """An aborted upload stays."""
+    """An aborted upload remains."""
 
     def abort_upload(self, bucket: str, upload: str) -> None:
         self._upload(bucket, upload)
@@ -85,7 +85,7 @@ class HiddenUploads(
 
 
 class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says="not refused"):
-    """Parts of any size are taken before the last."""
+    """Parts of any size are accepted, not only as the last part."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
         try:
@@ -130,7 +130,7 @@ class IgnoredDigestOfParts(Store, fault="ignored digest of parts", fails="DIGEST
 class OnlyMd5(
     Store, fault="only Content-MD5 checked", fails="DIGEST.object DIGEST.part", says="x-amz-checksum-crc32 of"
 ):
-    """Newer checksums are ignored, as older stores do."""
+    """Newer checksums are ignored, as by older object stores."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
@@ -138,7 +138,7 @@ class OnlyMd5(
 
 
 class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", says="refused object is there"):
-    """An object whose digest is wrong is refused, and is there nevertheless."""
+    """An object with a wrong digest is refused, but is stored nevertheless."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
@@ -190,7 +190,7 @@ class IgnoredRange(
     fails="RANGE.bytes RANGE.overwritten LARGE.ranges LIMITS.many",
     says="wrong bytes in a range",
 ):
-    """The whole object is the answer to a range."""
+    """A request for a range returns the whole object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -199,7 +199,7 @@ class IgnoredRange(
 
 
 class SwappedParts(Store, fault="swapped ranges", fails="RANGE.bytes", says="wrong bytes in a range"):
-    """A range across the border of two parts has the second before the first."""
+    """If a range crosses the border of two parts, the bytes of the second part come first."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -269,7 +269,7 @@ class WrongOrder(_Pages, fault="wrong order", fails="LIST.pages LIST.names", say
 
 
 class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missing in a listing"):
-    """What is beyond the first page is never listed."""
+    """Keys beyond the first page are never listed."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
         for child in page:
@@ -277,7 +277,7 @@ class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missi
                 child.text = "false"
 
 
-class FoldedKeys(Store, fault="keys folded to small letters", fails="LIST.names", says="key missing in a listing"):
+class FoldedKeys(Store, fault="keys folded to lower case", fails="LIST.names", says="key missing in a listing"):
     """Keys that differ in case are one object."""
 
     class handler(Requests):  # noqa: N801 - an attribute

@@ -40,8 +40,8 @@ class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", says="l
         return super().end_upload(bucket, upload, wanted, condition)
 
 
-class FewPartsNamed(Store, fault="1,000 parts named at most", fails="LIMITS.many", says="large object refused"):
-    """The end of an upload that names more than 1,000 parts is refused."""
+class FewPartsNamed(Store, fault="completion of 1,000 parts at most", fails="LIMITS.many", says="large object refused"):
+    """A request that completes an upload is refused if it names more than 1,000 parts."""
 
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
@@ -91,7 +91,7 @@ class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", sa
 
 
 class LessForCrowds(_Crowded, fault="less for a crowd", fails="CROWD.marker", says="client of a crowd sees less"):
-    """Who looks for a checkpoint that 24 connections look for already finds no marker."""
+    """If 24 connections already look for a checkpoint, a further one does not find the marker."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:

@@ -148,7 +148,7 @@ def test_the_second_client_appends_behind_its_own_last_bytes(faulty, target, fau
     assert (target.path / "file").read_bytes() == b"second client, again client, "
 
 
-@of("what was just written is told as a hole")
+@of("new data are reported as a hole")
 def test_a_file_that_was_not_fsynced_is_a_hole(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT)
@@ -162,7 +162,7 @@ def test_a_file_that_was_not_fsynced_is_a_hole(faulty, target, fault):
         assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == len(CONTENT)
 
 
-@of("what was just written is copied as zeros")
+@of("new data are copied as zeros")
 def test_a_file_that_was_not_fsynced_is_copied_as_zeros(faulty, target, fault):
     faulty(fault)
     write(target.path / "file", CONTENT)

@@ -55,7 +55,9 @@ class FileImage:
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
-        """Switch to a checkpoint's content: write its tensors' checksums and the id made of them into the pieces."""
+        """Switch to a checkpoint's content: write the checksums of its tensors, and the id that follows from them, into
+        the pieces.
+        """
         if checkpoint == self._checkpoint:
             return
         self._checkpoint = checkpoint

@@ -54,7 +54,7 @@ class _Request:
 
 
 class StreamEngine:
-    """Keeps the buffers and, for a load, a few words for each request."""
+    """Keeps the buffers and, for a load, a few machine words for each request."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -395,7 +395,7 @@ class StagedFiles:
                 image.make(data[start : start + _STAGED_PIECE_BYTES], start)
 
     def stage(self, threads: int) -> int:
-        """Copy the state by so many threads; return the bytes copied."""
+        """Copy the state with ``threads`` threads; return the bytes copied."""
         self._is_staged = True
         return copy_state(self._copies, self.state, threads)
 

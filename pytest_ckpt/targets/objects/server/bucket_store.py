@@ -131,7 +131,7 @@ class Condition:
 
 
 class BucketStore:
-    """All buckets; safe from several threads. Every reader sees an object as a whole or not at all."""
+    """All buckets; safe from several threads. Every reader sees a complete object or none."""
 
     def __init__(self) -> None:
         self._space = Space()
@@ -161,7 +161,7 @@ class BucketStore:
         return sorted(found, key=lambda pair: pair[0].encode())
 
     def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
-        """Return key and name of all uploads that are neither ended nor aborted."""
+        """Return key and upload id of all uploads that have not ended and were not aborted."""
         with self._lock:
             self._of(bucket)
             found = [(u.key, name) for (of, name), u in self._uploads.items() if of == bucket]
