@@ -116,7 +116,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="Orbax, Hugging Face",
-        how="The other client waits for the name of a directory that is renamed when whole: then all files are there.",
+        how="The other client waits for the name of a directory that is renamed when whole: then all files are there. "
+        "Not run if the target refuses such a rename.",
     ),
     Check(
         requirement="PUBLISH",

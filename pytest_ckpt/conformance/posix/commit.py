@@ -25,6 +25,7 @@ from pytest_ckpt.conformance.content import PAGE, page_fault, page_of, pages_of,
 from pytest_ckpt.conformance.context import Findings, NotRun, ObservedRace
 from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_directory, write_durably
 from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.targets.posix.commit import BY_RENAME
 from pytest_ckpt.targets.posix.names import RENAME_REFUSED
 
 if TYPE_CHECKING:
@@ -297,7 +298,12 @@ def publish_marker(context: CheckContext, findings: Findings) -> None:
 
 
 def publish_directory(context: CheckContext, findings: Findings) -> None:
-    """Commit by renaming the checkpoint's directory."""
+    """Commit by renaming the checkpoint's directory. Raises NotRun on a target that refuses such a rename."""
+    if context.commit is not BY_RENAME:
+        raise NotRun(
+            "the target refuses to rename a directory, so no checkpoint is published so: PUBLISH.marker "
+            "and PUBLISH.pointer check the other ways"
+        )
     _publish(context, findings, "directory")
 
 

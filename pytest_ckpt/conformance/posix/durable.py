@@ -43,7 +43,7 @@ from pytest_ckpt.support.units import counted, format_percent, format_seconds
 from pytest_ckpt.targets.owner import OWNER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import WorkerChannel
@@ -62,6 +62,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
     # Errors without any kill must not be attributed to a kill.
     if not saved_right(findings, kept, context.directory, calls, "before any process was killed"):
         return
+    context.note_commit(findings)
     findings.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
     number, whole = kept.number + 1, 0
     for _ in range(context.count(_KILLS, minimum=5)):
@@ -81,21 +82,21 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
                     expected=wrong.expected,
                 )
         kept = [kept, *acknowledged][-1]
-        # The last thing that a save does before it is acknowledged is to give the name: then all must be there.
-        if os.path.lexists(context.directory / begun.name):
+        # The commit is the last thing that a save does before it is acknowledged: then all must be there.
+        if begun.is_committed(context.directory):
             wrongs = begun.wrongs(context.directory, calls)
             for wrong in wrongs:
                 findings.wrong(
-                    "a broken checkpoint has its final name",
+                    f"a broken checkpoint has its {context.commit.sign}",
                     where=f"{wrong.where}, after the process that saved it was killed",
                     seen=wrong.seen,
-                    expected=f"no {begun.name}, or all of it: {wrong.expected}",
+                    expected=f"no {context.commit.evidence_of(Path(begun.name))}, or all of it: {wrong.expected}",
                 )
             whole += not wrongs
         _remove_others(context.directory, kept)
         number = begun.number + 1
     findings.facts["interrupted saves"] = (
-        f"{findings.trials}, of which {whole} already had the final name and were whole"
+        f"{findings.trials}, of which {whole} already had the {context.commit.sign} and were whole"
     )
 
 
@@ -103,7 +104,7 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
     """Save a few checkpoints and keep only the last; return it, and the median of their seconds."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
-        checkpoint = Checkpoint(number=number, seed=context.seed)
+        checkpoint = Checkpoint(number=number, seed=context.seed, commit=context.commit)
         began = time.monotonic()
         checkpoint.save(context.directory, calls)
         seconds.append(time.monotonic() - began)
@@ -119,11 +120,14 @@ def _save_until_killed(
     Return the checkpoint that it was saving, None if a call of it failed, and the checkpoints that it had acknowledged.
     """
 
+    def checkpoint(number: int) -> Checkpoint:
+        return Checkpoint(number=number, seed=context.seed, commit=context.commit)
+
     def saves(talk: WorkerChannel) -> None:
         number = first
         while True:
             talk.say(f"begins {number}")
-            Checkpoint(number=number, seed=context.seed).save(context.directory, talk.at)
+            checkpoint(number).save(context.directory, talk.at)
             talk.say(f"has saved {number}")
             number += 1
 
@@ -140,8 +144,7 @@ def _save_until_killed(
     number = first
     while worker.has_sent(f"has saved {number}"):
         number += 1
-    saved = [Checkpoint(number=n, seed=context.seed) for n in range(first, number)]
-    return Checkpoint(number=number, seed=context.seed), saved
+    return checkpoint(number), [checkpoint(n) for n in range(first, number)]
 
 
 def _remove_others(directory: Path, kept: Checkpoint) -> None:
@@ -161,18 +164,23 @@ _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A file elsewhere that lists every acknowledged file: its path, the seed of its bytes, their digest."""
+    """A file elsewhere that lists every acknowledged file: its path, its text or the seed of its bytes, a digest."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.count = 0
 
-    def acknowledge(self, files: dict[Path, tuple[int, tuple[object, ...]]]) -> None:
-        """Record {path: (bytes, seed of its content)}; the record is durable when this returns."""
+    def acknowledge(self, files: Mapping[Path, bytes | tuple[int, tuple[object, ...]]]) -> None:
+        """Record {path: its text, or (bytes, seed of its content)}; the record is durable when this returns."""
         with self._path.open("a") as out:
-            for path, (length, words) in files.items():
-                digest = blake2b(random_bytes(length, *words)).hexdigest()
-                line = {"path": str(path), "bytes": length, "words": list(map(str, words)), "blake2b": digest}
+            for path, content in files.items():
+                source: dict[str, object]
+                if isinstance(content, bytes):
+                    data, source = content, {"text": content.decode()}
+                else:
+                    length, words = content
+                    data, source = random_bytes(length, *words), {"bytes": length, "words": list(map(str, words))}
+                line = {"path": str(path), **source, "blake2b": blake2b(data).hexdigest()}
                 out.write(json.dumps(line) + "\n")
             out.flush()
             os.fsync(out.fileno())
@@ -184,7 +192,8 @@ class WriteWitness:
         gone: set[Path] = set()
         for line in self._path.read_text().splitlines():
             noted = json.loads(line)
-            path, data = Path(noted["path"]), random_bytes(noted["bytes"], *noted["words"])
+            path = Path(noted["path"])
+            data = noted["text"].encode() if "text" in noted else random_bytes(noted["bytes"], *noted["words"])
             assert blake2b(data).hexdigest() == noted["blake2b"]
             if path.parent in gone:
                 continue
@@ -323,17 +332,18 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     root = _sync_up_to_the_mount(context.directory, calls)
     # Errors without a power cut must not be attributed to one. Only this one checkpoint is read before a cut: reading
     # past the caches writes back the data that an fsync has left out.
-    probe = Checkpoint(number=1, seed=context.seed)
+    probe = Checkpoint(number=1, seed=context.seed, commit=context.commit)
     probe.save(context.directory, calls)
     if not saved_right(findings, probe, context.directory, calls, "before any power cut"):
         return
+    context.note_commit(findings)
     cuts = context.power_cuts
     losses = 0
     for cut in range(1, cuts + 1):
         directory = context.directory / f"cut-{cut}"
         directory.mkdir()
         sync_directory(context.directory, calls)
-        _save_and_overwrite(directory, context.seed, cut, witness, calls)
+        _save_and_overwrite(context, directory, cut, witness, calls)
         reported.prepare(directory, calls)
         canary = Canary(directory, context.seed, calls)
         began = time.monotonic()
@@ -367,13 +377,16 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
 
 
-def _save_and_overwrite(directory: Path, seed: int, cut: int, witness: WriteWitness, calls: Calls) -> None:
+def _save_and_overwrite(context: CheckContext, directory: Path, cut: int, witness: WriteWitness, calls: Calls) -> None:
     """Save checkpoints as ranks do; concurrently, rewrite a durable file in place, and replace one by rename."""
+    seed = context.seed
     for number in range(_SAVES_OF_A_CUT):
-        checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed)
+        checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed, commit=context.commit)
         checkpoint.save(directory, calls)
-        contents = {directory / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
-        witness.acknowledge({path: (checkpoint.file_bytes, words) for path, words in contents.items()})
+        final = directory / checkpoint.name
+        contents = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.made_from().items()}
+        witness.acknowledge(contents)
+        witness.acknowledge({final / name: text for name, text in context.commit.files_of(final).items()})
     # Their names do not distinguish them from data that are not durable.
     in_place, replaced, replacement = (directory / own_name() for _ in range(3))
     for file in (in_place, replaced):
