@@ -35,10 +35,14 @@ class Requirement:
     requirement's maximum. ``maximum`` is a limit that a gate table may set. ``asked_by`` decides from the options of a
     run whether its means are given, ``needs`` are the capabilities of a target that it uses; otherwise it is not part
     of the run. ``not_given`` describes the missing means if a gate table requires it "where given": then it is "not
-    run". ``own_launch`` is the pattern of the launch that only measures it. ``of_strategy`` decides whether it applies
-    to saves by a strategy: a run may have several. ``next_step`` is the first action after a failure, ``help`` the part
-    of docs/faq.md about the failure, and ``also_known_as`` the equivalent lines of other lists of requirements.
-    ``plugin`` names the plugin that adds it. A requirement that was read from a report has no function.
+    run". ``own_launch`` is the pattern of the launch that only measures it. ``ratios`` are the units of its values that
+    are ratios of times: on a host that is busy with other work, such a value does not fail it, and with
+    ``hidden_by_load``, if other work can hide a difference, it does not pass either. ``spans`` are the parts of a
+    measurement that it judges, if they are not the patterns among its parameters (`judging.host_load`). ``of_strategy``
+    decides whether it applies to saves by a strategy: a run may have several. ``next_step`` is the first action after a
+    failure, ``help`` the part of docs/faq.md about the failure, and ``also_known_as`` the equivalent lines of other
+    lists of requirements. ``plugin`` names the plugin that adds it. A requirement that was read from a report has no
+    function.
     """
 
     id: str
@@ -56,6 +60,9 @@ class Requirement:
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()
     own_launch: Pattern | None = None
+    spans: tuple[str, ...] = ()
+    ratios: tuple[str, ...] = ()
+    hidden_by_load: bool = False
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True
     next_step: str = ""
     help: str = ""
@@ -95,6 +102,9 @@ def requirement(
     not_given: str = "",
     needs: Iterable[Capability] = (),
     own_launch: Pattern | None = None,
+    spans: Sequence[str] = (),
+    ratios: Sequence[str] = (),
+    hidden_by_load: bool = False,
 ) -> Callable[[_Function], _Function]:
     """Make a requirement of a function: its parameters name facts, its docstring is the text, its body decides.
 
@@ -122,6 +132,9 @@ def requirement(
             not_given=not_given,
             needs=frozenset(needs),
             own_launch=own_launch,
+            spans=tuple(spans),
+            ratios=tuple(ratios),
+            hidden_by_load=hidden_by_load,
             of_strategy=of_strategy,
             next_step=next_step,
             help=help,
