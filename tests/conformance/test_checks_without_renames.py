@@ -117,8 +117,8 @@ def test_the_marker_of_an_acknowledged_save_must_survive_too(gateway: Gateway) -
     sabotage = """
 import pytest_ckpt.conformance.posix.durable as durable
 true_cut = durable._cut
-def cut(context, logs, findings, number):
-    done = true_cut(context, logs, findings, number)
+def cut(context, log, findings, number):
+    done = true_cut(context, log, findings, number)
     for path in context.directory.glob("cut-*/*/_COMMITTED"):
         path.unlink()
     return done

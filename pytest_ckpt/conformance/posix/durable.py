@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -17,7 +18,8 @@ import statistics
 import subprocess
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -41,12 +43,13 @@ from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
 from pytest_ckpt.targets.owner import OWNER
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
-    from pytest_ckpt.conformance.workers import WorkerChannel
+    from pytest_ckpt.conformance.workers import Worker, WorkerChannel
 
 _KILLS = 60
 _TIMED_SAVES = 5
@@ -281,28 +284,91 @@ class Canary:
         return tuple(loss for loss in LOSSES if gone[loss])
 
 
-@dataclass(slots=True)
-class Evidence:
-    """The evidence of the power cuts, over all cuts: the destroyed data, and how long there was no response."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutEvidence:
+    """The evidence of one power cut, from strong to weak.
 
-    losses: Counter[Loss] = field(default_factory=Counter)
-    outage_seconds: list[float] = field(default_factory=list)
+    ``losses`` are the destroyed parts of its canary. ``restart`` is the server's restart as the command printed it,
+    empty without one. ``gap_seconds`` is the longest time without a successful write of another process; 0 if no other
+    process wrote. ``back_seconds`` is the time from the command to the first answer of the target.
+    """
 
-    def add(self, losses: Sequence[Loss], outage_seconds: float) -> None:
-        """Add one cut: the lost parts of its canary, and the seconds from its command to the target's first answer."""
-        self.losses.update(losses)
-        self.outage_seconds.append(outage_seconds)
+    losses: tuple[Loss, ...]
+    back_seconds: float
+    restart: str = ""
+    gap_seconds: float = 0.0
 
-    def describe(self) -> str:
-        """Return the evidence in one sentence."""
-        cuts = len(self.outage_seconds)
-        gone = ", ".join(f"{loss} in {self.losses[loss]}" for loss in LOSSES)
-        least, most = (format_seconds(seconds) for seconds in (min(self.outage_seconds), max(self.outage_seconds)))
-        lasted = least if least == most else f"{least} to {most}"
-        return (
-            f"Of {counted(cuts, 'cut')}, what was written and never fsynced was gone: {gone}; from the command to the "
-            f"first answer of the target: {lasted}"
+    @property
+    def is_proof(self) -> bool:
+        """Whether data are gone that a target with power keeps, or the server has restarted."""
+        return bool(self.losses or self.restart)
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the target did not answer for a time that no healthy one takes."""
+        return self.gap_seconds >= OUTAGE_SECONDS
+
+
+def describe_evidence(cuts: Sequence[CutEvidence]) -> str:
+    """Return the evidence of all cuts in words; each cut counts by its strongest evidence."""
+    lost = Counter(loss for cut in cuts for loss in cut.losses)
+    restarts = [cut.restart for cut in cuts if cut.restart and not cut.losses]
+    outages = [cut.gap_seconds for cut in cuts if cut.is_outage and not cut.is_proof]
+    declared = sum(not cut.is_proof and not cut.is_outage for cut in cuts)
+    parts = []
+    if lost:
+        gone = ", ".join(f"{loss} in {lost[loss]}" for loss in LOSSES)
+        parts.append(f"Of {counted(len(cuts), 'cut')}, what was written and never fsynced was gone: {gone}")
+    if restarts:
+        parts.append(f"the command printed a restart of the server in {len(restarts)}: {restarts[0]}")
+    if outages:
+        parts.append(
+            f"in {len(outages)} only an outage was seen: for up to {format_seconds(max(outages))} no write succeeded"
         )
+    if declared:
+        parts.append(
+            f"{counted(declared, 'cut')} declared by the operator: nothing was gone, no restart was printed, and no "
+            "outage was seen"
+        )
+    back = [cut.back_seconds for cut in cuts]
+    least, most = (format_seconds(seconds) for seconds in (min(back), max(back)))
+    lasted = least if least == most else f"{least} to {most}"
+    return "; ".join([*parts, f"from the command to the first answer of the target: {lasted}"])
+
+
+_PRINTED = re.compile(r"^\s*(boot-id|uptime)[ =:]+(\S+)\s*$", re.MULTILINE)
+
+
+def restart_in(text: str) -> str:
+    """Return the restart of a server that the output of a power-cut command shows; empty if it shows none.
+
+    The command prints ``boot-id ID`` or ``uptime SECONDS`` of the server before the cut and after it.
+    """
+    printed: dict[str, list[str]] = {}
+    for name, value in _PRINTED.findall(text):
+        printed.setdefault(name, []).append(value)
+    for name, (first, *_, last) in ((name, values) for name, values in printed.items() if len(values) > 1):
+        if name == "boot-id" and first != last:
+            return f"boot-id {first:.40} before it, {last:.40} after it"
+        with contextlib.suppress(ValueError):
+            if name == "uptime" and float(last) < float(first):
+                return f"uptime {float(first):g} s before it, {float(last):g} s after it"
+    return ""
+
+
+def write_until_told(path: Path, talk: WorkerChannel) -> float:
+    """Write and fsync a small file repeatedly; return the longest time in seconds without a success."""
+    longest, last = 0.0, time.monotonic()
+    while not talk.is_told_to_end():
+        with contextlib.suppress(OSError):
+            talk.at("write", path)
+            with path.open("wb") as file:
+                file.write(b"probe")
+                file.flush()
+                os.fsync(file.fileno())
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        time.sleep(_WRITE_AGAIN_SECONDS)
+    return max(longest, time.monotonic() - last)
 
 
 _SAVES_OF_A_CUT = 3
@@ -313,6 +379,10 @@ _POLL_SECONDS = 0.25
 # An array may check its disks before it answers again.
 COMMAND_SECONDS = 1800.0
 BACK_SECONDS = 600.0
+OUTAGE_SECONDS = 5.0
+"""A longer time without a successful write counts as an outage. Chosen by this program."""
+
+_WRITE_AGAIN_SECONDS = 0.05
 # For a target that is mounted but not fully available yet.
 _SETTLE_SECONDS = 5.0
 
@@ -328,8 +398,10 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         os.chdir("/")
     calls = Calls(context.tell)
     witness = WriteWitness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
-    reported, evidence = UnsyncedNames(), Evidence()
+    reported, evidence = UnsyncedNames(), list[CutEvidence]()
     root = _sync_up_to_the_mount(context.directory, calls)
+    # The client of a network file system may have sent everything at close, and sends again what its server lost.
+    shows_losses = mount_of(context.directory.resolve()).is_local
     # Errors without a power cut must not be attributed to one. Only this one checkpoint is read before a cut: reading
     # past the caches writes back the data that an fsync has left out.
     probe = Checkpoint(number=1, seed=context.seed, commit=context.commit)
@@ -346,13 +418,18 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         _save_and_overwrite(context, directory, cut, witness, calls)
         reported.prepare(directory, calls)
         canary = Canary(directory, context.seed, calls)
-        began = time.monotonic()
-        if not (_cut(context, context.witness, findings, cut) and _is_back(context, findings, cut, root)):
-            return
-        outage_seconds = time.monotonic() - began
+        log = context.witness / f"power-cut-{cut}.log"
+        # On a local file system, a process that uses it may keep a command from unmounting it.
+        probes = () if shows_losses else (partial(write_until_told, context.directory / own_name()),)
+        with working(probes) as writers:
+            began = time.monotonic()
+            if not (_cut(context, log, findings, cut) and _is_back(context, findings, cut, root)):
+                return
+            back_seconds = time.monotonic() - began
+            gap_seconds = _longest_gap(writers, context.tell)
         findings.trials += 1
         lost = canary.lost(calls)
-        if not lost:
+        if not lost and shows_losses:
             findings.wrong(
                 "the power cut did not cut",
                 where=f"{directory}, cut {cut} of {cuts}",
@@ -362,7 +439,14 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
                 "seconds, lets nobody unmount or sync before, and returns when all is up again",
             )
             return
-        evidence.add(lost, outage_seconds)
+        evidence.append(
+            CutEvidence(
+                losses=lost,
+                restart=restart_in(log.read_text(errors="replace")),
+                gap_seconds=gap_seconds,
+                back_seconds=back_seconds,
+            )
+        )
         overwritten = canary.wrong(calls)
         wrongs = [*([overwritten] if overwritten else []), *witness.wrongs(calls)]
         losses += len(wrongs)
@@ -373,8 +457,18 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         more = ((trials_for(1 - share), share) for share in _SHARES_OF_LOSSES)
         if would := [f"{needed} cuts would show {format_percent(share)}" for needed, share in more if cuts < needed]:
             bound += f" ({', '.join(would)})"
+        if not all(each.is_proof for each in evidence):
+            bound = f"if the power was cut each time, {bound}"
         findings.facts[POWER_CUTS] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
-    findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
+    findings.facts |= {EVIDENCE_OF_CUTS: describe_evidence(evidence)} | reported.facts()
+
+
+def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) -> float:
+    """Let the processes that write end; return the longest time in seconds in which one of them had no success."""
+    for writer in writers:
+        writer.go_on()
+    ends = gather(writers, tell, patience_seconds=BACK_SECONDS)
+    return max((end.hung or float(end.result or 0.0) for end in ends), default=0.0)
 
 
 def _save_and_overwrite(context: CheckContext, directory: Path, cut: int, witness: WriteWitness, calls: Calls) -> None:
@@ -413,10 +507,9 @@ def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts:
         )
 
 
-def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> bool:
+def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool:
     """Run the power-cut command; return whether it reports success."""
     command = shlex.join(context.power_cut)
-    log = logs / f"power-cut-{cut}.log"
     began = time.monotonic()
     failure = ""
     with log.open("wb") as found:
