@@ -135,6 +135,26 @@ def test_no_publication_by_rename_is_waited_for(gateway: Gateway) -> None:
     assert (seen.anomalies, seen.trials) == ((), 0)
 
 
+@pytest.mark.parametrize("check", OF_SAVES)
+def test_a_target_without_any_rename_passes_too(check: str, gateway: Gateway) -> None:
+    for each in (gateway.target, gateway.small):
+        each.clear()
+        each.fault(REFUSED, files=True)
+    seen = gateway.made(check)
+    assert (seen.anomalies, seen.not_run) == ((), "")
+    replaces = check not in ("DURABLE.rank-killed", "FULL.mid-save")
+    assert seen.facts.get("rename of a file", "").startswith("refused (Too many open files)" if replaces else "")
+    assert ("rename of a file" in seen.facts) == replaces
+
+
+def test_no_marker_that_is_renamed_is_waited_for_where_a_file_keeps_its_name(gateway: Gateway) -> None:
+    gateway.target.clear()
+    gateway.target.fault(REFUSED, files=True)
+    assert gateway.made("PUBLISH.marker").not_run.startswith("the target refuses to rename a file")
+    assert gateway.made("PUBLISH.pointer").anomalies == ()
+    assert kinds(gateway.made("COMMIT.file")) == {"a call failed"}
+
+
 @pytest.mark.parametrize("check", ["PUBLISH.marker", "PUBLISH.pointer"])
 def test_other_publications_are_checked(check: str, gateway: Gateway) -> None:
     seen = gateway.made(check)

@@ -329,7 +329,7 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
         for name, length in lengths.items():
             write_durably(draft / name, pages_of(context.seed, [number] * length), calls)
         sync_directory(draft, calls)
-        _commit(way, draft, final, lengths, calls)
+        _commit(context, findings, way, draft, final, lengths, calls)
         seen = other.stop(patience=give_up + 60)
         findings.take(seen["wrong"])
         findings.trials += 1
@@ -341,15 +341,23 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
     findings.facts |= {"checkpoints published": f"{findings.trials:,}", "files in each": f"{_PUBLISHED_FILES}"}
 
 
-def _commit(way: str, draft: Path, final: Path, lengths: Mapping[str, int], calls: Calls) -> None:
+def _commit(
+    context: CheckContext,
+    findings: Findings,
+    way: str,
+    draft: Path,
+    final: Path,
+    lengths: Mapping[str, int],
+    calls: Calls,
+) -> None:
     if way == "directory":
         calls("rename", final)
         draft.rename(final)
         sync_directory(final.parent, calls)
     elif way == "marker":
         write_durably(final / f"{_MARKER}.tmp", _marker_text(lengths), calls)
-        calls("rename", final / _MARKER)
-        (final / f"{_MARKER}.tmp").rename(final / _MARKER)
+        if not context.rename_file(final / f"{_MARKER}.tmp", final / _MARKER, findings):
+            raise NotRun("the target refuses to rename a file, so no marker is published so: see COMMIT.file")
         sync_directory(final, calls)
     else:
         write_durably(final.parent / _POINTER, final.name.encode(), calls, flags=os.O_CREAT | os.O_TRUNC)

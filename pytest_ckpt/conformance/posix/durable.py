@@ -216,13 +216,14 @@ class UnsyncedNames:
     trials: int = 0
     created: int = 0
     renamed: int = 0
+    renames: int = 0
 
-    def prepare(self, directory: Path, calls: Calls) -> None:
+    def prepare(self, context: CheckContext, findings: Findings, directory: Path, calls: Calls) -> None:
         """Create them: a file that was fsynced itself, and a rename."""
         write_durably(directory / "renamed-not-yet", b"renamed", calls)
         sync_directory(directory, calls)
         write_durably(directory / "created", b"created", calls)
-        (directory / "renamed-not-yet").rename(directory / "renamed")
+        self.renames += context.rename_file(directory / "renamed-not-yet", directory / "renamed", findings)
 
     def look(self, directory: Path, calls: Calls) -> None:
         """Count the names that exist after the cut."""
@@ -234,9 +235,10 @@ class UnsyncedNames:
 
     def facts(self) -> dict[str, str]:
         """Return its facts for the report."""
+        created = f"survived {self.created} of {self.trials} cuts"
         return {
-            "name of an fsynced file without fsync of its directory": f"survived {self.created} of {self.trials} cuts",
-            "rename without fsync of the directory": f"survived {self.renamed} of {self.trials} cuts",
+            "name of an fsynced file without fsync of its directory": created,
+            "rename without fsync of the directory": f"survived {self.renamed} of {self.renames} cuts",
         }
 
 
@@ -415,8 +417,8 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         directory = context.directory / f"cut-{cut}"
         directory.mkdir()
         sync_directory(context.directory, calls)
-        _save_and_overwrite(context, directory, cut, witness, calls)
-        reported.prepare(directory, calls)
+        _save_and_overwrite(context, findings, directory, cut, witness, calls)
+        reported.prepare(context, findings, directory, calls)
         canary = Canary(directory, context.seed, calls)
         log = context.witness / f"power-cut-{cut}.log"
         # On a local file system, a process that uses it may keep a command from unmounting it.
@@ -471,7 +473,9 @@ def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) ->
     return max((end.hung or float(end.result or 0.0) for end in ends), default=0.0)
 
 
-def _save_and_overwrite(context: CheckContext, directory: Path, cut: int, witness: WriteWitness, calls: Calls) -> None:
+def _save_and_overwrite(
+    context: CheckContext, findings: Findings, directory: Path, cut: int, witness: WriteWitness, calls: Calls
+) -> None:
     """Save checkpoints as ranks do; concurrently, rewrite a durable file in place, and replace one by rename."""
     seed = context.seed
     for number in range(_SAVES_OF_A_CUT):
@@ -491,9 +495,9 @@ def _save_and_overwrite(context: CheckContext, directory: Path, cut: int, witnes
     witness.acknowledge({in_place: (FILE_BYTES, words)})
     words = (seed, directory.name, "replaced", "new")
     write_durably(replacement, random_bytes(FILE_BYTES, *words), calls)
-    replacement.replace(replaced)
-    sync_directory(directory, calls)
-    witness.acknowledge({replaced: (FILE_BYTES, words)})
+    if context.rename_file(replacement, replaced, findings):
+        sync_directory(directory, calls)
+        witness.acknowledge({replaced: (FILE_BYTES, words)})
 
 
 def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts: int) -> None:

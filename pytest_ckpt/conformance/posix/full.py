@@ -385,7 +385,7 @@ class _Commit:
     directory: Path
     checkpoint: Checkpoint
     calls: Calls
-    in_place: bool = False
+    in_place: bool
     phases: dict[str, Callable[[], None]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -437,18 +437,20 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
     directory, free = small_directory(context)
     calls = Calls(context.tell)
 
+    renames_files = _renames_files(context, directory, findings)
+
     def commit_of(number: int, *, in_place: bool = False) -> _Commit:
         checkpoint = Checkpoint(number=number, seed=context.seed, files=5, commit=context.commit)
-        return _Commit(directory, checkpoint, calls, in_place)
+        return _Commit(directory, checkpoint, calls, in_place or not renames_files)
 
     context.note_commit(findings)
     kept = commit_of(1)
     kept.save()
     errors: set[str] = set()
     number, longest = 1, 0.0
-    by_rename = (*kept.phases,)
+    first_phases = [name for name in kept.phases if renames_files or name != "pointer in place"]
     for _ in range(context.count(4)):
-        for phase, in_place in (*((name, False) for name in by_rename), ("pointer in place", True)):
+        for phase, in_place in (*((name, False) for name in first_phases), ("pointer in place", True)):
             number += 1
             commit = commit_of(number, in_place=in_place)
             refusal = _without_space(commit, phase, free)
@@ -481,6 +483,15 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
         raise NotRun(f"{directory.parent} never ran out of space, although it was filled before each phase of a commit")
     findings.facts["how space ended"] = ", ".join(sorted(errors))
     findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
+
+
+def _renames_files(context: CheckContext, directory: Path, findings: Findings) -> bool:
+    """Return whether a pointer can be replaced by rename; tried with a file of its own."""
+    old, new = directory / "rename", directory / "renamed"
+    old.touch()
+    if renames := context.rename_file(old, new, findings):
+        new.unlink()
+    return renames
 
 
 def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:

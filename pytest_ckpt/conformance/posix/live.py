@@ -33,6 +33,7 @@ def calls(context: CheckContext, findings: Findings) -> None:
     context.note_commit(findings)
     for number in range(context.count(_ROUNDS, minimum=3)):
         _save(context.directory, number, data, clock, context.commit)
+        _point_to(context, findings, f"checkpoint-{number}", clock)
         _load_and_remove(context.directory / f"checkpoint-{number}", clock)
     findings.trials = sum(map(len, clock.seconds.values()))
     findings.measured, slowest = max((max(seconds), call) for call, seconds in clock.seconds.items())
@@ -88,10 +89,13 @@ def _save(directory: Path, number: int, data: list[bytes], clock: _Clock, commit
         _write_new(draft / f"shard-{index}", content, clock, "write 1 MiB")
     _sync(draft, clock)
     commit.perform(final, _TimedCommitCalls(clock))
-    pointer, new = directory / "latest", directory / "latest.new"
-    new.write_text(final.name)
+
+
+def _point_to(context: CheckContext, findings: Findings, checkpoint: str, clock: _Clock) -> None:
+    pointer, new = context.directory / "latest", context.directory / "latest.new"
+    new.write_text(checkpoint)
     with clock.call("rename over a file", pointer):
-        new.replace(pointer)
+        context.rename_file(new, pointer, findings)
 
 
 def _write_new(path: Path, content: bytes, clock: _Clock, write: str) -> None:
