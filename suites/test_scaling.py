@@ -51,6 +51,8 @@ class Growth:
     severity="advisory",
     maximum=0.1,
     units=("fraction",),
+    ratios=("fraction",),
+    hidden_by_load=True,
     figure="the largest lost share of a doubling, over saves and loads",
     limit="{maximum:g}: twice the clients get 1.8 times as much, until --ckpt-suite=scaling:vendor-max-rate",
     source="our proposal: at least 1.8 times as much, until the ceiling that the vendor states",

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     title="The local tier is drained in time",
     maximum=1.10,
     units=("s", "beside / alone"),
+    ratios=("beside / alone",),
+    spans=("operations", "tiers"),
     figure="the slowest drain, from the moment the job could continue until the checkpoint was committed on the "
     "target; the ratio of medians if drains slow saves",
     limit="the time from one drain to the next, or less if the work at risk leaves less; {maximum:g} x for "

@@ -20,6 +20,7 @@ from pytest_ckpt.conformance.context import CheckContext, Findings
 from pytest_ckpt.conformance.process import CallReporter, exit_code, observe, parser_of, run, show
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.targets.posix.commit import COMMITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,7 @@ def main() -> int:
             patience_seconds=asked.patience,
             space_seconds=asked.space_seconds,
             race_seconds=max(_SHORTEST_RACE_SECONDS, _RACE_SECONDS * asked.share),
+            commit=COMMITS[asked.commit],
         )
         try:
             seen = _refused(check, refused) if refused else make(check, context)
@@ -163,6 +165,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
     parser.add_argument(
         "--space-seconds", type=float, default=60.0, help="seconds after which space taken or given back must show"
+    )
+    parser.add_argument(
+        "--commit",
+        choices=COMMITS,
+        default="rename",
+        help="how checkpoints are committed: by the rename of a directory, or by a marker file where that is refused",
     )
     parser.add_argument("--keep", action="store_true", help="leave the check's directory on the target")
     parser.add_argument("--make-directory", action="store_true", help="make the directories named above, too")

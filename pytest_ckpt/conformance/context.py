@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.support.units import counted, format_seconds
+from pytest_ckpt.targets.posix.commit import BY_RENAME, Commit
+from pytest_ckpt.targets.posix.names import RENAME_REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +53,8 @@ class CheckContext(Effort):
     ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. The callback
     ``tell`` receives the next call and its path, which name a blocked check. ``patience_seconds`` is how long a call
     may take before a check that watches its own processes reports it as hung; ``space_seconds`` how long a change of
-    free space may take to show; ``race_seconds`` how long a race for one name lasts at most.
+    free space may take to show; ``race_seconds`` how long a race for one name lasts at most. ``commit`` is how saves
+    on this storage commit.
     """
 
     directory: Path
@@ -65,6 +68,28 @@ class CheckContext(Effort):
     patience_seconds: float = 30.0
     space_seconds: float = 60.0
     race_seconds: float = 600.0
+    commit: Commit = BY_RENAME
+
+    def note_commit(self, findings: Findings) -> None:
+        """Report how the check commits checkpoints, if not by the rename of a directory."""
+        if self.commit is not BY_RENAME:
+            findings.facts["commit"] = f"by a {self.commit.sign}: the target refuses to rename a directory"
+
+    def rename_file(self, old: Path, new: Path, findings: Findings) -> bool:
+        """Rename a file, also over another; return False, and report it, if a target without renames refuses this too.
+
+        Whether a file can be renamed is the subject of COMMIT.file: other checks do without. Raises OSError.
+        """
+        self.tell("rename", str(new))
+        try:
+            old.replace(new)
+        except OSError as error:
+            if self.commit is BY_RENAME or error.errno not in RENAME_REFUSED:
+                raise
+            findings.facts["rename of a file"] = f"refused ({error.strerror}) and not tried further: see COMMIT.file"
+            old.unlink()
+            return False
+        return True
 
     def second(self) -> tuple[Client, str]:
         """Return the second client and its path of the directory, once it sees it. Raises NotRun without one."""

@@ -117,7 +117,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         unit="s",
         relies="Orbax, Hugging Face",
         how="The other client waits for the name of a directory that is renamed when complete: then all files are "
-        "there.",
+        "there. Not run if the target refuses such a rename.",
     ),
     Check(
         requirement="PUBLISH",

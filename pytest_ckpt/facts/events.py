@@ -22,6 +22,7 @@ from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failure import FailureKind, Phase
+from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.measurement import (
     DataEffect,
     Operation,
@@ -196,6 +197,7 @@ class MeasurementDone:
     retention: Retention | None = None
     data: DataEffect | None = None
     client_proofs: ClientProofs | None = None
+    host_loads: tuple[HostLoad, ...] = ()
     stages: dict[str, float] = field(default_factory=dict)
 
 
@@ -335,6 +337,7 @@ class SubjectEvents:
             "retention": end and end.retention,
             "data": end and end.data,
             "client_proofs": end and end.client_proofs,
+            "host_loads": end.host_loads if end else (),
             "host_waits": added_up(self.looks),
         }
 

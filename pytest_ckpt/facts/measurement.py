@@ -10,6 +10,7 @@ from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, P
 from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.models import Mode
 from pytest_ckpt.facts.proofs import CacheFacts, ClientProofs, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
@@ -384,7 +385,8 @@ class Measurement:
     restore moves one complete checkpoint. ``drains`` defines which saves a local tier drains to the target.
     ``host_waits``: the waits of hosts before clocks started; None on a single host. ``requests`` are the network
     requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
-    trusted.
+    trusted. ``host_loads`` has, for each host and span, the part with the highest load of other work; empty if the
+    kernel does not count it.
     """
 
     subject: Subject
@@ -418,6 +420,7 @@ class Measurement:
     host_waits: HostWaits | None = None
     requests: tuple[Requests, ...] = ()
     client_proofs: ClientProofs | None = None
+    host_loads: tuple[HostLoad, ...] = ()
 
     @property
     def share(self) -> float:
@@ -450,4 +453,10 @@ def with_patterns_of(measurement: Measurement, added: Measurement) -> Measuremen
     if not any(value is not None for value in found.values()) and not not_run and not added.failure:
         return measurement
     patterns = replace(own, **found, not_run=own.not_run | not_run)
-    return replace(measurement, patterns=patterns, failure=measurement.failure or added.failure)
+    loads = tuple(load for load in added.host_loads if found.get(load.span) is not None)
+    return replace(
+        measurement,
+        patterns=patterns,
+        failure=measurement.failure or added.failure,
+        host_loads=measurement.host_loads + loads,
+    )

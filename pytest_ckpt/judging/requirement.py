@@ -36,6 +36,11 @@ class Requirement:
     run whether they provide its prerequisite; ``needs`` are the capabilities that it uses of a target. Without both, it
     is not part of the run. ``not_given`` describes the missing prerequisite of a requirement that is "not run" because
     a gate table requires it "where given". ``own_launch`` is the pattern of the launch that only measures it.
+    ``ratios`` are the units of its values that are ratios of times: on a host that is busy with other work, such a
+    value does not fail it, and with ``hidden_by_load``, if other work can hide a difference, it does not pass either.
+    ``spans`` are the parts of a measurement that it judges, if they are not the patterns among its parameters
+    (`judging.host_load`).
+
     ``of_strategy`` decides whether it applies to saves by a strategy: a run may have several. ``next_step`` is the
     first action after a failure, ``help`` the part of docs/faq.md about the failure, and ``also_known_as`` the
     equivalent lines of other lists of requirements. ``plugin`` names the plugin that adds it. A requirement that was
@@ -57,6 +62,9 @@ class Requirement:
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()
     own_launch: Pattern | None = None
+    spans: tuple[str, ...] = ()
+    ratios: tuple[str, ...] = ()
+    hidden_by_load: bool = False
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True
     next_step: str = ""
     help: str = ""
@@ -96,6 +104,9 @@ def requirement(
     not_given: str = "",
     needs: Iterable[Capability] = (),
     own_launch: Pattern | None = None,
+    spans: Sequence[str] = (),
+    ratios: Sequence[str] = (),
+    hidden_by_load: bool = False,
 ) -> Callable[[_Function], _Function]:
     """Make a requirement of a function: its parameters name facts, its docstring is the text, its body decides.
 
@@ -123,6 +134,9 @@ def requirement(
             not_given=not_given,
             needs=frozenset(needs),
             own_launch=own_launch,
+            spans=tuple(spans),
+            ratios=tuple(ratios),
+            hidden_by_load=hidden_by_load,
             of_strategy=of_strategy,
             next_step=next_step,
             help=help,

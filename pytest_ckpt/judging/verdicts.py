@@ -18,6 +18,7 @@ from pytest_ckpt.facts.verdict import Reason, Severity, Verdict
 from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.given import JudgedFacts
+from pytest_ckpt.judging.host_load import busy_host, on_busy_host
 from pytest_ckpt.judging.reasons import is_own_limit
 from pytest_ckpt.judging.remedies import explain, next_of, next_of_failure
 from pytest_ckpt.judging.requirement import Requirement
@@ -36,6 +37,8 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     subject = str(measurement.subject)
     maximum = None if requirement.maximum is None else gates.limit(requirement.id, subject, requirement.maximum)
     decision = requirement.decide(JudgedFacts(measurement=measurement, limits=limits, maximum=maximum))
+    if load := busy_host(requirement, measurement):
+        decision = on_busy_host(requirement, decision, load)
     if decision.outcome == "met" and decision.basis and decision.basis not in gates.cold_bases:
         because = f"{decision.because} The gates {gates.name} do not take this proof ({decision.basis})."
         decision = not_decided("unproven", because, decision.detail)

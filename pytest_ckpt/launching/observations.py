@@ -43,6 +43,7 @@ from pytest_ckpt.support.processes import (
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.targets.posix.commit import commit_of
 from pytest_ckpt.targets.posix.run_directory import (
     DirectoryIdentity,
     describe_change,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from pytest_ckpt.facts.checks import Check
+    from pytest_ckpt.facts.proofs import CommitMethod
     from pytest_ckpt.facts.targets import AreaRef
     from pytest_ckpt.launching.launch_context import LaunchContext
     from pytest_ckpt.launching.second_client import SecondClient
@@ -92,6 +94,7 @@ def run_check(
     small_directory: Path | None = None,
     power_cut: Sequence[str] = (),
     power_cuts: int = 3,
+    commit: CommitMethod = "rename",
     witness: Path,
     share: float,
     seed: int,
@@ -106,15 +109,17 @@ def run_check(
 
     ``directory`` is on the target, ``second_directory`` is its path on the second client. The check works in
     ``within``, the run's own directory below these, and in ``small_directory``; ``reproduce`` leaves it out, because it
-    is removed with the run. A check without a call for ``deadline_seconds`` is reported as blocked within ten more
-    seconds, and killed; if the kernel does not release it, it is abandoned and named. ``log_directory`` keeps the
-    check's output; ``tell`` receives each (call, path) before it is made. ``run_id`` marks its processes as a run's.
+    is removed with the run. ``commit`` is how saves of the run commit. A check without a call for ``deadline_seconds``
+    is reported as blocked within ten more seconds, and killed; if the kernel does not release it, it is abandoned and
+    named. ``log_directory`` keeps the check's output; ``tell`` receives each (call, path) before it is made. ``run_id``
+    marks its processes as a run's.
     """
     options = _options(
         second_command=second_command,
         second_ports=second_ports,
         power_cut=power_cut,
         power_cuts=power_cuts,
+        commit=commit,
         share=share,
         seed=seed,
     )
@@ -346,10 +351,13 @@ def _options(
     second_ports: tuple[int, int] | None,
     power_cut: Sequence[str],
     power_cuts: int,
+    commit: CommitMethod,
     share: float,
     seed: int,
 ) -> list[str]:
     options = [f"--share={share:g}", f"--seed={seed}"]
+    if commit != "rename":
+        options.append(f"--commit={commit}")
     if second_command:
         options.append(f"--second-command={shlex.join(second_command)}")
         if second_ports:
@@ -513,7 +521,8 @@ class Observations:
         witness.mkdir(parents=True, exist_ok=True)
         # It is only named: on a target that hangs, this process would hang too.
         directory = directory_of(context.own_area)
-        small = directory_of(context.small).parent if context.small and check.needs == "small directory" else None
+        area = context.small if check.needs == "small directory" else None
+        small = directory_of(area).parent if area else None
         return run_check(
             check,
             directory=directory.parent,
@@ -523,6 +532,7 @@ class Observations:
             small_directory=small,
             power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
             power_cuts=settings.power_cuts,
+            commit=commit_of(area or context.own_area).method,
             witness=witness,
             share=settings.effort,
             seed=context.seed,

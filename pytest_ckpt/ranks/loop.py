@@ -15,6 +15,7 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
 )
 from pytest_ckpt.facts.file_rules import AS_RECORDED
+from pytest_ckpt.facts.host_load import DATA_PAIRS, OWN_OPERATIONS
 from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.facts.requests import together
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_ckpt.facts.proofs import MovedBytes
+    from pytest_ckpt.facts.subject import Pattern
     from pytest_ckpt.ranks.engines.protocol import Loader
     from pytest_ckpt.ranks.operations import Loaded
     from pytest_ckpt.ranks.process.activity import Activity
@@ -190,7 +192,8 @@ class MeasurementLoop:
         )
         proof.try_fsync("before the saves")
         training = self._training(engine)
-        self._found.retention = self._own.save_all(strategy, task.operations, training)
+        with do.host_load.spanning(OWN_OPERATIONS):
+            self._found.retention = self._own.save_all(strategy, task.operations, training)
         strategy.release()
         if training:
             do.send(PatternMeasured(subject=task.subject, name="training", found=training.found()))
@@ -200,24 +203,26 @@ class MeasurementLoop:
         proof.try_fsync("after the saves")
         if durability := do.durability():
             do.send(DurabilityCounted(subject=task.subject, durability=durability))
-        self._found.by_other_hosts, self._found.moved = CountedLoads(
-            group=self._group,
-            do=do,
-            cache=cache,
-            layout=self._layout,
-            loader=None if task.is_collective or task.deltas else lambda shard: self._loader(shard, self._options),
-            lends_memory="neighbour" in task.patterns,
-            knows_bytes=not task.codec,
-            drop=lambda files: self._drop(cache, files),
-            take_in=self._take_in,
-        ).measure(engine, self._own.kept, task.operations)
+        with do.host_load.spanning(OWN_OPERATIONS):
+            self._found.by_other_hosts, self._found.moved = CountedLoads(
+                group=self._group,
+                do=do,
+                cache=cache,
+                layout=self._layout,
+                loader=None if task.is_collective or task.deltas else lambda shard: self._loader(shard, self._options),
+                lends_memory="neighbour" in task.patterns,
+                knows_bytes=not task.codec,
+                drop=lambda files: self._drop(cache, files),
+                take_in=self._take_in,
+            ).measure(engine, self._own.kept, task.operations)
         facts = joined_facts(self._group.gather(engine.facts() | do.added_facts() | strategy.facts()))
         requests = together(self._group.gather(self._store.requests()))
         # The engine's memory must be free before another engine replaces it.
         del engine, strategy
         bench = self._bench(cache)
         if task.data_pairs:
-            measure_data_of(bench)
+            with do.host_load.spanning(DATA_PAIRS):
+                measure_data_of(bench)
         self._measure_patterns(bench, lasts=False)
         # If cached pages are not counted at all, timed reads may prove a cold load. If they are counted in part,
         # another client may refute it.
@@ -232,6 +237,7 @@ class MeasurementLoop:
         if not task.keep:
             self._own.delete_all(of_subject=True)
         client_proofs = proof.joined()
+        host_loads = do.host_load.gathered()
         found = self._found
         readings = tuple(found.readings.values())
         do.send(
@@ -257,16 +263,21 @@ class MeasurementLoop:
                 retention=found.retention,
                 data=found.data,
                 client_proofs=client_proofs,
+                host_loads=host_loads,
                 stages=do.stages,
             )
         )
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
         """Measure the patterns of the task: with ``lasts``, the patterns that last for hours, otherwise the others."""
-        rows = [PATTERNS[name] for name in self._task.patterns]
-        # A scenario measures several patterns together.
-        for scenario in dict.fromkeys(row.scenario for row in rows if row.lasts is lasts):
-            load(scenario)(bench)
+        of_scenario: dict[str, list[Pattern]] = {}
+        for row in (PATTERNS[name] for name in self._task.patterns):
+            if row.lasts is lasts:
+                # A scenario measures several patterns together.
+                of_scenario.setdefault(row.scenario, []).append(row.name)
+        for scenario, names in of_scenario.items():
+            with self._do.host_load.spanning(*names):
+                load(scenario)(bench)
 
     def _bench(self, cache: HostCache) -> ScenarioContext:
         return ScenarioContext(

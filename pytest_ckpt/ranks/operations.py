@@ -21,6 +21,7 @@ from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.client_proof import ClockWatch
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, Loader, expect
 from pytest_ckpt.ranks.process.group import longest_seconds
+from pytest_ckpt.ranks.process.host_load import HostLoadWatch
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.support.errors import ReplacedError
 from pytest_ckpt.support.host_state import ProcessorWait
@@ -203,6 +204,7 @@ class Operations(Checkpoints):
         # When the last save began and was committed, on this rank's monotonic clock.
         self.span = (0.0, 0.0)
         self.clock_watch = ClockWatch(group.rank, group.host)
+        self.host_load = HostLoadWatch(group)
 
     def save(
         self,
@@ -234,6 +236,7 @@ class Operations(Checkpoints):
             self._stays()
         self.across_hosts.begin(ref)
         beside = BackgroundThread(meanwhile) if meanwhile else None
+        load_began = self.host_load.begin()
         self._start(at, tell=counted or tell)
         self.clock_watch.begin()
         wait = ProcessorWait()
@@ -249,6 +252,7 @@ class Operations(Checkpoints):
         self.span, timing = (start, time.perf_counter()), saved.timing
         wait.end()
         self.clock_watch.end(f"save {checkpoint}")
+        self.host_load.end(load_began, f"save {checkpoint}")
         if counted:
             self._stays()
         if beside:
@@ -305,6 +309,7 @@ class Operations(Checkpoints):
         seconds, loaded_bytes = 0.0, 0
         checks: list[Comparison] = []
         wait = ProcessorWait()
+        load_began = self.host_load.begin()
         self.clock_watch.begin()
         for step in range(steps):
             self._start(at, tell=counted and step == 0)
@@ -319,6 +324,7 @@ class Operations(Checkpoints):
             with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
         self.clock_watch.end(f"load {number}")
+        self.host_load.end(load_began, f"load {number}")
         if counted:
             self._stays()
         own = RankOperation(

@@ -103,6 +103,21 @@ def _by(strategy: str, field: str, write: Callable[[Any], str]) -> Callable[[Map
     return lambda row: next(write(rate[field]) for rate in row["rates"] if rate["strategy"] == strategy)
 
 
+# The default of the load budget has no published source: these show what another one would ask for.
+_LOAD_BUDGETS = (0.005, 0.01, 0.02, 0.05)
+
+
+def _load_at(budget: float) -> Callable[[Mapping[str, Any]], str]:
+    """Return a cell: the rate at which one copy is loaded within a share of the time between two failures."""
+
+    def write(row: Mapping[str, Any]) -> str:
+        seconds = budget * row["mttf_seconds"]
+        rate = row["load_bytes_per_second"] * row["load_limit_seconds"] / seconds
+        return f"{units.format_rate(rate)} in {units.format_seconds(seconds)}"
+
+    return write
+
+
 _MODEL: tuple[Cell, ...] = (
     ("model", lambda row: row["model"]),
     ("accelerators", _of("accelerators", units.format_count)),
@@ -136,6 +151,10 @@ _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
             ("best interval", _of("daly_seconds", units.format_seconds)),
             ("(Young)", _of("young_seconds", units.format_seconds)),
         ),
+    ),
+    (
+        "while loading one copy, by load budget (--ckpt-load-budget)",
+        (*_MODEL, *((units.format_percent(budget), _load_at(budget)) for budget in _LOAD_BUDGETS)),
     ),
     (
         "volume and capacity",

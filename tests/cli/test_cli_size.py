@@ -77,8 +77,16 @@ def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, ro
     text = size("--cluster=16000,100000")
     for formula in FORMULAS.values():
         assert " ".join(formula.split()[:4]) in text
-    assert text.count("llama3-1t") == 6
+    assert text.count("llama3-1t") == 8
     assert text.isascii()
+
+
+@pytest.mark.parametrize("budget", ["1%", "2%"])
+def test_other_load_budgets_stand_beside_the_one_of_the_run(size, budget: str) -> None:
+    """The default has no published source; whatever the run's own budget is, the same four are shown."""
+    text = size("--cluster=16000", "--model=llama3-405b", f"--ckpt-load-budget={budget}")
+    words = "102 GB/s in 55.7 s 51 GB/s in 111 s 25.5 GB/s in 3.71 min 10.2 GB/s in 9.28 min"
+    assert words in " ".join(text.split())
 
 
 def test_a_larger_cluster_asks_for_more(rows) -> None:

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
+from pytest_ckpt.conformance.posix.durable import CutEvidence, describe_evidence, restart_in
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
 from tests.support.crash_checks import SAVED_UNDER_THE_FINAL_NAME, SMALL
 from tests.support.machine import need, need_fuse
 from tests.support.made_check import kinds, made
@@ -279,7 +280,6 @@ def test_an_honest_fuse_target_passes(check, target):
     [
         ("DURABLE.power-cut", "fsync of files is lost", "acknowledged bytes lost in a power cut"),
         ("DURABLE.power-cut", "fsync of directories is lost", "acknowledged name lost in a power cut"),
-        ("DURABLE.power-cut", "power cut does not cut", "the power cut did not cut"),
         ("DURABLE.power-cut", "ENOSPC is swallowed", "a saved checkpoint is not what was written"),
         ("DURABLE.rank-killed", "ENOSPC is swallowed", "a saved checkpoint is not what was written"),
         ("DURABLE.rank-killed", "EIO in fsync", "a call failed"),
@@ -301,6 +301,72 @@ def test_a_target_that_misbehaves_is_told_by_its_fault(check, fault, kind, targe
     target.clear()
     assert kinds(seen) == {kind}
     assert not seen.not_run
+
+
+def cut_by(target, command, sabotage=""):
+    """Cut the power by a command for the shell, on a target that keeps its power."""
+    words = f"--power-cut={shlex.join(['sh', '-c', command])}"
+    seen = made("DURABLE.power-cut", target.path, words, "--power-cuts=1", share=0.1, sabotage=sabotage)
+    assert (seen.anomalies, seen.not_run) == ((), "")
+    return seen
+
+
+def test_on_a_network_mount_a_cut_that_nothing_shows_is_declared_by_the_operator(target):
+    target.fault("power cut does not cut")
+    seen = cut_by(target, shlex.join(target.power_cut_command))
+    assert seen.facts[EVIDENCE_OF_CUTS].startswith("1 cut declared by the operator: nothing was gone, no restart")
+    assert "none lost: if the power was cut each time, with 95 % confidence" in seen.facts[POWER_CUTS]
+
+
+def test_on_a_network_mount_a_restart_of_the_server_shows_the_cut(target):
+    seen = cut_by(target, "echo boot-id 1-2-3; echo the server restarts; echo boot-id 4-5-6")
+    words = "the command printed a restart of the server in 1: boot-id 1-2-3 before it, 4-5-6 after it"
+    assert words in seen.facts[EVIDENCE_OF_CUTS]
+    assert "if the power was cut" not in seen.facts[POWER_CUTS]
+
+
+def test_on_a_network_mount_an_outage_is_told_from_a_cut(target):
+    hang = target.fault_command("hang", path="DURABLE.*", operation="fsync")
+    steps = [shlex.join(words) for words in (hang, target.until_hit_command("hang"), ["sleep", "1"])]
+    sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.OUTAGE_SECONDS = 1.0"
+    seen = cut_by(target, " && ".join([*steps, shlex.join(target.clear_command)]), sabotage)
+    assert "in 1 only an outage was seen: for up to " in seen.facts[EVIDENCE_OF_CUTS]
+    assert "if the power was cut each time" in seen.facts[POWER_CUTS]
+
+
+@pytest.mark.parametrize(
+    ("output", "restart"),
+    [
+        ("boot-id a\nboot-id b\n", "boot-id a before it, b after it"),
+        ("boot-id: a\nboot-id: a\n", ""),
+        ("boot-id a\n", ""),
+        ("uptime 86400.5\n…\nuptime=12\n", "uptime 86400.5 s before it, 12 s after it"),
+        ("uptime 12\nuptime 86400\n", ""),
+        ("uptime long\nuptime short\n", ""),
+        ("the boot-id a, the boot-id b", ""),
+        ("", ""),
+    ],
+)
+def test_a_restart_is_what_the_command_printed_before_and_after(output, restart):
+    assert restart_in(output) == restart
+
+
+def test_each_cut_counts_by_its_strongest_evidence():
+    words = describe_evidence(
+        [
+            CutEvidence(losses=("a new directory",), back_seconds=30.0, restart="boot-id a before it, b after it"),
+            CutEvidence(losses=(), back_seconds=40.0, restart="boot-id b before it, c after it", gap_seconds=35.0),
+            CutEvidence(losses=(), back_seconds=40.0, gap_seconds=35.0),
+            CutEvidence(losses=(), back_seconds=1.0, gap_seconds=0.2),
+        ]
+    )
+    assert words == (
+        "Of 4 cuts, what was written and never fsynced was gone: bytes written over others in 0, bytes of a new file "
+        "in 0, a new directory in 1; the command printed a restart of the server in 1: boot-id b before it, c after "
+        "it; in 1 only an outage was seen: for up to 35 s no write succeeded; 1 cut declared by the operator: nothing "
+        "was gone, no restart was printed, and no outage was seen; from the command to the first answer of the target: "
+        "1 s to 40 s"
+    )
 
 
 @pytest.mark.thorough

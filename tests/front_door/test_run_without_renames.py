@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import TINY, Run, opened_door
-from tests.support.machine import need_fuse
+from tests.support.actions import actions
+from tests.support.front_door import SUBJECT, TINY, Run, opened_door
+from tests.support.machine import Mounts, need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
 FAULT = "rename of a directory is refused"
@@ -34,8 +36,9 @@ def test_saves_are_committed_by_a_marker_and_load(run: Run) -> None:
     durability = run.measurement()["durability"]
     assert durability["commit_methods"] == ["marker"]
     assert durability["commits"] == durability["saves"] == 2
-    # Of each save the fsync of the directory by one rank of the host, and that after the marker.
-    assert durability["directories"] == durability["directories_synced"] == 4
+    # Of each save the fsync of the directory by one rank of the host, and two after the marker: of the directory, and
+    # of the one above, which contains the name of the directory.
+    assert durability["directories"] == durability["directories_synced"] == 6
 
 
 def test_the_first_page_tells_it(run: Run) -> None:
@@ -46,3 +49,54 @@ def test_the_first_page_tells_it(run: Run) -> None:
 
 def test_nothing_is_left_on_the_target(run: Run) -> None:
     assert run.left_on_target == []
+
+
+@pytest.fixture(scope="module")
+def behaviour(make_home: Callable[[str], Path]) -> Iterator[Run]:
+    """A run of all checks of behaviour, with a second client, a small volume and a power switch."""
+    need_fuse()
+    mounts = Mounts(make_home)
+    try:
+        with (
+            opened_door(make_home("behaviour")) as door,
+            misbehaving(make_home("shared"), second=True) as target,
+            misbehaving(make_home("small"), backing=mounts("tmpfs", 96)) as small,
+        ):
+            target.fault(FAULT)
+            small.fault(FAULT)
+            yield door.run(
+                *TINY,
+                "--ckpt-gate-table=gateway",
+                "--ckpt-suite=conformance",
+                f"--ckpt-second-mount={target.second}",
+                f"--ckpt-small-volume={small.path}",
+                actions(power_cut=shlex.join(target.power_cut_command), power_cuts="1"),
+                target=target.path,
+            )
+    finally:
+        mounts.unmount_all()
+
+
+@pytest.mark.thorough
+def test_every_check_of_behaviour_has_the_verdict_that_the_target_deserves(behaviour: Run) -> None:
+    verdicts = {
+        f"{v['id']}.{v['subject']}": v
+        for v in behaviour.document["requirements"]
+        if not v["subject"].startswith(SUBJECT)
+    }
+    others = {name: (v["outcome"], v["severity"]) for name, v in verdicts.items() if v["outcome"] != "met"}
+    assert others == {
+        "COMMIT.directory": ("failed", "advisory"),
+        "COMMIT.directory-second-client": ("failed", "advisory"),
+        "PUBLISH.directory": ("not run", "advisory"),
+    }, behaviour.text
+    assert "refuses to rename a directory" in verdicts["PUBLISH.directory"]["because"]
+    for name in (
+        "DURABLE.rank-killed",
+        "DURABLE.power-cut",
+        "LIVE.calls",
+        "FULL.mid-save",
+        "COMMIT-FULL.each-phase",
+    ):
+        assert "commit: by a marker file" in verdicts[name]["detail"], name
+        assert " --commit=marker" in verdicts[name]["detail"], name

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 SMALL = ["ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"]
 SAVED_UNDER_THE_FINAL_NAME = """
-from pytest_ckpt.conformance.posix.checkpoints import Checkpoint
-Checkpoint.partial = Checkpoint.name
+from pytest_ckpt.targets.posix.commit import CommitByRename
+CommitByRename.draft_of = lambda self, final: final
 """

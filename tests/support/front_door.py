@@ -48,6 +48,7 @@ _MARK = "PYTEST_CKPT_RUN"
 # Tests have hypothesis; users do not, and its plugin takes a quarter of a second of every start.
 _PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _KEPT = ("-p", "tests.support.kept_templates")
+_QUIET = ("-p", "tests.support.quiet_host")
 _CLUSTER = 64
 _RUN_SECONDS = 240.0
 
@@ -211,11 +212,13 @@ class FrontDoor:
         terminal: int | None = None,
         around: Sequence[str] = (),
         python: str = sys.executable,
+        sees_load: bool = False,
     ) -> Started:
         """Start a run and return at once.
 
         The cluster is that of the options where they name one, else of 64 accelerators. ``terminal`` is the descriptor
-        of one to write to, in place of a file; ``around`` is a command that runs the one behind it.
+        of one to write to, in place of a file; ``around`` is a command that runs the one behind it;
+        ``sees_load`` is whether other work on this machine may change verdicts.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
@@ -230,7 +233,7 @@ class FrontDoor:
             # Behaviour of the target is asked where a test is about that.
             words.append("--ckpt-gate-table=speed-only")
         if python == sys.executable and str(CHECKOUT) in (environment or {}).get("PYTHONPATH", str(CHECKOUT)):
-            words += _KEPT
+            words += _KEPT if sees_load else (*_KEPT, *_QUIET)
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(

@@ -7,7 +7,7 @@ import dataclasses
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Fault, Integrity
 from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.sizing.limits import StatedLimits
-from tests.support.made_measurement import FULL, LIMITS, ByLimits, at, failed_in, measurement, operation
+from tests.support.made_measurement import FULL, LIMITS, ByLimits, at, failed_in, measurement, on_busy_host, operation
 from tests.support.made_patterns import (
     FAULT,
     with_data,
@@ -40,6 +40,8 @@ def timed(kind, limit):
         "met": measurement(),
         "too slow at a thousandth of the size": measurement(size=FULL // 1000),
         "one is too slow": measurement(**done | {f"{kind}s": (1.0, 2.0, 1.5 * limit)}),
+        "met on a busy host": on_busy_host(measurement()),
+        "one is too slow on a busy host": on_busy_host(measurement(**done | {f"{kind}s": (1.0, 2.0, 1.5 * limit)})),
         "ten that differ": measurement(
             operations=[operation(of, n, 1 + n / 10) for of in ("save", "load") for n in range(1, 11)],
             operations_planned=10,
@@ -114,6 +116,9 @@ CASES_OF_SAVES_AND_LOADS = {
     "STRAGGLER": {
         "met": measurement(),
         "one rank is slow": measurement(operations=[operation("save", 1, 4.0, ranks=[1.0, 1.0, 4.0, 1.0])]),
+        "even on a busy host": on_busy_host(measurement()),
+        "one rank is slow on a busy host": on_busy_host(
+            measurement(operations=[operation("save", 1, 4.0, ranks=[1.0, 1.0, 4.0, 1.0])])),
         "two ranks": measurement(processes=2),
         "ranks wait for each other": measurement(engine="dcp"),
         "nothing was measured": measurement(operations=()),
@@ -121,6 +126,8 @@ CASES_OF_SAVES_AND_LOADS = {
     "REPEAT": {
         "met": measurement(),
         "it varies": measurement(saves=(1.0, 2.0, 1.0)),
+        "met on a busy host": on_busy_host(measurement()),
+        "it varies on a busy host": on_busy_host(measurement(saves=(1.0, 2.0, 1.0))),
         "later loads were cached": loads_of(3.0, 3.0, 3.0, 1.0, 0.9),
         "one load was cached": loads_of(3.0, 1.0, 3.0),
         "one of each": loads_of(1.0),
@@ -131,11 +138,15 @@ CASES_OF_SAVES_AND_LOADS = {
         "no deletion between saves": with_retention(delete_seconds=()),
         "one is kept": with_retention(kept=1),
         "too slow": with_retention(save_while_deleting_seconds=12.0),
+        "too slow on a busy host": on_busy_host(with_retention(save_while_deleting_seconds=12.0)),
         "the run ended before": measurement(failure=ENDED),
     },
     "DATA": {
         "met": with_data(),
         "too slow": with_data(unique_save_seconds=(30.0, 30.0, 30.0)),
+        "too slow on a busy host": on_busy_host(with_data(unique_save_seconds=(30.0, 30.0, 30.0)), "data"),
+        "met on a busy host": on_busy_host(with_data(), "data"),
+        "wrong bytes on a busy host": on_busy_host(with_data(fault_count=3), "data"),
         "wrong bytes": with_data(fault_count=3),
         "one fault": with_data(fault_count=1),
         "the run ended before": measurement(failure=ENDED),

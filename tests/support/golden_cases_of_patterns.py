@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.golden_cases import ENDED, FLIPPED, LOAD, SAVE
-from tests.support.made_measurement import FULL, ByLimits, at, failed_in, measurement
+from tests.support.made_measurement import FULL, ByLimits, at, failed_in, measurement, on_busy_host
 from tests.support.made_patterns import (
     FAULT,
     GOES_ON,
@@ -73,6 +73,7 @@ CASES_OF_PATTERNS = {
     "SCALING": {
         "met": scaled(),
         "no more from 4 clients on": scaled(SATURATED),
+        "no more from 4 clients on, on a busy host": on_busy_host(scaled(SATURATED), "scaling"),
         "met, at the ceiling that is stated": up_to(scaled(SATURATED), 3e9, 0.0),
         "below the ceiling that is stated": up_to(scaled(SATURATED, unit="hosts"), 4e9, 8e9),
         "cached": scaled(resident=10**9),
@@ -90,7 +91,12 @@ CASES_OF_PATTERNS = {
         "an error in it": measurement(failure=failed_in(at("save", 1, scenario="consolidation"))),
         "the run ended before": measurement(failure=ENDED),
     },
-    "STORM": of_pattern("storm") | {"uneven": with_patterns(storm=pattern(3.0, ranks=[1.0, 1.0, 1.0, 3.0]))},
+    "STORM": of_pattern("storm") | {
+        "uneven": with_patterns(storm=pattern(3.0, ranks=[1.0, 1.0, 1.0, 3.0])),
+        "uneven on a busy host": on_busy_host(
+            with_patterns(storm=pattern(3.0, ranks=[1.0, 1.0, 1.0, 3.0])), "storm"),
+        "met on a busy host": on_busy_host(with_patterns(storm=pattern()), "storm"),
+    },
     "RESTART": {
         "met with all copies": with_patterns(storm=pattern(restart=of_copies(4))),
         "met, projected": with_patterns(storm=pattern(restart=of_copies(2))),
@@ -127,6 +133,7 @@ CASES_OF_PATTERNS = {
     "ENDURE": {
         "met": endured([1.0] * 40),
         "too slow": endured([1.0] * 30 + [2.0] * 10),
+        "too slow on a busy host": on_busy_host(endured([1.0] * 30 + [2.0] * 10), "endurance"),
         "no duration": endured([1.0] * 40, asked=0.0),
         "too few saves": endured([1.0] * 4),
         "one save": endured([1.0]),
@@ -135,6 +142,8 @@ CASES_OF_PATTERNS = {
     "STEADY": {
         "met": endured([3.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
         "not steady": endured([1.0, 2.0] * 13),
+        "not steady on a busy host": on_busy_host(endured([1.0, 2.0] * 13), "endurance"),
+        "met on a busy host": on_busy_host(endured([3.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0]), "endurance"),
         "not steady yet": endured([1.0, 2.0] * 3),
         "too few saves": endured([1.0] * 4),
         "one save": endured([1.0]),
@@ -142,6 +151,7 @@ CASES_OF_PATTERNS = {
     "NEARFULL": {
         "met": filled(),
         "too slow": filled(at_90=2.0),
+        "too slow on a busy host": on_busy_host(filled(at_90=2.0), "near_full"),
         "the ballast was too small": filled(used=(0.0, 0.5, 0.9)),
         "not possible": measurement(patterns=Patterns(not_run={"near_full": "It was not filled: others use it."})),
         "a call failed": measurement(failure=failed_in(at("save", 3, scenario="near_full", level=0.8))),

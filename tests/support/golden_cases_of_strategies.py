@@ -8,7 +8,7 @@ from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.strategy_results import BACKGROUND, LOCAL_TIER
 from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.golden_cases import ENDED, FLIPPED, SAVE
-from tests.support.made_measurement import FULL, LIMITS, SUBJECT, ByLimits, at, failed_in, measurement
+from tests.support.made_measurement import FULL, LIMITS, SUBJECT, ByLimits, at, failed_in, measurement, on_busy_host
 from tests.support.made_patterns import (
     FAULT,
 )
@@ -103,6 +103,8 @@ CASES_OF_STRATEGIES = {
         "too slow": tiered(20.0, 6 * LIMITS.interval_seconds, 20.0),
         "no time is left": tiered(blocked=0.6 * SAVE),
         "saves beside it are slow": tiered(found=two_tiers(alone=(25.0, 25.5, 25.0), beside=(29.0, 30.0, 29.0))),
+        "saves beside it are slow on a busy host": on_busy_host(
+            tiered(found=two_tiers(alone=(25.0, 25.5, 25.0), beside=(29.0, 30.0, 29.0))), "tiers"),
         "saves beside it are slow, and within the limit": tiered(found=two_tiers(beside=(1.3, 1.4, 1.3))),
         "one of them is slow": tiered(found=two_tiers(beside=(1.0, 1.4, 1.3))),
         "failed": tiered(operations=(), patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
@@ -116,6 +118,7 @@ CASES_OF_STRATEGIES = {
         "met": compressed(),
         "the processor is the limit": compressed(20.0, 21.0, 20.0, codec=(18.0, 19.0, 18.0)),
         "something else is": compressed(20.0, 21.0, 20.0),
+        "too slow on a busy host": on_busy_host(compressed(20.0, 21.0, 20.0), "compression"),
         "wrong bytes": compressed(fault_count=2),
         "an error in it": compressed(patterns=None, failure=failed_in(at("save", 2))),
         "the run ended before": compressed(patterns=None, failure=ENDED),
@@ -150,6 +153,7 @@ CASES_OF_STRATEGIES = {
     "SLOWDOWN": {
         "met": in_background(),
         "over": in_background(beside=0.07),
+        "over on a busy host": on_busy_host(in_background(beside=0.07)),
         "scatters": in_background(beside=1.05 * STEP, scatter=0.2 * STEP),
         "too few": in_background(batches=1),
         "none": in_background(batches=0),

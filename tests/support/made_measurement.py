@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Subject
@@ -68,6 +69,18 @@ def measurement(saves=(1.0, 1.0, 1.0), loads=(1.0, 1.0, 1.0), *, size=FULL, resi
         ranks=tuple(RankFacts(rank=r, host="n1", pid=100 + r) for r in range(4)),
     )
     return dataclasses.replace(whole, **changes)
+
+
+QUIET = HostLoad(
+    host="n1", span="operations", of="save 2", seconds=4.0, cores=8,
+    idle_share=0.4, others_share=0.05, steal_share=0.0, load_average=9.5,
+)  # fmt: skip
+BUSY = dataclasses.replace(QUIET, idle_share=0.02, others_share=0.6, load_average=14.0)
+
+
+def on_busy_host(of, span="operations"):
+    """Return a measurement during which other work used the host's processors."""
+    return dataclasses.replace(of, host_loads=(QUIET, dataclasses.replace(BUSY, span=span)))
 
 
 def compared(expected, checked=None, *, fault_count=0, faults=()):

@@ -70,7 +70,8 @@ class Row:
         """
         path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
         reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
-        return self.fails | {name for name in reached if acts_on & set(operations[name])} - self.may_fail
+        meant = self.fails | set(self.reported)
+        return meant | {name for name in reached if acts_on & set(operations[name])} - self.may_fail
 
 
 def row(

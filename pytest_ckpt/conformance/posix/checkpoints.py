@@ -1,4 +1,7 @@
-"""Small checkpoints of known content, saved with the calls that ranks make and read back past the caches."""
+"""Small checkpoints of known content, saved with the calls that ranks make and read back past the caches.
+
+They are committed as saves of the run are (`targets.posix.commit`).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import difference, opened, random_bytes, read_to_end
+from pytest_ckpt.targets.posix.commit import BY_RENAME, Commit
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
-from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
+from pytest_ckpt.targets.posix.names import checkpoint_name
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Findings
@@ -37,6 +41,26 @@ class Calls:
         self._tell(call, self.path)
 
 
+@dataclass(frozen=True, slots=True)
+class ReportedCommitCalls:
+    """The calls of a commit, each reported before it begins."""
+
+    doing: Doing
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a directory."""
+        self.doing("rename", new)
+        old.rename(new)
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Write a new file and fsync it."""
+        write_durably(path, data, self.doing)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Fsync a directory."""
+        sync_directory(directory, self.doing)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointFault:
     """The fault of an entry that should exist; ``is_name`` if the name itself is missing."""
@@ -55,54 +79,66 @@ class Checkpoint:
     seed: int
     files: int = 4
     file_bytes: int = 256 << 10
+    commit: Commit = BY_RENAME
 
     @property
     def name(self) -> str:
         """The directory's name once it is committed."""
         return checkpoint_name(self.number)
 
-    @property
-    def partial(self) -> str:
-        """The directory's name until then."""
-        return partial_name(self.number)
+    def places(self, directory: Path) -> tuple[Path, ...]:
+        """Return the paths that the checkpoint's directory has in its life."""
+        final = directory / self.name
+        return tuple(dict.fromkeys((self.commit.draft_of(final), final)))
+
+    def is_committed(self, directory: Path) -> bool:
+        """Return whether a reader finds a committed checkpoint."""
+        return self.commit.is_committed(directory / self.name)
 
     def made_from(self) -> dict[str, tuple[object, ...]]:
         """Return {file name: the seed words of its random bytes}."""
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
-        """Return {file name: its content}."""
+        """Return {file name: its content}, without the files of the commit."""
         return {name: random_bytes(self.file_bytes, *words) for name, words in self.made_from().items()}
 
+    def expected(self, directory: Path) -> dict[str, bytes]:
+        """Return {file name: its content} of the committed checkpoint, with the files of the commit."""
+        return {**self.contents(), **self.commit.files_of(directory / self.name)}
+
     def save(self, directory: Path, doing: Doing) -> None:
-        """Write and fsync every file and the directory, rename it, fsync the directory above."""
-        partial, final = directory / self.partial, directory / self.name
-        doing("mkdir", partial)
-        partial.mkdir()
+        """Write and fsync every file and the directory, and commit."""
+        final = directory / self.name
+        draft = self.commit.draft_of(final)
+        doing("mkdir", draft)
+        draft.mkdir()
         for name, data in self.contents().items():
-            write_durably(partial / name, data, doing)
-        sync_directory(partial, doing)
-        doing("rename", final)
-        partial.rename(final)
-        sync_directory(directory, doing)
+            write_durably(draft / name, data, doing)
+        sync_directory(draft, doing)
+        self.commit.perform(final, ReportedCommitCalls(doing))
 
     def wrongs(self, directory: Path, doing: Doing) -> list[CheckpointFault]:
         """Return the fault of the committed checkpoint, read past the caches; empty if it is bit-exact.
 
         The files are read before the directory is listed: a listing makes some clients update their cached facts.
         """
-        found = [wrong_bytes(directory / self.name / name, data, doing) for name, data in self.contents().items()]
+        expected = self.expected(directory)
+        found = [wrong_bytes(directory / self.name / name, data, doing) for name, data in expected.items()]
         wrongs = [wrong for wrong in found if wrong]
         doing("list", directory / self.name)
         try:
             there = names_in(directory / self.name)
         except OSError as error:
             return [_unreadable(directory / self.name, error)]
-        if not wrongs and there != sorted(self.contents()):
-            names = ", ".join(there)
-            expected = ", ".join(sorted(self.contents()))
+        if not wrongs and there != sorted(expected):
             wrongs.append(
-                CheckpointFault(where=str(directory / self.name), seen=names, expected=expected, is_name=True)
+                CheckpointFault(
+                    where=str(directory / self.name),
+                    seen=", ".join(there),
+                    expected=", ".join(sorted(expected)),
+                    is_name=True,
+                )
             )
         return wrongs
 

@@ -25,6 +25,7 @@ from pytest_ckpt.conformance.content import PAGE, page_fault, page_of, pages_of,
 from pytest_ckpt.conformance.context import Findings, NotRun, ObservedRace
 from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_directory, write_durably
 from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.targets.posix.commit import BY_RENAME
 from pytest_ckpt.targets.posix.names import RENAME_REFUSED
 
 if TYPE_CHECKING:
@@ -297,7 +298,12 @@ def publish_marker(context: CheckContext, findings: Findings) -> None:
 
 
 def publish_directory(context: CheckContext, findings: Findings) -> None:
-    """Commit by renaming the checkpoint's directory."""
+    """Commit by renaming the checkpoint's directory. Raises NotRun on a target that refuses such a rename."""
+    if context.commit is not BY_RENAME:
+        raise NotRun(
+            "the target refuses to rename a directory, so no checkpoint is published so: PUBLISH.marker "
+            "and PUBLISH.pointer check the other ways"
+        )
     _publish(context, findings, "directory")
 
 
@@ -323,7 +329,7 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
         for name, length in lengths.items():
             write_durably(draft / name, pages_of(context.seed, [number] * length), calls)
         sync_directory(draft, calls)
-        _commit(way, draft, final, lengths, calls)
+        _commit(context, findings, way, draft, final, lengths, calls)
         seen = other.stop(patience=give_up + 60)
         findings.take(seen["wrong"])
         findings.trials += 1
@@ -335,15 +341,23 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
     findings.facts |= {"checkpoints published": f"{findings.trials:,}", "files in each": f"{_PUBLISHED_FILES}"}
 
 
-def _commit(way: str, draft: Path, final: Path, lengths: Mapping[str, int], calls: Calls) -> None:
+def _commit(
+    context: CheckContext,
+    findings: Findings,
+    way: str,
+    draft: Path,
+    final: Path,
+    lengths: Mapping[str, int],
+    calls: Calls,
+) -> None:
     if way == "directory":
         calls("rename", final)
         draft.rename(final)
         sync_directory(final.parent, calls)
     elif way == "marker":
         write_durably(final / f"{_MARKER}.tmp", _marker_text(lengths), calls)
-        calls("rename", final / _MARKER)
-        (final / f"{_MARKER}.tmp").rename(final / _MARKER)
+        if not context.rename_file(final / f"{_MARKER}.tmp", final / _MARKER, findings):
+            raise NotRun("the target refuses to rename a file, so no marker is published so: see COMMIT.file")
         sync_directory(final, calls)
     else:
         write_durably(final.parent / _POINTER, final.name.encode(), calls, flags=os.O_CREAT | os.O_TRUNC)

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -17,7 +18,8 @@ import statistics
 import subprocess
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -41,12 +43,13 @@ from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
 from pytest_ckpt.targets.owner import OWNER
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
-    from pytest_ckpt.conformance.workers import WorkerChannel
+    from pytest_ckpt.conformance.workers import Worker, WorkerChannel
 
 _KILLS = 60
 _TIMED_SAVES = 5
@@ -62,6 +65,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
     # Errors without any kill must not be attributed to a kill.
     if not saved_right(findings, kept, context.directory, calls, "before any process was killed"):
         return
+    context.note_commit(findings)
     findings.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
     number, whole = kept.number + 1, 0
     for _ in range(context.count(_KILLS, minimum=5)):
@@ -81,21 +85,21 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
                     expected=wrong.expected,
                 )
         kept = [kept, *acknowledged][-1]
-        # The last thing that a save does before it is acknowledged is to give the name: then all must be there.
-        if os.path.lexists(context.directory / begun.name):
+        # The commit is the last thing that a save does before it is acknowledged: then all must be there.
+        if begun.is_committed(context.directory):
             wrongs = begun.wrongs(context.directory, calls)
             for wrong in wrongs:
                 findings.wrong(
-                    "a broken checkpoint has its final name",
+                    f"a broken checkpoint has its {context.commit.sign}",
                     where=f"{wrong.where}, after the process that saved it was killed",
                     seen=wrong.seen,
-                    expected=f"no {begun.name}, or all of it: {wrong.expected}",
+                    expected=f"no {context.commit.evidence_of(Path(begun.name))}, or all of it: {wrong.expected}",
                 )
             whole += not wrongs
         _remove_others(context.directory, kept)
         number = begun.number + 1
     findings.facts["interrupted saves"] = (
-        f"{findings.trials}, of which {whole} already had the final name and were whole"
+        f"{findings.trials}, of which {whole} already had the {context.commit.sign} and were whole"
     )
 
 
@@ -103,7 +107,7 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
     """Save a few checkpoints and keep only the last; return this one, and the median of the save times."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
-        checkpoint = Checkpoint(number=number, seed=context.seed)
+        checkpoint = Checkpoint(number=number, seed=context.seed, commit=context.commit)
         began = time.monotonic()
         checkpoint.save(context.directory, calls)
         seconds.append(time.monotonic() - began)
@@ -119,11 +123,14 @@ def _save_until_killed(
     Return the checkpoint that it was saving, None if a call of it failed, and the checkpoints that it had acknowledged.
     """
 
+    def checkpoint(number: int) -> Checkpoint:
+        return Checkpoint(number=number, seed=context.seed, commit=context.commit)
+
     def saves(talk: WorkerChannel) -> None:
         number = first
         while True:
             talk.say(f"begins {number}")
-            Checkpoint(number=number, seed=context.seed).save(context.directory, talk.at)
+            checkpoint(number).save(context.directory, talk.at)
             talk.say(f"has saved {number}")
             number += 1
 
@@ -140,8 +147,7 @@ def _save_until_killed(
     number = first
     while worker.has_sent(f"has saved {number}"):
         number += 1
-    saved = [Checkpoint(number=n, seed=context.seed) for n in range(first, number)]
-    return Checkpoint(number=number, seed=context.seed), saved
+    return checkpoint(number), [checkpoint(n) for n in range(first, number)]
 
 
 def _remove_others(directory: Path, kept: Checkpoint) -> None:
@@ -161,18 +167,23 @@ _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A file elsewhere that lists every acknowledged file: its path, the seed of its bytes, their digest."""
+    """A file elsewhere that lists every acknowledged file: its path, its text or the seed of its bytes, a digest."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.count = 0
 
-    def acknowledge(self, files: dict[Path, tuple[int, tuple[object, ...]]]) -> None:
-        """Record {path: (bytes, seed of its content)}; the record is durable when this returns."""
+    def acknowledge(self, files: Mapping[Path, bytes | tuple[int, tuple[object, ...]]]) -> None:
+        """Record {path: its text, or (bytes, seed of its content)}; the record is durable when this returns."""
         with self._path.open("a") as out:
-            for path, (length, words) in files.items():
-                digest = blake2b(random_bytes(length, *words)).hexdigest()
-                line = {"path": str(path), "bytes": length, "words": list(map(str, words)), "blake2b": digest}
+            for path, content in files.items():
+                source: dict[str, object]
+                if isinstance(content, bytes):
+                    data, source = content, {"text": content.decode()}
+                else:
+                    length, words = content
+                    data, source = random_bytes(length, *words), {"bytes": length, "words": list(map(str, words))}
+                line = {"path": str(path), **source, "blake2b": blake2b(data).hexdigest()}
                 out.write(json.dumps(line) + "\n")
             out.flush()
             os.fsync(out.fileno())
@@ -184,7 +195,8 @@ class WriteWitness:
         gone: set[Path] = set()
         for line in self._path.read_text().splitlines():
             noted = json.loads(line)
-            path, data = Path(noted["path"]), random_bytes(noted["bytes"], *noted["words"])
+            path = Path(noted["path"])
+            data = noted["text"].encode() if "text" in noted else random_bytes(noted["bytes"], *noted["words"])
             assert blake2b(data).hexdigest() == noted["blake2b"]
             if path.parent in gone:
                 continue
@@ -204,13 +216,14 @@ class UnsyncedNames:
     trials: int = 0
     created: int = 0
     renamed: int = 0
+    renames: int = 0
 
-    def prepare(self, directory: Path, calls: Calls) -> None:
+    def prepare(self, context: CheckContext, findings: Findings, directory: Path, calls: Calls) -> None:
         """Create them: a file that was fsynced itself, and a rename."""
         write_durably(directory / "renamed-not-yet", b"renamed", calls)
         sync_directory(directory, calls)
         write_durably(directory / "created", b"created", calls)
-        (directory / "renamed-not-yet").rename(directory / "renamed")
+        self.renames += context.rename_file(directory / "renamed-not-yet", directory / "renamed", findings)
 
     def look(self, directory: Path, calls: Calls) -> None:
         """Count the names that exist after the cut."""
@@ -222,9 +235,10 @@ class UnsyncedNames:
 
     def facts(self) -> dict[str, str]:
         """Return its facts for the report."""
+        created = f"survived {self.created} of {self.trials} cuts"
         return {
-            "name of an fsynced file without fsync of its directory": f"survived {self.created} of {self.trials} cuts",
-            "rename without fsync of the directory": f"survived {self.renamed} of {self.trials} cuts",
+            "name of an fsynced file without fsync of its directory": created,
+            "rename without fsync of the directory": f"survived {self.renamed} of {self.renames} cuts",
         }
 
 
@@ -272,28 +286,91 @@ class Canary:
         return tuple(loss for loss in LOSSES if gone[loss])
 
 
-@dataclass(slots=True)
-class Evidence:
-    """The evidence of the power cuts, over all cuts: the destroyed data, and how long there was no response."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutEvidence:
+    """The evidence of one power cut, from strong to weak.
 
-    losses: Counter[Loss] = field(default_factory=Counter)
-    outage_seconds: list[float] = field(default_factory=list)
+    ``losses`` are the destroyed parts of its canary. ``restart`` is the server's restart as the command printed it,
+    empty without one. ``gap_seconds`` is the longest time without a successful write of another process; 0 if no other
+    process wrote. ``back_seconds`` is the time from the command to the first answer of the target.
+    """
 
-    def add(self, losses: Sequence[Loss], outage_seconds: float) -> None:
-        """Add one cut: the lost parts of its canary, and the seconds from its command to the target's first answer."""
-        self.losses.update(losses)
-        self.outage_seconds.append(outage_seconds)
+    losses: tuple[Loss, ...]
+    back_seconds: float
+    restart: str = ""
+    gap_seconds: float = 0.0
 
-    def describe(self) -> str:
-        """Return the evidence in one sentence."""
-        cuts = len(self.outage_seconds)
-        gone = ", ".join(f"{loss} in {self.losses[loss]}" for loss in LOSSES)
-        least, most = (format_seconds(seconds) for seconds in (min(self.outage_seconds), max(self.outage_seconds)))
-        lasted = least if least == most else f"{least} to {most}"
-        return (
-            f"Of {counted(cuts, 'cut')}, data that were never fsynced were gone: {gone}; from the command to the first "
-            f"answer of the target: {lasted}"
+    @property
+    def is_proof(self) -> bool:
+        """Whether data are gone that a target with power keeps, or the server has restarted."""
+        return bool(self.losses or self.restart)
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the target did not answer for a time that no healthy one takes."""
+        return self.gap_seconds >= OUTAGE_SECONDS
+
+
+def describe_evidence(cuts: Sequence[CutEvidence]) -> str:
+    """Return the evidence of all cuts in words; each cut counts by its strongest evidence."""
+    lost = Counter(loss for cut in cuts for loss in cut.losses)
+    restarts = [cut.restart for cut in cuts if cut.restart and not cut.losses]
+    outages = [cut.gap_seconds for cut in cuts if cut.is_outage and not cut.is_proof]
+    declared = sum(not cut.is_proof and not cut.is_outage for cut in cuts)
+    parts = []
+    if lost:
+        gone = ", ".join(f"{loss} in {lost[loss]}" for loss in LOSSES)
+        parts.append(f"Of {counted(len(cuts), 'cut')}, what was written and never fsynced was gone: {gone}")
+    if restarts:
+        parts.append(f"the command printed a restart of the server in {len(restarts)}: {restarts[0]}")
+    if outages:
+        parts.append(
+            f"in {len(outages)} only an outage was seen: for up to {format_seconds(max(outages))} no write succeeded"
         )
+    if declared:
+        parts.append(
+            f"{counted(declared, 'cut')} declared by the operator: nothing was gone, no restart was printed, and no "
+            "outage was seen"
+        )
+    back = [cut.back_seconds for cut in cuts]
+    least, most = (format_seconds(seconds) for seconds in (min(back), max(back)))
+    lasted = least if least == most else f"{least} to {most}"
+    return "; ".join([*parts, f"from the command to the first answer of the target: {lasted}"])
+
+
+_PRINTED = re.compile(r"^\s*(boot-id|uptime)[ =:]+(\S+)\s*$", re.MULTILINE)
+
+
+def restart_in(text: str) -> str:
+    """Return the restart of a server that the output of a power-cut command shows; empty if it shows none.
+
+    The command prints ``boot-id ID`` or ``uptime SECONDS`` of the server before the cut and after it.
+    """
+    printed: dict[str, list[str]] = {}
+    for name, value in _PRINTED.findall(text):
+        printed.setdefault(name, []).append(value)
+    for name, (first, *_, last) in ((name, values) for name, values in printed.items() if len(values) > 1):
+        if name == "boot-id" and first != last:
+            return f"boot-id {first:.40} before it, {last:.40} after it"
+        with contextlib.suppress(ValueError):
+            if name == "uptime" and float(last) < float(first):
+                return f"uptime {float(first):g} s before it, {float(last):g} s after it"
+    return ""
+
+
+def write_until_told(path: Path, talk: WorkerChannel) -> float:
+    """Write and fsync a small file repeatedly; return the longest time in seconds without a success."""
+    longest, last = 0.0, time.monotonic()
+    while not talk.is_told_to_end():
+        with contextlib.suppress(OSError):
+            talk.at("write", path)
+            with path.open("wb") as file:
+                file.write(b"probe")
+                file.flush()
+                os.fsync(file.fileno())
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        time.sleep(_WRITE_AGAIN_SECONDS)
+    return max(longest, time.monotonic() - last)
 
 
 _SAVES_OF_A_CUT = 3
@@ -304,6 +381,10 @@ _POLL_SECONDS = 0.25
 # An array may check its disks before it answers again.
 COMMAND_SECONDS = 1800.0
 BACK_SECONDS = 600.0
+OUTAGE_SECONDS = 5.0
+"""A longer time without a successful write counts as an outage. Chosen by this program."""
+
+_WRITE_AGAIN_SECONDS = 0.05
 # For a target that is mounted but not fully available yet.
 _SETTLE_SECONDS = 5.0
 
@@ -319,30 +400,38 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         os.chdir("/")
     calls = Calls(context.tell)
     witness = WriteWitness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
-    reported, evidence = UnsyncedNames(), Evidence()
+    reported, evidence = UnsyncedNames(), list[CutEvidence]()
     root = _sync_up_to_the_mount(context.directory, calls)
+    # The client of a network file system may have sent everything at close, and sends again what its server lost.
+    shows_losses = mount_of(context.directory.resolve()).is_local
     # Errors without a power cut must not be attributed to one. Only this one checkpoint is read before a cut: reading
     # past the caches writes back the data that an fsync has left out.
-    probe = Checkpoint(number=1, seed=context.seed)
+    probe = Checkpoint(number=1, seed=context.seed, commit=context.commit)
     probe.save(context.directory, calls)
     if not saved_right(findings, probe, context.directory, calls, "before any power cut"):
         return
+    context.note_commit(findings)
     cuts = context.power_cuts
     losses = 0
     for cut in range(1, cuts + 1):
         directory = context.directory / f"cut-{cut}"
         directory.mkdir()
         sync_directory(context.directory, calls)
-        _save_and_overwrite(directory, context.seed, cut, witness, calls)
-        reported.prepare(directory, calls)
+        _save_and_overwrite(context, findings, directory, cut, witness, calls)
+        reported.prepare(context, findings, directory, calls)
         canary = Canary(directory, context.seed, calls)
-        began = time.monotonic()
-        if not (_cut(context, context.witness, findings, cut) and _is_back(context, findings, cut, root)):
-            return
-        outage_seconds = time.monotonic() - began
+        log = context.witness / f"power-cut-{cut}.log"
+        # On a local file system, a process that uses it may keep a command from unmounting it.
+        probes = () if shows_losses else (partial(write_until_told, context.directory / own_name()),)
+        with working(probes) as writers:
+            began = time.monotonic()
+            if not (_cut(context, log, findings, cut) and _is_back(context, findings, cut, root)):
+                return
+            back_seconds = time.monotonic() - began
+            gap_seconds = _longest_gap(writers, context.tell)
         findings.trials += 1
         lost = canary.lost(calls)
-        if not lost:
+        if not lost and shows_losses:
             findings.wrong(
                 "the power cut did not cut",
                 where=f"{directory}, cut {cut} of {cuts}",
@@ -352,7 +441,14 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
                 "within seconds, does not unmount or sync before, and returns when all is up again",
             )
             return
-        evidence.add(lost, outage_seconds)
+        evidence.append(
+            CutEvidence(
+                losses=lost,
+                restart=restart_in(log.read_text(errors="replace")),
+                gap_seconds=gap_seconds,
+                back_seconds=back_seconds,
+            )
+        )
         overwritten = canary.wrong(calls)
         wrongs = [*([overwritten] if overwritten else []), *witness.wrongs(calls)]
         losses += len(wrongs)
@@ -363,17 +459,32 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         more = ((trials_for(1 - share), share) for share in _SHARES_OF_LOSSES)
         if would := [f"{needed} cuts would show {format_percent(share)}" for needed, share in more if cuts < needed]:
             bound += f" ({', '.join(would)})"
+        if not all(each.is_proof for each in evidence):
+            bound = f"if the power was cut each time, {bound}"
         findings.facts[POWER_CUTS] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
-    findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
+    findings.facts |= {EVIDENCE_OF_CUTS: describe_evidence(evidence)} | reported.facts()
 
 
-def _save_and_overwrite(directory: Path, seed: int, cut: int, witness: WriteWitness, calls: Calls) -> None:
+def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) -> float:
+    """Let the processes that write end; return the longest time in seconds in which one of them had no success."""
+    for writer in writers:
+        writer.go_on()
+    ends = gather(writers, tell, patience_seconds=BACK_SECONDS)
+    return max((end.hung or float(end.result or 0.0) for end in ends), default=0.0)
+
+
+def _save_and_overwrite(
+    context: CheckContext, findings: Findings, directory: Path, cut: int, witness: WriteWitness, calls: Calls
+) -> None:
     """Save checkpoints as ranks do; concurrently, rewrite a durable file in place, and replace one by rename."""
+    seed = context.seed
     for number in range(_SAVES_OF_A_CUT):
-        checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed)
+        checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed, commit=context.commit)
         checkpoint.save(directory, calls)
-        contents = {directory / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
-        witness.acknowledge({path: (checkpoint.file_bytes, words) for path, words in contents.items()})
+        final = directory / checkpoint.name
+        contents = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.made_from().items()}
+        witness.acknowledge(contents)
+        witness.acknowledge({final / name: text for name, text in context.commit.files_of(final).items()})
     # Their names do not distinguish them from data that are not durable.
     in_place, replaced, replacement = (directory / own_name() for _ in range(3))
     for file in (in_place, replaced):
@@ -384,9 +495,9 @@ def _save_and_overwrite(directory: Path, seed: int, cut: int, witness: WriteWitn
     witness.acknowledge({in_place: (FILE_BYTES, words)})
     words = (seed, directory.name, "replaced", "new")
     write_durably(replacement, random_bytes(FILE_BYTES, *words), calls)
-    replacement.replace(replaced)
-    sync_directory(directory, calls)
-    witness.acknowledge({replaced: (FILE_BYTES, words)})
+    if context.rename_file(replacement, replaced, findings):
+        sync_directory(directory, calls)
+        witness.acknowledge({replaced: (FILE_BYTES, words)})
 
 
 def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts: int) -> None:
@@ -400,10 +511,9 @@ def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts:
         )
 
 
-def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> bool:
+def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool:
     """Run the power-cut command; return whether it reports success."""
     command = shlex.join(context.power_cut)
-    log = logs / f"power-cut-{cut}.log"
     began = time.monotonic()
     failure = ""
     with log.open("wb") as found:

@@ -28,6 +28,7 @@ from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import (
     Calls,
     Checkpoint,
+    ReportedCommitCalls,
     sync_directory,
     write_all,
     write_durably,
@@ -300,13 +301,18 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
-    kept = Checkpoint(number=1, seed=context.seed, file_bytes=PIECE_BYTES)
+
+    def checkpoint(number: int) -> Checkpoint:
+        return Checkpoint(number=number, seed=context.seed, file_bytes=PIECE_BYTES, commit=context.commit)
+
+    context.note_commit(findings)
+    kept = checkpoint(1)
     kept.save(directory, calls)
     errors: set[str] = set()
     longest = 0.0
     for trial in range(context.count(8, minimum=2)):
         leave_room(directory, int(chance.uniform(0.1, 0.9) * 4 * PIECE_BYTES), free, calls)
-        broken = Checkpoint(number=2 * trial + 2, seed=context.seed, file_bytes=PIECE_BYTES)
+        broken = checkpoint(2 * trial + 2)
         try:
             broken.save(directory, calls)
         except OSError as error:
@@ -316,12 +322,12 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
             findings.trials += 1
             errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
             moment = f"a save into a volume without space ({errno.errorcode[error.errno]} in {calls.call})"
-            # If all files exist, only the acknowledgement after the rename may fail.
-            if (directory / broken.name).exists() and broken.wrongs(directory, calls):
+            # If all files exist, only the acknowledgement after the commit may fail.
+            if broken.is_committed(directory) and broken.wrongs(directory, calls):
                 findings.wrong(
-                    "a broken checkpoint has its final name",
-                    where=f"{directory / broken.name}, after {moment}",
-                    seen="a directory of that name",
+                    f"a broken checkpoint has its {context.commit.sign}",
+                    where=f"{context.commit.evidence_of(directory / broken.name)}, after {moment}",
+                    seen="that name",
                     expected="no such name",
                 )
         else:
@@ -336,12 +342,11 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
                 expected=wrong.expected,
             )
         remove(directory / "ballast", calls)
-        remove(directory / broken.partial, calls)
-        remove(directory / broken.name, calls)
-        after = Checkpoint(number=2 * trial + 3, seed=context.seed, file_bytes=PIECE_BYTES)
+        _remove_checkpoint(broken, directory, calls)
+        after = checkpoint(2 * trial + 3)
         seconds = when_there_is_space(
             partial(after.save, directory, calls),
-            partial(remove, directory / after.partial, calls),
+            partial(_remove_checkpoint, after, directory, calls),
             context.space_seconds,
         )
         if seconds is None:
@@ -362,6 +367,11 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
     findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
 
 
+def _remove_checkpoint(checkpoint: Checkpoint, directory: Path, calls: Calls) -> None:
+    for place in checkpoint.places(directory):
+        remove(place, calls)
+
+
 _POINTER, _NEXT_POINTER = "latest", "latest.tmp"
 
 
@@ -375,32 +385,33 @@ class _Commit:
     directory: Path
     checkpoint: Checkpoint
     calls: Calls
-    in_place: bool = False
+    in_place: bool
     phases: dict[str, Callable[[], None]] = field(init=False)
 
     def __post_init__(self) -> None:
         *data, metadata = self.checkpoint.contents().items()
-        partial, final = self.directory / self.checkpoint.partial, self.directory / self.checkpoint.name
+        final = self.directory / self.checkpoint.name
+        draft = self.checkpoint.commit.draft_of(final)
         pointer, following = self.directory / _POINTER, self.directory / _NEXT_POINTER
         text = self.checkpoint.name.encode()
 
         def write(files: list[tuple[str, bytes]]) -> None:
-            if not partial.exists():
-                self.calls("mkdir", partial)
-                partial.mkdir()
+            if not draft.exists():
+                self.calls("mkdir", draft)
+                draft.mkdir()
             for name, content in files:
-                write_durably(partial / name, content, self.calls)
-            sync_directory(partial, self.calls)
+                write_durably(draft / name, content, self.calls)
+            sync_directory(draft, self.calls)
 
-        def rename(old: Path, new: Path) -> None:
-            self.calls("rename", new)
-            old.replace(new)
+        def replace() -> None:
+            self.calls("rename", pointer)
+            following.replace(pointer)
             sync_directory(self.directory, self.calls)
 
         self.phases = {
             "data": lambda: write(data),
             "metadata": lambda: write([metadata]),
-            "marker": lambda: rename(partial, final),
+            "marker": lambda: self.checkpoint.commit.perform(final, ReportedCommitCalls(self.calls)),
         }
         if self.in_place:
             self.phases["pointer in place"] = lambda: write_durably(pointer, text, self.calls, flags=os.O_CREAT)
@@ -408,7 +419,7 @@ class _Commit:
             self.phases["pointer's text"] = lambda: write_durably(
                 following, text, self.calls, flags=os.O_CREAT | os.O_TRUNC
             )
-            self.phases["pointer"] = lambda: rename(following, pointer)
+            self.phases["pointer"] = replace
 
     def save(self) -> None:
         """Do all phases."""
@@ -417,23 +428,31 @@ class _Commit:
 
     def undo(self) -> None:
         """Remove its remains, as software does after a refused save."""
-        for name in (self.checkpoint.partial, self.checkpoint.name, _NEXT_POINTER):
-            remove(self.directory / name, self.calls)
+        _remove_checkpoint(self.checkpoint, self.directory, self.calls)
+        remove(self.directory / _NEXT_POINTER, self.calls)
 
 
 def each_phase(context: CheckContext, findings: Findings) -> None:
     """Take all space before each phase of a commit in turn, check the previous checkpoint, free space, save again."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
-    kept = _Commit(directory, Checkpoint(number=1, seed=context.seed, files=5), calls)
+
+    renames_files = _renames_files(context, directory, findings)
+
+    def commit_of(number: int, *, in_place: bool = False) -> _Commit:
+        checkpoint = Checkpoint(number=number, seed=context.seed, files=5, commit=context.commit)
+        return _Commit(directory, checkpoint, calls, in_place or not renames_files)
+
+    context.note_commit(findings)
+    kept = commit_of(1)
     kept.save()
     errors: set[str] = set()
     number, longest = 1, 0.0
-    by_rename = (*kept.phases,)
+    first_phases = [name for name in kept.phases if renames_files or name != "pointer in place"]
     for _ in range(context.count(4)):
-        for phase, in_place in (*((name, False) for name in by_rename), ("pointer in place", True)):
+        for phase, in_place in (*((name, False) for name in first_phases), ("pointer in place", True)):
             number += 1
-            commit = _Commit(directory, Checkpoint(number=number, seed=context.seed, files=5), calls, in_place)
+            commit = commit_of(number, in_place=in_place)
             refusal = _without_space(commit, phase, free)
             if refusal and refusal.errno not in FULL:
                 note_refusal(findings, refusal, calls, "only the error of a full volume or quota")
@@ -444,7 +463,7 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
             _look(findings, kept, commit, f"without space for the {phase} ({ended})", refused=refusal is not None)
             remove(directory / "ballast", calls)
             number += 1
-            after = _Commit(directory, Checkpoint(number=number, seed=context.seed, files=5), calls)
+            after = commit_of(number)
 
             def again(refused: _Commit = commit, following: _Commit = after) -> None:
                 refused.undo()
@@ -464,6 +483,15 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
         raise NotRun(f"{directory.parent} never ran out of space, although it was filled before each phase of a commit")
     findings.facts["how space ended"] = ", ".join(sorted(errors))
     findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
+
+
+def _renames_files(context: CheckContext, directory: Path, findings: Findings) -> bool:
+    """Return whether a pointer can be replaced by rename; tried with a file of its own."""
+    old, new = directory / "rename", directory / "renamed"
+    old.touch()
+    if renames := context.rename_file(old, new, findings):
+        new.unlink()
+    return renames
 
 
 def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
@@ -489,8 +517,8 @@ def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, 
             seen=wrong.seen,
             expected=wrong.expected,
         )
-    final = directory / commit.checkpoint.name
-    wrongs = commit.checkpoint.wrongs(directory, calls) if not refused or final.exists() else []
+    is_committed = commit.checkpoint.is_committed(directory)
+    wrongs = commit.checkpoint.wrongs(directory, calls) if not refused or is_committed else []
     for wrong in wrongs:
         note_missing(findings, wrong.where, when, wrong.seen)
     # A refused operation may have been performed or not: the pointer names either checkpoint.
@@ -501,7 +529,7 @@ def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, 
         text = read_file(directory / _POINTER).decode("utf-8", "replace")
     except OSError as error:
         text = f"{error.strerror} (errno {error.errno})"
-    if text not in allowed or (text == commit.checkpoint.name and not final.exists()):
+    if text not in allowed or (text == commit.checkpoint.name and not is_committed):
         findings.wrong(
             "the pointer to the newest checkpoint is lost in a commit without space",
             where=f"{directory / _POINTER}, {when}",

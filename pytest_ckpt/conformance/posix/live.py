@@ -7,11 +7,13 @@ import statistics
 import time
 from collections import defaultdict
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.posix.checkpoints import write_all
 from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.targets.posix.commit import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +30,10 @@ def calls(context: CheckContext, findings: Findings) -> None:
     """Save, query, load and remove small checkpoints; every call is timed separately."""
     clock = _Clock(context)
     data = [random_bytes(_FILE_BYTES, context.seed, index) for index in range(_FILES)]
+    context.note_commit(findings)
     for number in range(context.count(_ROUNDS, minimum=3)):
-        _save(context.directory, number, data, clock)
+        _save(context.directory, number, data, clock, context.commit)
+        _point_to(context, findings, f"checkpoint-{number}", clock)
         _load_and_remove(context.directory / f"checkpoint-{number}", clock)
     findings.trials = sum(map(len, clock.seconds.values()))
     findings.measured, slowest = max((max(seconds), call) for call, seconds in clock.seconds.items())
@@ -59,30 +63,52 @@ class _Clock:
         self.seconds[name].append(seconds)
 
 
-def _save(directory: Path, number: int, data: list[bytes], clock: _Clock) -> None:
-    partial, final = directory / f"checkpoint-{number}.partial", directory / f"checkpoint-{number}"
-    with clock.call("mkdir", partial):
-        partial.mkdir()
+@dataclass(frozen=True, slots=True)
+class _TimedCommitCalls:
+    """The calls of a commit, each timed by itself."""
+
+    clock: _Clock
+
+    def rename(self, old: Path, new: Path) -> None:
+        with self.clock.call("rename directory", new):
+            old.rename(new)
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        _write_new(path, data, self.clock, "write marker")
+
+    def sync_directory(self, directory: Path) -> None:
+        _sync(directory, self.clock)
+
+
+def _save(directory: Path, number: int, data: list[bytes], clock: _Clock, commit: Commit) -> None:
+    final = directory / f"checkpoint-{number}"
+    draft = commit.draft_of(final)
+    with clock.call("mkdir", draft):
+        draft.mkdir()
     for index, content in enumerate(data):
-        path = partial / f"shard-{index}"
-        with clock.call("open to create", path):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        try:
-            with clock.call("write 1 MiB", path):
-                write_all(descriptor, content)
-            with clock.call("fsync", path):
-                os.fsync(descriptor)
-        finally:
-            with clock.call("close", path):
-                os.close(descriptor)
-    _sync(partial, clock)
-    with clock.call("rename directory", final):
-        partial.rename(final)
-    _sync(directory, clock)
-    pointer, new = directory / "latest", directory / "latest.new"
-    new.write_text(final.name)
+        _write_new(draft / f"shard-{index}", content, clock, "write 1 MiB")
+    _sync(draft, clock)
+    commit.perform(final, _TimedCommitCalls(clock))
+
+
+def _point_to(context: CheckContext, findings: Findings, checkpoint: str, clock: _Clock) -> None:
+    pointer, new = context.directory / "latest", context.directory / "latest.new"
+    new.write_text(checkpoint)
     with clock.call("rename over a file", pointer):
-        new.replace(pointer)
+        context.rename_file(new, pointer, findings)
+
+
+def _write_new(path: Path, content: bytes, clock: _Clock, write: str) -> None:
+    with clock.call("open to create", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        with clock.call(write, path):
+            write_all(descriptor, content)
+        with clock.call("fsync", path):
+            os.fsync(descriptor)
+    finally:
+        with clock.call("close", path):
+            os.close(descriptor)
 
 
 def _sync(directory: Path, clock: _Clock) -> None:

@@ -26,9 +26,9 @@ def checkpoint_name(index: int, attempt: int = 0) -> str:
     return f"checkpoint-{index:04d}" + (f"-again-{attempt}" if attempt else "")
 
 
-def partial_name(index: int, attempt: int = 0) -> str:
-    """Return the directory's name before the checkpoint is committed."""
-    return checkpoint_name(index, attempt) + _PARTIAL
+def partial_name(name: str) -> str:
+    """Return the name that the directory of a checkpoint has until a rename commits it."""
+    return name + _PARTIAL
 
 
 def is_of_a_checkpoint(name: str) -> bool:

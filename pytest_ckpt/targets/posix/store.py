@@ -1,10 +1,10 @@
 """The area of a run on a mounted file system, attached: on the target, or in a local tier.
 
-A subject has a directory, a checkpoint a directory in it, which has another name until rank 0 renames it: that commits.
-Every file is made durable before that, by its fsync. When all ranks of a host have fsynced their files, one of them
-fsyncs the directory, which makes their names durable. After the rename rank 0 makes the subject's directory durable. A
-directory's name follows from the checkpoint's number and the attempt: no name is used twice. `PosixStoreByMarker` is
-for targets that rename no directory. A local tier is a directory on each host, under one path, that no other host sees.
+A subject has a directory, a checkpoint a directory in it. Rank 0 commits it as `commit` has it: by its rename, or in
+`PosixStoreByMarker`, for targets that refuse this, by a marker file. Every file is made durable before that, by its
+fsync. When all ranks of a host have fsynced their files, one of them fsyncs the directory, which makes their names
+durable. A directory's name follows from the checkpoint's number and the attempt: no name is used twice. A local tier is
+a directory on each host, under one path, that no other host sees.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from pytest_ckpt.targets.posix.checkpoint import (
     unlink,
     until_seen,
 )
+from pytest_ckpt.targets.posix.commit import BY_MARKER, BY_RENAME, Commit
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
-from pytest_ckpt.targets.posix.names import MARKER, checkpoint_name, checkpoint_number, partial_name
+from pytest_ckpt.targets.posix.names import MARKER, checkpoint_name, checkpoint_number
 from pytest_ckpt.targets.posix.page_cache import (
     FileBelow,
     Probe,
@@ -134,6 +135,7 @@ def open_store(area: AreaRef) -> PosixStore:
 class PosixStore:
     """The directory of a run."""
 
+    by: Commit = BY_RENAME
     capabilities = CAPABILITIES
     wants_entries = False
     of_each_host = False
@@ -188,14 +190,16 @@ class PosixStore:
         return NamesProof(directories_attempted=directories.attempted, directories_returned=directories.returned)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Rename the checkpoint's directory and make its name durable, without a check of the files in it."""
+        """Commit the checkpoint and make the commit durable, without a check of the files in it."""
         final, directories = self._final(ref), DirectorySyncs()
-        directories.owe()
-        with phases.phase("commit", final.name):
-            self._partial(ref).rename(final)
-            directories.sync(final.parent)
+        for _ in self.by.synced_by(final):
+            directories.owe()
+        with phases.phase("commit", self.by.evidence_of(final).name):
+            self.by.perform(final, _CountedCommitCalls(directories))
         return CommitProof(
-            method="rename", directories_attempted=directories.attempted, directories_returned=directories.returned
+            method=self.by.method,
+            directories_attempted=directories.attempted,
+            directories_returned=directories.returned,
         )
 
     def announce(self, ref: CheckpointRef) -> None:
@@ -212,8 +216,9 @@ class PosixStore:
         return _size(directory) is not None and all(_size(directory / entry.name) == entry.bytes for entry in entries)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether the directory has its final name and the draft's name is gone."""
-        return self._final(ref).is_dir() and not self._partial(ref).exists()
+        """Return whether this client sees the commit, and no directory of a draft next to it."""
+        final, draft = self._final(ref), self._partial(ref)
+        return self.by.is_committed(final) and (draft == final or not draft.exists())
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
         """Write a file next to its place, make it durable, and move it there in one step."""
@@ -335,7 +340,26 @@ class PosixStore:
         return self._directory / ref.subject / checkpoint_name(ref.number, ref.attempt)
 
     def _partial(self, ref: CheckpointRef) -> Path:
-        return self._directory / ref.subject / partial_name(ref.number, ref.attempt)
+        return self.by.draft_of(self._final(ref))
+
+
+class _CountedCommitCalls:
+    """The calls of a commit by rank 0; fsyncs of directories are counted."""
+
+    def __init__(self, directories: DirectorySyncs) -> None:
+        self._directories = directories
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a directory."""
+        old.rename(new)
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Write a new file and make its bytes durable."""
+        _write_new(path, data)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Fsync a directory that is owed."""
+        self._directories.sync(directory)
 
 
 def _size(path: Path) -> int | None:
@@ -362,37 +386,14 @@ def open_by_marker(area: AreaRef) -> PosixStoreByMarker:
 
 
 class PosixStoreByMarker(PosixStore):
-    """The directory of a run in which a marker file commits a checkpoint, as ``.metadata`` does in torch's DCP.
+    """The directory of a run in which a marker file commits a checkpoint."""
 
-    The checkpoint's directory has its final name from the beginning. Rank 0 writes the marker when all files and their
-    names are durable. A truncated marker does not commit the checkpoint.
-    """
-
+    by = BY_MARKER
     capabilities = CAPABILITIES - {"rename"}
-
-    def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Write the marker, fsync it and the directory, without a check of the existing files."""
-        directory, directories = self._final(ref), DirectorySyncs()
-        directories.owe()
-        with phases.phase("commit", MARKER):
-            _write_new(directory / MARKER, _content_of_marker(ref))
-            directories.sync(directory)
-        return CommitProof(
-            method="marker", directories_attempted=directories.attempted, directories_returned=directories.returned
-        )
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
         """Return whether this client knows the marker and the sizes of these files."""
         return self.is_committed(ref) and super().sees(ref, entries)
-
-    def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether the marker is there, complete."""
-        try:
-            return (self._final(ref) / MARKER).read_bytes() == _content_of_marker(ref)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESTALE):
-                raise
-            return False
 
     def committed(self, subject: str) -> Sequence[int]:
         """Return the numbers of the subject's directories with a marker."""
@@ -411,13 +412,6 @@ class PosixStoreByMarker(PosixStore):
         with contextlib.suppress(FileNotFoundError):
             unlink(self._final(ref), [MARKER])
         super().delete(ref, names)
-
-    def _partial(self, ref: CheckpointRef) -> Path:
-        return self._final(ref)
-
-
-def _content_of_marker(ref: CheckpointRef) -> bytes:
-    return f"{checkpoint_name(ref.number, ref.attempt)} is committed\n".encode()
 
 
 def open_tier(area: AreaRef) -> PosixTier:

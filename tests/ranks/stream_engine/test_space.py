@@ -59,6 +59,6 @@ def test_a_save_without_space_commits_no_checkpoint(tmp_path, monkeypatch, capfd
     do.save(strategy, 1)
     with transfers(no_space_left), pytest.raises(OSError, match="No space left"):
         do.save(strategy, 2)
-    assert {p.name for p in tmp_path.glob("odd-full/*")} == {checkpoint_name(1), partial_name(2)}
+    assert {p.name for p in tmp_path.glob("odd-full/*")} == {checkpoint_name(1), partial_name(checkpoint_name(2))}
     assert do.durability().commits == 1
     capfd.readouterr()

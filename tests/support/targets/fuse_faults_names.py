@@ -127,10 +127,14 @@ class RefusesToRenameDirectories(
     # A checkpoint is a directory that is renamed when it is whole.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls PUBLISH.directory",
 ):
-    """A directory keeps its name: rename answers EMFILE, as gcsfuse does without a limit for such renames."""
+    """A directory keeps its name: rename answers EMFILE, as gcsfuse does without a limit for such renames. With
+    ``files`` a file does so, too, as with mountpoint-s3.
+    """
+
+    files = False
 
     def rename(self, proceed, call, old, old_name, new, new_name, flags):
-        if stat.S_ISDIR(os.stat(old_name, dir_fd=old.fd, follow_symlinks=False).st_mode):
+        if self.files or stat.S_ISDIR(os.stat(old_name, dir_fd=old.fd, follow_symlinks=False).st_mode):
             self.hit()
             raise OSError(errno.EMFILE, "too many objects to be renamed")
         proceed(call, old, old_name, new, new_name, flags)

@@ -1,0 +1,76 @@
+"""Decisions about measurements on busy hosts: a ratio of times does not decide, a limit in seconds does. Pure.
+
+Other work on a host delays its ranks, and the client cannot tell by how much. A ratio of two such times says nothing of
+the storage. A limit in seconds is what a job needs of its client and the storage together; there the load is shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.host_load import (
+    DATA_PAIRS,
+    MAXIMUM_OTHERS,
+    MAXIMUM_STEAL,
+    MINIMUM_IDLE,
+    OWN_OPERATIONS,
+)
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.judging.decision import Decision, not_decided
+from pytest_ckpt.support.units import counted, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.host_load import HostLoad
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.verdict import Reason
+    from pytest_ckpt.judging.requirement import Requirement
+
+_SPANS = frozenset((DATA_PAIRS, *(f.name for f in fields(Patterns) if f.name != "not_run")))
+# Failures of a ratio; wrong bytes and errors fail on any host.
+_OF_RATIOS: frozenset[Reason] = frozenset(("over limit", "uneven", "not steady", "cached"))
+
+BOUNDS = (
+    f"a host is busy if other virtual machines take {format_percent(MAXIMUM_STEAL)}, or others "
+    f"{format_percent(MAXIMUM_OTHERS)} with less than {format_percent(MINIMUM_IDLE)} idle (chosen by this program)"
+)
+
+
+def spans_of(requirement: Requirement) -> tuple[str, ...]:
+    """Return the spans of a measurement that a requirement judges: stated, or as the parameters of its function say."""
+    if requirement.spans:
+        return requirement.spans
+    names = inspect.signature(requirement.function).parameters if requirement.function else ()
+    return tuple(name for name in names if name in _SPANS) or (OWN_OPERATIONS,)
+
+
+def busy_host(requirement: Requirement, measurement: Measurement) -> HostLoad | None:
+    """Return the host with the highest load of other work in the spans of a requirement; None if no host was busy."""
+    spans = spans_of(requirement)
+    busy = [load for load in measurement.host_loads if load.span in spans and load.is_busy]
+    return max(busy, key=lambda load: load.taken_share, default=None)
+
+
+def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -> Decision:
+    """Return the decision about a measurement during which a host was busy with other work."""
+    described = describe_load(load)
+    detail = (*decision.detail, f"busy host: {described}", BOUNDS)
+    if decision.outcome == "not run" or decision.unit not in requirement.ratios:
+        return replace(decision, detail=detail)
+    is_failed = decision.outcome == "failed" and decision.reason in _OF_RATIOS
+    if is_failed or (decision.outcome == "met" and requirement.hidden_by_load):
+        because = f"The host was busy ({described}): a ratio of times does not decide. {decision.because}"
+        return not_decided("host busy", because, (*decision.detail, BOUNDS))
+    return replace(decision, detail=detail)
+
+
+def describe_load(load: HostLoad) -> str:
+    """Return the use of a busy host's processors, in words."""
+    during = load.of if load.span == OWN_OPERATIONS else f"{load.of} of {load.span}"
+    return (
+        f"{load.host} during {during}, {format_seconds(load.seconds)}: other processes used "
+        f"{format_percent(load.others_share)} of {counted(load.cores, 'processor')}, other virtual machines "
+        f"{format_percent(load.steal_share)}, {format_percent(load.idle_share)} was idle; load average "
+        f"{load.load_average:.1f}"
+    )

@@ -1,0 +1,95 @@
+"""Watches the load of the hosts of ranks: during each operation, and over all of a span."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.host_load import HostLoad
+from pytest_ckpt.support.processor_times import HostTimes, host_times, load_average, seconds_of_this_process
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.process.group import Group
+
+_MICROSECONDS = 1_000_000
+# The kernel counts in steps of 10 ms: over this time they are 4 % of one processor at most.
+_SHORTEST_SECONDS = 0.25
+# A single operation counts by itself from here on; a shorter one is a part of its span.
+_SHORTEST_OPERATION_SECONDS = 1.0
+_WHOLE = "all operations"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadReading:
+    """The counts at one moment; ``host`` is None on ranks that do not act for their host."""
+
+    at: float
+    own: float
+    host: HostTimes | None
+
+
+class HostLoadWatch:
+    """Keeps, for each host and span, the part with the highest load. All ranks call its methods together."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._spans: tuple[str, ...] = ()
+        self._worst: dict[str, HostLoad] = {}
+
+    @contextmanager
+    def spanning(self, *names: str) -> Iterator[None]:
+        """Count what happens inside as these spans."""
+        began, self._spans = self.begin(), names
+        yield
+        self.end(began, _WHOLE)
+        self._spans = ()
+
+    def begin(self) -> LoadReading:
+        """Return the counts now; called off the clock."""
+        host = host_times() if self._group.leads_host else None
+        return LoadReading(at=time.monotonic(), own=seconds_of_this_process(), host=host)
+
+    def end(self, began: LoadReading, of: str) -> None:
+        """Take in the time since ``began``; called off the clock."""
+        ended = self.begin()
+        own = self._group.sum_of_host(round((ended.own - began.own) * _MICROSECONDS)) / _MICROSECONDS
+        seconds = ended.at - began.at
+        shortest = _SHORTEST_SECONDS if of == _WHOLE else _SHORTEST_OPERATION_SECONDS
+        if began.host is None or ended.host is None or seconds < shortest:
+            return
+        total = ended.host.total - began.host.total
+        if total <= 0:
+            return
+        idle = _share(ended.host.idle - began.host.idle, total)
+        steal = _share(ended.host.steal - began.host.steal, total)
+        load = HostLoad(
+            host=self._group.host,
+            span="",
+            of=of,
+            seconds=seconds,
+            cores=ended.host.cores,
+            idle_share=idle,
+            others_share=_share(total * (1 - idle - steal) - own, total),
+            steal_share=steal,
+            load_average=load_average(),
+        )
+        for span in self._spans:
+            self._take(replace(load, span=span))
+
+    def gathered(self) -> tuple[HostLoad, ...]:
+        """Return the loads of all hosts, on rank 0."""
+        return tuple(load for of_rank in self._group.gather(list(self._worst.values())) for load in of_rank)
+
+    def _take(self, load: HostLoad) -> None:
+        known = self._worst.get(load.span)
+        highest = max(load.load_average, known.load_average if known else 0.0)
+        if known and (known.is_busy, known.taken_share) >= (load.is_busy, load.taken_share):
+            load = known
+        self._worst[load.span] = replace(load, load_average=highest)
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole))

@@ -1,0 +1,27 @@
+"""A plugin of the front door's runs: the load of hosts is not recorded, so other tests do not change a verdict.
+
+A run with ``sees_load`` records it (`tests.support.front_door`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)  # before ranks are started
+def pytest_runtestloop(session: pytest.Session) -> None:
+    if not session.config.getoption("ckpt_target", None):
+        return
+    # Not before: what a run imports without us is a matter of tests.
+    from pytest_ckpt.facts.events import Event, MeasurementDone  # noqa: PLC0415
+    from pytest_ckpt.launching.recorder import Recorder  # noqa: PLC0415
+
+    take = Recorder.take
+
+    def take_without_load(self: Recorder, event: Event) -> None:
+        quiet = isinstance(event, MeasurementDone)
+        take(self, dataclasses.replace(event, host_loads=()) if quiet else event)
+
+    Recorder.take = take_without_load
