@@ -273,7 +273,8 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"), field="assurance",
            help="confidence/share within the limit, such as 95/99",
            more="It replaces the number of saves and of loads by the number that shows this share with this confidence "
-           "if all meet the limit and are independent: 59 for 95/95, 299 for 95/99."),
+           "if all meet the limit and are independent: 59 for 95/95, 299 for 95/99. `95/99:misses=1` plans 473, of "
+           "which one save and one load may miss the limit; the plan must show as much as ten of ten."),
     Option(key="keep_last", group="workload", metavar="K", parse="read_operations", example="2",
            roles=("plan", "condition", "disclosed"), unset=0,
            help="keep only the newest K checkpoints",

@@ -12,6 +12,7 @@ from pytest_ckpt.grading.document import plugin_sentences
 from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, unmeasured
 from pytest_ckpt.grading.scope import named
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.speed import misses_allowed
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.environment import Environment
-    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.settings import Assurance, Settings
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.grading.obstacles import CacheSight, Obstacle
     from pytest_ckpt.judging.gates import Gates
@@ -165,7 +166,8 @@ def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
         return
     asks, share = planned.demand, format_share(wanted.share)
     yield (
-        f"  sure   if all meet the limit: {format_share(wanted.confidence)} confident that {share} of saves take at "
+        f"  sure   if {_required_operations(planned, wanted)} meet the limit: "
+        f"{format_share(wanted.confidence)} confident that {share} of saves take at "
         f"most {format_seconds(asks.save_limit_seconds)} and {share} of loads at most "
         f"{format_seconds(asks.load_limit_seconds)}, if they are independent"
     )
@@ -174,6 +176,13 @@ def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
             f"         all {counted(planned.operations, 'checkpoint')} stay until they are loaded; "
             "--ckpt-keep-last=2 keeps two and loads them in turn"
         )
+
+
+def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
+    """Return the saves, and the loads, that must meet the limit, in words."""
+    if not (misses := misses_allowed(wanted, planned.operations)):
+        return "all"
+    return f"all but {misses} of the {planned.operations} saves, and of the {planned.operations} loads,"
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:

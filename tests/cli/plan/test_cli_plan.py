@@ -128,6 +128,9 @@ def test_a_confidence_plans_operations_and_says_what_they_show_with_the_time_and
         "         all 299 checkpoints stay until they are loaded; --ckpt-keep-last=2 keeps two and loads them in turn\n"
     ) in printed
     assert "in all: 299 saves write 33.6 TB and 299 loads read as much: at most 11.6 h if" in printed
+    with_a_miss = plan("--ckpt-model=llama3-8b", "--ckpt-confidence=95/99:misses=1")
+    assert "  sure   if all but 1 of the 473 saves, and of the 473 loads, meet the limit: 95 %" in with_a_miss
+    assert "in all: 473 saves write 53.2 TB and 473 loads read as much: at most 18.3 h if" in with_a_miss
     kept = plan(*words, "--ckpt-keep-last=2")
     assert "stay until they are loaded" not in kept
     assert "  sure   " not in plan("--ckpt-model=llama3-8b")
