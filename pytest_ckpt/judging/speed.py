@@ -189,8 +189,8 @@ def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance
     if bound:
         allowed = f", {bound.misses_allowed} allowed to miss it" if bound.misses_allowed else ""
         yield (
-            f"{bound.met} of {counted(bound.trials, done.kind)} within the limit{allowed}: {confidence} confident that at least "
-            f"{format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
+            f"{bound.met} of {counted(bound.trials, done.kind)} within the limit{allowed}: {confidence} confident that "
+            f"at least {format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
         )
     is_alike = len({o.bytes for o in operations}) == 1
     times = [o.seconds for o in operations]
