@@ -12,6 +12,7 @@ from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.models import Mode
 from pytest_ckpt.facts.proofs import CacheFacts, ClientProofs, Durability, Integrity
+from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.strategy_results import Chains, Crashes, DrainRule, Preempted, Tiers, Training
 from pytest_ckpt.facts.subject import Pattern, Subject
@@ -384,7 +385,7 @@ class Measurement:
     restore moves one complete checkpoint. ``drains`` defines which saves a local tier drains to the target.
     ``host_waits``: the waits of hosts before clocks started; None on a single host. ``requests`` are the network
     requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
-    trusted.
+    trusted. ``depth`` is the number of requests in flight of engine ``stream``; None for other engines.
     """
 
     subject: Subject
@@ -418,6 +419,7 @@ class Measurement:
     host_waits: HostWaits | None = None
     requests: tuple[Requests, ...] = ()
     client_proofs: ClientProofs | None = None
+    depth: RequestDepth | None = None
 
     @property
     def share(self) -> float:

@@ -205,6 +205,7 @@ def measurement_of(
         host_waits=added_up(stated.looks),
         requests=end.requests if end else (),
         client_proofs=end.client_proofs if end else None,
+        depth=stated.depth,
     )
 
 

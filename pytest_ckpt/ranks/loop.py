@@ -7,7 +7,9 @@ import resource
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.engines import STREAM
 from pytest_ckpt.facts.events import (
+    DepthChosen,
     DurabilityCounted,
     IntegrityCompared,
     MeasurementDone,
@@ -27,6 +29,7 @@ from pytest_ckpt.ranks.engines.whole_state import threads_of
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.ranks.ramp import Ramp
 from pytest_ckpt.ranks.scenarios.alternating_pairs import measure_data_of
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
 from pytest_ckpt.ranks.scenarios.context import ScenarioContext
@@ -130,7 +133,10 @@ _RESIDENT_WITHOUT_DROP = 0.01
 
 
 class MeasurementLoop:
-    """Runs one task; rank 0 sends every fact to the controller as soon as it is known."""
+    """Runs one task; rank 0 sends every fact to the controller as soon as it is known.
+
+    ``depth`` is the number of requests in flight of engine ``stream``, once it is known.
+    """
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
         self._group = group
@@ -141,6 +147,7 @@ class MeasurementLoop:
         if rule.pattern:
             is_paced = rule.pattern.pace == AS_RECORDED
             self._options = replace(job.options, pattern=rule.pattern.text, pauses=is_paced)
+        self.depth = job.depth
         self._second = job.second
         self._area = job.area
         self._store: Store = load(job.area.opener)(job.area)
@@ -178,8 +185,10 @@ class MeasurementLoop:
         with do.stage("prepare", do.all("prepare")):
             if task.stages:
                 self._options = replace(self._options, copy_threads=threads_of(self._group))
-            strategy = self._strategy()
             cache = HostCache(self._group, self._activity, self._store, task.subject.slug, task.drop_caches)
+        self._choose_depth(cache)
+        with do.stage("prepare", do.all("prepare")):
+            strategy = self._strategy()
         engine = strategy.engine
         proof = ClientProof(
             group=self._group,
@@ -211,7 +220,8 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
         ).measure(engine, self._own.kept, task.operations)
-        facts = joined_facts(self._group.gather(engine.facts() | do.added_facts() | strategy.facts()))
+        of_depth = {"depth": self.depth.sentence} if self.depth and task.engine == STREAM else {}
+        facts = joined_facts(self._group.gather(engine.facts() | of_depth | do.added_facts() | strategy.facts()))
         requests = together(self._group.gather(self._store.requests()))
         # The engine's memory must be free before another engine replaces it.
         del engine, strategy
@@ -260,6 +270,32 @@ class MeasurementLoop:
                 stages=do.stages,
             )
         )
+
+    def _choose_depth(self, cache: HostCache) -> None:
+        """Use the number of requests in flight that is set or was found; without it, find it by a ramp."""
+        ramp = self._task.ramp
+        if self._task.engine != STREAM:
+            return
+        if ramp and self.depth is None:
+            # A separate store, so that the requests of the ramp are not counted as the subject's own.
+            store: Store = load(self._area.opener)(self._area)
+            search = Ramp(
+                group=self._group,
+                activity=self._activity,
+                do=self._do,
+                cache=cache,
+                store=store,
+                task=self._task,
+                ramp=ramp,
+                options=self._options,
+            )
+            self.depth = search.found()
+            store.close()
+            self._found.fault_count += search.fault_count
+            self._found.faults += search.faults
+        assert self.depth, "the plan has a ramp unless the number is set, and then the job states it"
+        self._options = replace(self._options, depth=self.depth.requests)
+        self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
         """Measure the patterns of the task: with ``lasts``, the patterns that last for hours, otherwise the others."""

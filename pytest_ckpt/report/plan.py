@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.checks import bytes_of_checks
+from pytest_ckpt.facts.engines import STREAM
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.targets import TARGETS, CheckpointRef
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites
@@ -17,6 +18,7 @@ from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
 from pytest_ckpt.sizing.steps import planned_steps
+from pytest_ckpt.sizing.stream_buffers import MAXIMUM_BUFFERS_BYTES, USUAL_DEPTH
 from pytest_ckpt.support.units import (
     counted,
     format_bytes,
@@ -42,10 +44,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.steps import Steps
 
 
-_STREAM = "stream"
-"""The engine that passes the size of a file when it begins it."""
-
-
 def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     """Yield the lines of a checkpoint, of a full save; empty if the target is not an object store."""
     scheme, found, location = (settings.target or "").partition("://")
@@ -60,7 +58,7 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
         )
         return
     sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
-    steps = [part_bytes(size if planned.engine.name == _STREAM else None, settings.io_size_bytes) for size in sizes]
+    steps = [part_bytes(size if planned.engine.name == STREAM else None, settings.io_size_bytes) for size in sizes]
     numbers = [-(-size // step) if size > step else 0 for size, step in zip(sizes, steps, strict=True)]
     # One query before and one after; with parts, a begin and an end, else a put. The same for the marker.
     requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2
@@ -100,6 +98,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
             f"for the largest rank, {format_bytes(max(planned.host_memory_bytes))} for the largest host",
+            *_ramp(planned),
             *_how_sure(planned, settings),
             f"  cluster writes {format_decimal_bytes(asks.bytes_per_day)} a day, "
             f"{format_rate(asks.sustained_bytes_per_second)} sustained; while saving "
@@ -158,6 +157,20 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
             f"  train  loses at most {format_seconds(limit)} a save: blocked, slower steps, and the time until the "
             f"commit / {limits.checkpoints_per_failure}"
         )
+
+
+def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
+    """Return how the number of requests in flight is found; empty if it is set."""
+    if not (ramp := planned.ramp):
+        return
+    if not ramp.depths:
+        yield f"  depth  {USUAL_DEPTH} requests in flight on each rank: {ramp.because}"
+        return
+    yield (
+        f"  depth  found by a ramp before the first save: {', '.join(map(str, ramp.depths))} requests in flight on "
+        f"each rank, each with a save and a load of a scratch checkpoint of {format_decimal_bytes(ramp.bytes)}, "
+        f"twice; at most {format_bytes(MAXIMUM_BUFFERS_BYTES)} of buffers on each rank"
+    )
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:

@@ -51,7 +51,19 @@ def test_more_requests_in_flight_than_usual_need_more_memory(plan_json):
         one = plan_json("--ckpt-model=llama3-8b", "--ckpt-engine=stream", *options)["checkpoints"][0]
         return one["memory_bytes"]["largest_rank"]
 
-    assert memory_of("--ckpt-engine=depth=16") - memory_of() == 48 << 20
+    assert memory_of("--ckpt-engine=depth=16") - memory_of("--ckpt-engine=depth=2") == 48 << 20
+
+
+def test_the_plan_says_how_the_number_of_requests_in_flight_is_found(plan):
+    words = ("--ckpt-model=llama3-8b", "--ckpt-engine=stream")
+    assert (
+        "  depth  found by a ramp before the first save: 1, 2, 4, 8, 16 requests in flight on each rank, each with a "
+        "save and a load of a scratch checkpoint of 2.15 GB, twice; at most 128 MiB of buffers on each rank\n"
+    ) in plan(*words)
+    smoke = plan(*words, "--ckpt-profile=smoke")
+    assert "  depth  2 requests in flight on each rank: a scratch file of a ramp would have 1 request, too" in smoke
+    for set_or_none in ("stream:depth=16", "torch"):
+        assert "  depth  " not in plan("--ckpt-model=llama3-8b", f"--ckpt-engine={set_or_none}")
 
 
 def test_the_limits_of_a_cluster_of_16000(plan_json):
