@@ -22,6 +22,7 @@ from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.proofs import Fault
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.operations import Loaded
     from pytest_ckpt.ranks.process.activity import Activity
@@ -64,6 +65,7 @@ class Ramp:
         shard = layout.rank(self.group.rank)
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)
         started, steps, because = time.perf_counter(), dict[int, RampStep](), ""
+        content = content_of(self.task, shard, aside=RAMP)
         # The deepest first: if time is over before all were tried, no high latency was mistaken for a low rate.
         tries = [*reversed(self.ramp.depths), *self.ramp.depths]
         for number, depth in enumerate(tries):
@@ -71,7 +73,7 @@ class Ramp:
             if seconds > MAXIMUM_SECONDS:
                 because = f"ended after {number} of {counted(len(tries), 'try', 'tries')}"
                 break
-            step = self._step(do, shard, depth, self.task.operations + OF_RAMP + number, layout.bytes)
+            step = self._step(do, shard, content, depth, self.task.operations + OF_RAMP + number, layout.bytes)
             steps[depth] = step.faster(steps.get(depth))
         seconds = self.group.share(time.perf_counter() - started)
         return RequestDepth(
@@ -83,9 +85,10 @@ class Ramp:
             because=because,
         )
 
-    def _step(self, do: Operations, shard: RankLayout, depth: int, number: int, step_bytes: int) -> RampStep:
+    def _step(
+        self, do: Operations, shard: RankLayout, content: Content, depth: int, number: int, step_bytes: int
+    ) -> RampStep:
         """Save and load a scratch checkpoint; return the rates, the same on all ranks."""
-        content = content_of(self.task, shard, aside=RAMP)
         options = replace(self.options, depth=depth)
         engine = made_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
         if hasattr(self.store, "part_bytes") and hasattr(engine, "expect_parts"):

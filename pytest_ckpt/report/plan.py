@@ -17,6 +17,7 @@ from pytest_ckpt.judging.speed import misses_allowed
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
+from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, part_bytes
 from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.sizing.stream_buffers import MAXIMUM_BUFFERS_BYTES, USUAL_DEPTH
 from pytest_ckpt.support.units import (
@@ -29,7 +30,6 @@ from pytest_ckpt.support.units import (
     format_share,
 )
 from pytest_ckpt.targets.objects.keys import MARKER, RUN, checkpoint_key
-from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, part_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,6 +16,7 @@ from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.strategy_results import DrainRule
+from pytest_ckpt.facts.targets import TARGETS
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
@@ -30,8 +31,9 @@ from pytest_ckpt.sizing.files import (
 )
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
+from pytest_ckpt.sizing.object_parts import part_bytes
 from pytest_ckpt.sizing.pacing import READERS, PacedSaves, paced_saves, sample_bytes
-from pytest_ckpt.sizing.ramp import PlannedRamp, planned_ramp
+from pytest_ckpt.sizing.ramp import RAMP_BYTES, PlannedRamp, planned_ramp
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 from pytest_ckpt.support.errors import UsageError
@@ -302,16 +304,16 @@ def _plan_checkpoint(
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
-    ramp = None
+    request_bytes, ramp = _request_bytes(settings, target, shards), None
     if engine.name == STREAM and not settings.io_depth:
-        ramp = planned_ramp(shards, asks, request_bytes=settings.io_size_bytes, operations=settings.operations)
+        ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
     # The memory is that of the largest number that a ramp may find.
     depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
-    beside = engine.memory.process_bytes
+    beside = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
     if drains:
         beside += drain_buffers_bytes(settings.io_size_bytes, depth)
     if engine.name == STREAM:
-        beside += beyond_usual_bytes(settings.io_size_bytes, depth)
+        beside += beyond_usual_bytes(request_bytes, depth)
     if strategy.own_process:
         # It imports what a rank does; the copy in shared memory is counted once.
         beside += engine.memory.process_bytes
@@ -342,6 +344,15 @@ def _plan_checkpoint(
         pace=pace,
         ramp=ramp,
     )
+
+
+def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layout) -> int:
+    """Return the largest request of engine ``stream``: a part of the largest object, if the target is a bucket."""
+    scheme, is_url, _ = (settings.target or "").partition("://")
+    is_bucket = bool(is_url) and scheme in TARGETS and TARGETS[scheme].is_remote
+    if target:
+        is_bucket = not target.plugin and "paths" not in target.capabilities
+    return part_bytes(shards.largest_file_bytes, settings.io_size_bytes) if is_bucket else settings.io_size_bytes
 
 
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:

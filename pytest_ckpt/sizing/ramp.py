@@ -28,6 +28,9 @@ OF_RAMP = 320
 MAXIMUM_SECONDS = 5.0
 """After so many seconds no further step begins."""
 
+RAMP_BYTES = 4_000_000
+"""Memory of a rank for a ramp in addition to buffers: threads, and content that is not that of the subject."""
+
 PASSES = 2
 """Every depth is tried so often, first downwards, then upwards: its faster result counts. A busy host only slows it."""
 

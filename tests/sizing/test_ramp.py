@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.sizing.plan import plan_run
-from pytest_ckpt.sizing.ramp import OF_RAMP, PASSES
+from pytest_ckpt.sizing.ramp import OF_RAMP, PASSES, RAMP_BYTES
 from pytest_ckpt.sizing.stream_buffers import (
     DEPTHS,
     MAXIMUM_BUFFERS_BYTES,
@@ -63,8 +63,9 @@ def test_a_scratch_checkpoint_is_small_and_needs_no_more_space(options):
 
 def test_memory_is_that_of_the_largest_number_that_may_be_found():
     memory = planned().largest_rank_memory_bytes
-    assert memory == planned(engine="stream:depth=16").largest_rank_memory_bytes
-    assert memory - planned(engine="stream:depth=2").largest_rank_memory_bytes == 48 * MIB
+    assert memory - planned(engine="stream:depth=16").largest_rank_memory_bytes == RAMP_BYTES
+    assert memory - planned(engine="stream:depth=2").largest_rank_memory_bytes == 48 * MIB + RAMP_BYTES
+    assert planned(profile="smoke").largest_rank_memory_bytes == 100_000_000
 
 
 def test_without_a_ramp_the_plan_says_why():
