@@ -224,8 +224,8 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     return [
         "",
         f"in all: {text}",
-        "        not in it: starting the ranks, making and comparing content, ballast, checks of behaviour; the run "
-        "says after its first save how long it will take",
+        "        not in it: starting the ranks, the ramp of engine stream, making and comparing content, ballast, "
+        "checks of behaviour; the run says after its first save how long it will take",
     ]
 
 

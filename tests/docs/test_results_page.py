@@ -32,7 +32,7 @@ SECTION_OF = {
     "Verdict": "requirements", "AcceptanceBound": "requirements", "CatalogueRow": "catalogue", "Gates": "gate_table",
     "Measurement": "measurements", "Requests": "measurements", "HostWaits": "measurements", "HostWait": "measurements",
     "RankFacts": "measurements", "ClientProofs": "measurements", "FsyncEffect": "measurements",
-    "ClockSpan": "measurements", "Interposed": "measurements", "RankSpan": "measurements",
+    "ClockSpan": "measurements", "RampStep": "measurements", "RequestDepth": "measurements", "Interposed": "measurements", "RankSpan": "measurements",
     "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache", "CanaryReads": "cache",
     "MovedBytes": "cache", "StorageStack": "cache", "Layer": "cache",
     "Integrity": "integrity", "Fault": "faults", "Durability": "durability",

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pytest_ckpt.cli.main import main as command
+from pytest_ckpt.sizing.ramp import OF_RAMP
 from tests.support.front_door import REQUIRED, TINY, FrontDoor
+from tests.support.hidden_hosts import launcher_of_namespaces
+from tests.support.machine import need, need_fuse
+from tests.support.targets.misbehaving import misbehaving
 
+# With two saves and loads of its own, a run's first scratch checkpoint has this name.
+SCRATCH = f"*/checkpoint-{2 + OF_RAMP:04d}*"
 RAMP = (*TINY, "--ckpt-scale=1/1000", "--ckpt-engine=stream:io-size=64KiB")
 
 
@@ -68,3 +77,41 @@ def test_later_launches_and_starts_keep_what_was_found(door: FrontDoor) -> None:
     depths = [m["depth"] for m in again.document["measurements"]]
     assert depths == found
     assert (first.report / "events.jsonl").read_text().startswith(events)
+
+
+@pytest.mark.thorough
+def test_ranks_of_several_hosts_climb_it_together(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need(os.geteuid() == 0, "only root makes namespaces")
+    need_fuse()
+    words = ("--ckpt-hosts=a:1,b:1", f"--ckpt-launcher={launcher_of_namespaces(door.home)}")
+    with misbehaving(make_home("shared")) as target:
+        run = door.run(*RAMP, *words, target=target.path)
+        assert run.left_on_target == []
+    measurement = run.measurement()
+    assert measurement["failure"] is None, run.text
+    assert measurement["hosts"] == ["a", "b"]
+    assert measurement["depth"]["origin"] == "ramp"
+
+
+@pytest.mark.thorough
+def test_wrong_bytes_of_a_scratch_load_are_not_forgotten(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("flips")) as target:
+        target.fault("flipped bit in reads", path=SCRATCH)
+        run = door.run(*RAMP, target=target.path)
+        assert run.left_on_target == []
+    assert run.outcomes()["INTEGRITY"] == "failed"
+    faults = run.measurement()["integrity"]["faults"]
+    assert {fault["checkpoint"] for fault in faults} == {2 + OF_RAMP}
+
+
+@pytest.mark.thorough
+def test_storage_that_fails_in_the_ramp_has_failed(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("fails")) as target:
+        target.fault("EIO in write", path=SCRATCH)
+        run = door.run(*RAMP, target=target.path)
+        assert run.left_on_target == []
+    assert (run.code, run.outcomes()["SAVE"]) == (1, "failed"), run.text
+    assert "EIO" in run.verdict("SAVE")["because"]
+    assert "ramp" in run.verdict("SAVE")["because"]
