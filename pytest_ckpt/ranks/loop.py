@@ -19,6 +19,7 @@ from pytest_ckpt.facts.events import (
 from pytest_ckpt.facts.file_rules import AS_RECORDED
 from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
+from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.client_proof import ClientProof
 from pytest_ckpt.ranks.content import Content
@@ -29,7 +30,6 @@ from pytest_ckpt.ranks.engines.whole_state import threads_of
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
-from pytest_ckpt.ranks.ramp import Ramp
 from pytest_ckpt.ranks.scenarios.alternating_pairs import measure_data_of
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
 from pytest_ckpt.ranks.scenarios.context import ScenarioContext
@@ -41,6 +41,7 @@ from pytest_ckpt.sizing.models import RankLayout
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.reading import shifted
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 from pytest_ckpt.support.errors import ReplacedError
 from pytest_ckpt.support.processes import boot_id
 from pytest_ckpt.support.references import load
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import Files
     from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.sizing.models import Layout, RankLayout
+    from pytest_ckpt.sizing.ramp import PlannedRamp
     from pytest_ckpt.targets.protocol import Store
 
 
@@ -277,25 +279,36 @@ class MeasurementLoop:
         if self._task.engine != STREAM:
             return
         if ramp and self.depth is None:
-            # A separate store, so that the requests of the ramp are not counted as the subject's own.
-            store: Store = load(self._area.opener)(self._area)
-            search = Ramp(
-                group=self._group,
-                activity=self._activity,
-                do=self._do,
-                cache=cache,
-                store=store,
-                task=self._task,
-                ramp=ramp,
-                options=self._options,
+            self.depth = (
+                self._ramped(cache, ramp)
+                if ramp.depths
+                else RequestDepth(requests=USUAL_DEPTH, origin="default", because=ramp.because)
             )
-            self.depth = search.found()
-            store.close()
-            self._found.fault_count += search.fault_count
-            self._found.faults += search.faults
         assert self.depth, "the plan has a ramp unless the number is set, and then the job states it"
         self._options = replace(self._options, depth=self.depth.requests)
         self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
+
+    def _ramped(self, cache: HostCache, ramp: PlannedRamp) -> RequestDepth:
+        """Return the number that the ramp finds; keep the wrong bytes of its loads."""
+        from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
+
+        # A separate store, so that the requests of the ramp are not counted as the subject's own.
+        store: Store = load(self._area.opener)(self._area)
+        search = Ramp(
+            group=self._group,
+            activity=self._activity,
+            do=self._do,
+            cache=cache,
+            store=store,
+            task=self._task,
+            ramp=ramp,
+            options=self._options,
+        )
+        found = search.found()
+        store.close()
+        self._found.fault_count += search.fault_count
+        self._found.faults += search.faults
+        return found
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
         """Measure the patterns of the task: with ``lasts``, the patterns that last for hours, otherwise the others."""

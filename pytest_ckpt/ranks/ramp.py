@@ -17,7 +17,6 @@ from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.sizing.ramp import MAXIMUM_SECONDS, OF_RAMP, RAMP
-from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
@@ -54,9 +53,7 @@ class Ramp:
     faults: list[Fault] = field(default_factory=list)
 
     def found(self) -> RequestDepth:
-        """Return the number; the default of this program if the plan has no ramp."""
-        if not self.ramp.depths:
-            return RequestDepth(requests=USUAL_DEPTH, origin="default", because=self.ramp.because)
+        """Return the number; the plan has depths to try."""
         with self.do.stage(RAMP, None):
             return self._found()
 

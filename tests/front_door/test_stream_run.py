@@ -324,9 +324,9 @@ def test_a_stream_run_is_planned_with_the_same_memory_for_every_model(model: str
     settings = settled(cluster="16000", model=model, mode="subset", engine="stream")
     (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     # With the buffers of the largest number of requests in flight that the ramp may find.
-    ramp_bytes = beyond_usual_bytes(settings.io_size_bytes, 16) + RAMP_BYTES
-    assert planned.rank_memory_bytes == (RANK_BYTES + ramp_bytes,) * 8
+    rank_bytes = RANK_BYTES + beyond_usual_bytes(settings.io_size_bytes, 16) + RAMP_BYTES
+    assert planned.rank_memory_bytes == (rank_bytes,) * 8
     assert planned.state_bytes == (0,) * 8
-    assert planned.host_memory_bytes == (8 * RANK_BYTES,)
+    assert planned.host_memory_bytes == (8 * rank_bytes,)
     by_torch = plan_run(settled(cluster="16000", model=model, mode="subset", engine="torch"), mounted("ext4"))
     assert by_torch.checkpoints[0].largest_rank_memory_bytes > planned.layout.largest_rank_bytes
