@@ -184,13 +184,12 @@ class MeasurementLoop:
         if self._tier:
             self._tier.prepare(task.subject.slug)
         do.across_hosts.prepare()
+        self._choose_depth()
         with do.stage("prepare", do.all("prepare")):
             if task.stages:
                 self._options = replace(self._options, copy_threads=threads_of(self._group))
-            cache = HostCache(self._group, self._activity, self._store, task.subject.slug, task.drop_caches)
-        self._choose_depth(cache)
-        with do.stage("prepare", do.all("prepare")):
             strategy = self._strategy()
+            cache = self._cache()
         engine = strategy.engine
         proof = ClientProof(
             group=self._group,
@@ -273,14 +272,17 @@ class MeasurementLoop:
             )
         )
 
-    def _choose_depth(self, cache: HostCache) -> None:
+    def _cache(self) -> HostCache:
+        return HostCache(self._group, self._activity, self._store, self._task.subject.slug, self._task.drop_caches)
+
+    def _choose_depth(self) -> None:
         """Use the number of requests in flight that is set or was found; without it, find it by a ramp."""
         ramp = self._task.ramp
         if self._task.engine != STREAM:
             return
         if ramp and self.depth is None:
             self.depth = (
-                self._ramped(cache, ramp)
+                self._ramped(ramp)
                 if ramp.depths
                 else RequestDepth(requests=USUAL_DEPTH, origin="default", because=ramp.because)
             )
@@ -288,7 +290,7 @@ class MeasurementLoop:
         self._options = replace(self._options, depth=self.depth.requests)
         self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
 
-    def _ramped(self, cache: HostCache, ramp: PlannedRamp) -> RequestDepth:
+    def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
         """Return the number that the ramp finds; keep the wrong bytes of its loads."""
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
@@ -298,7 +300,7 @@ class MeasurementLoop:
             group=self._group,
             activity=self._activity,
             do=self._do,
-            cache=cache,
+            cache=self._cache(),
             store=store,
             task=self._task,
             ramp=ramp,
