@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.sizing.files import buffer_count
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.ramp import OF_RAMP, PASSES, RAMP_BYTES
 from pytest_ckpt.sizing.stream_buffers import (
     DEPTHS,
     MAXIMUM_BUFFERS_BYTES,
     USUAL_DEPTH,
-    buffer_count,
     depths_within_memory,
 )
 
