@@ -68,7 +68,8 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
     A synchronous save stops every accelerator until the slowest rank has made its files durable and the checkpoint is
     committed. The save limit is the save budget times the interval between checkpoints; the interval follows from
     the failure rate of a cluster of this size. Every save must meet the limit, not their mean: one slow save stops the
-    whole cluster.
+    whole cluster. If the run planned misses (--ckpt-confidence), that many saves may miss it, and the verdict states
+    how many did.
     """
     return within(saves, limits.save_limit_seconds, limits.reason("save_limit_seconds"), limits.stated.assurance)
 
@@ -90,7 +91,8 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
 
     After each failure all ranks load the last checkpoint before training continues. The load limit is the restore
     budget times the mean time between failures. The clock stops when the slowest rank has all its tensors in memory; a
-    load with missing bytes does not count.
+    load with missing bytes does not count. If the run planned misses (--ckpt-confidence), that many loads may miss the
+    limit, and the verdict states how many did.
     """
     return within(loads, limits.load_limit_seconds, limits.reason("load_limit_seconds"), limits.stated.assurance)
 

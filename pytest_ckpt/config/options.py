@@ -148,7 +148,7 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
     """Return the number of saves, and of loads. Raises UsageError if it is smaller than the confidence needs."""
     if wanted is None:
         return said or profile.operations
-    needed = trials_for(wanted.share, wanted.confidence)
+    needed = trials_for(wanted.share, wanted.confidence, wanted.misses)
     if said and said < needed:
         raise UsageError(
             f"--ckpt-operations {said} with --ckpt-confidence: that confidence needs {needed} saves and loads.",

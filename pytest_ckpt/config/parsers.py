@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pytest_ckpt.analysis.acceptance import trials_for
+from pytest_ckpt.analysis.acceptance import MLPERF_TRIALS, shows_ten_of_ten, trials_for
 from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
@@ -109,6 +109,7 @@ _MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
 _MINIMUM_CHANGED = 0.01
 _MINIMUM_ASSURANCE = 0.5
 _PERCENT = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
+_MISSES = re.compile(r"misses\s*=\s*(\d{1,4})", re.ASCII)
 _MAXIMUM_SECONDS = 30 * 86_400.0
 _MAXIMUM_NAME, _MAXIMUM_PATH = 255, 4095
 _RAREST = 1e-9  # failures a day
@@ -214,19 +215,29 @@ def read_share(value: str) -> float:
 
 
 def read_assurance(value: str) -> Assurance:
-    """Return a confidence and a share, which are written in percent; the share can be shown by a run's operations."""
-    confidence, slash, share = (part.strip().removesuffix("%").strip() for part in value.partition("/"))
+    """Return a confidence and a share in percent, and the planned misses, if the operations of a run can show them."""
+    shares, colon, planned = value.partition(":")
+    confidence, slash, share = (part.strip().removesuffix("%").strip() for part in shares.partition("/"))
     if not (slash and _PERCENT.fullmatch(confidence) and _PERCENT.fullmatch(share)):
         raise ValueError("confidence and share in percent are expected, such as 95/99")
-    wanted = Assurance(confidence=float(confidence) / 100, share=float(share) / 100)
+    found = _MISSES.fullmatch(planned.strip())
+    if colon and not found:
+        raise ValueError("misses=N is expected after the colon, such as 95/99:misses=1")
+    misses = int(found[1]) if found else 0
+    wanted = Assurance(confidence=float(confidence) / 100, share=float(share) / 100, misses=misses)
     for name, part in (("confidence", wanted.confidence), ("share", wanted.share)):
         if not _MINIMUM_ASSURANCE <= part < 1:
             raise ValueError(f"a {name} from {format_percent(_MINIMUM_ASSURANCE)} to below 100 % is expected")
-    needed = trials_for(wanted.share, wanted.confidence)
+    needed = trials_for(wanted.share, wanted.confidence, misses)
     if needed > _MAXIMUM_OPERATIONS:
         raise ValueError(
             f"{format_count(needed)} saves and loads would be needed, and a run has at most "
             f"{format_count(_MAXIMUM_OPERATIONS)}"
+        )
+    if misses and not shows_ten_of_ten(wanted.share, wanted.confidence, misses):
+        raise ValueError(
+            f"with misses, a plan that shows as much as {MLPERF_TRIALS} of {MLPERF_TRIALS} operations is expected: "
+            f"{misses} of {needed} show less"
         )
     return wanted
 

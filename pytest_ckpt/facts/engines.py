@@ -209,6 +209,9 @@ BUILT_IN = (
 
 DEFAULT, TORCH = BUILT_IN[:2]
 
+STREAM = "stream"
+"""The engine that cuts files into requests, several of which a rank has in flight."""
+
 
 def built_in(name: str) -> EngineSpec | None:
     """Return the built-in engine of that name; None for one of another package."""

@@ -31,6 +31,7 @@ from pytest_ckpt.facts.measurement import (
     Retention,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, ClientProofs, Durability, Integrity
+from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.subject import OperationRef, Pattern, StepKind, Subject
 
@@ -104,6 +105,14 @@ class MeasurementStarted:
     """The following events belong to this subject."""
 
     subject: Subject
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DepthChosen:
+    """How many requests a rank has in flight in this subject's measurement."""
+
+    subject: Subject
+    depth: RequestDepth
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,6 +218,7 @@ Event = (
     | Imported
     | HostsSeen
     | MeasurementStarted
+    | DepthChosen
     | OperationStarted
     | OperationDone
     | StepDone
@@ -230,6 +240,7 @@ KINDS: dict[str, type[Event]] = {
     "imported": Imported,
     "hosts": HostsSeen,
     "measuring": MeasurementStarted,
+    "depth": DepthChosen,
     "start": OperationStarted,
     "operation": OperationDone,
     "step": StepDone,
@@ -290,6 +301,7 @@ class SubjectEvents:
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
+    depth: RequestDepth | None = None
     durability: Durability | None = None
     integrity: Integrity | None = None
     found: dict[str, object] = field(default_factory=dict)
@@ -301,6 +313,8 @@ class SubjectEvents:
         """Take in an event; one without a subject changes no field."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
+        elif isinstance(event, DepthChosen):
+            self.depth = event.depth
         elif isinstance(event, HostsWaited):
             self.looks.append((event.awaited, event.late))
         elif isinstance(event, DurabilityCounted):
@@ -327,6 +341,7 @@ class SubjectEvents:
         end = self.end
         return {
             "operations": tuple(self.operations),
+            "depth": self.depth,
             "durability": self.durability,
             "integrity": self.integrity,
             "patterns": self.patterns,

@@ -13,6 +13,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.models import Mode
 from pytest_ckpt.facts.proofs import CacheFacts, ClientProofs, Durability, Integrity
+from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.strategy_results import Chains, Crashes, DrainRule, Preempted, Tiers, Training
 from pytest_ckpt.facts.subject import Pattern, Subject
@@ -386,7 +387,8 @@ class Measurement:
     ``host_waits``: the waits of hosts before clocks started; None on a single host. ``requests`` are the network
     requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
     trusted. ``host_loads`` has, for each host and span, the part with the highest load of other work; empty if the
-    kernel does not count it.
+    kernel does not count it. ``depth`` is the number of requests in flight of engine ``stream``; None for other
+    engines.
     """
 
     subject: Subject
@@ -421,6 +423,7 @@ class Measurement:
     requests: tuple[Requests, ...] = ()
     client_proofs: ClientProofs | None = None
     host_loads: tuple[HostLoad, ...] = ()
+    depth: RequestDepth | None = None
 
     @property
     def share(self) -> float:

@@ -203,12 +203,14 @@ OPTIONS: tuple[Option, ...] = (
            more="Several engines are separated by commas: "
            + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN) + "."),
     Option(key="io_size", group="workload", parent="engine", owners=("stream",), name="io-size", metavar="SIZE",
-           default="4MiB", parse="read_request", example="8MiB", roles=("condition", "disclosed"),
+           default="4MiB", parse="read_request", example="8MiB", roles=("plan", "condition", "disclosed"),
            field="io_size_bytes",
            help="size of a request"),
     Option(key="io_depth", group="workload", parent="engine", owners=("stream",), name="depth", metavar="N",
-           default="2", parse="read_depth", example="4", roles=("condition", "disclosed"),
-           help="requests in flight per rank"),
+           parse="read_depth", example="4", roles=("plan", "condition", "disclosed"), unset=0,
+           help="requests in flight per rank",
+           more="Without it, a ramp of a few seconds on scratch files finds the number before the first save, with at "
+           "most 128 MiB of buffers per rank. If files have too few requests for a ramp, it is 2."),
     Option(key="replay_file", group="workload", parent="engine", owners=("replay",), name="file", metavar="FILE",
            parse="read_path", example="job.pattern.json", field="-", roles=("plan", "condition", "disclosed"),
            help="recorded job to replay",
@@ -273,7 +275,8 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"), field="assurance",
            help="confidence/share within the limit, such as 95/99",
            more="It replaces the number of saves and of loads by the number that shows this share with this confidence "
-           "if all meet the limit and are independent: 59 for 95/95, 299 for 95/99."),
+           "if all meet the limit and are independent: 59 for 95/95, 299 for 95/99. `95/99:misses=1` plans 473, of "
+           "which one save and one load may miss the limit; the plan must show as much as ten of ten."),
     Option(key="keep_last", group="workload", metavar="K", parse="read_operations", example="2",
            roles=("plan", "condition", "disclosed"), unset=0,
            help="keep only the newest K checkpoints",

@@ -42,10 +42,12 @@ class Assurance:
     """The statement that a run is to support about operations that it does not measure.
 
     With ``confidence``, at least ``share`` of all saves, and of all loads, meet the limit. Both are shares of 1.
+    ``misses`` saves, and as many loads, may miss it: with them the sampling plan has more operations.
     """
 
     confidence: float
     share: float
+    misses: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

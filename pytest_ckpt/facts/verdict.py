@@ -90,13 +90,15 @@ class AcceptanceBound:
     """A conclusion from the measured operations of a run for the operations that were not measured.
 
     ``met`` of ``trials`` operations met the limit. So at least ``share`` of all operations do, with ``confidence``, if
-    operations are independent.
+    operations are independent. ``misses_allowed`` is the number of operations that could miss the limit without failing
+    the requirement: 0 unless the run planned misses and completed its plan.
     """
 
     trials: CountFromOne
     met: Count
     share: Share
     confidence: Share
+    misses_allowed: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.bounds import AtMostOne, Count, NotNegative, Text
+from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.grading.reservations import is_projectable
 from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
+from pytest_ckpt.judging.speed import misses_allowed
 from pytest_ckpt.sizing.limits import sufficient_up_to_accelerators
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 
@@ -27,6 +29,7 @@ CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
 class ClusterSize:
     """The largest cluster, in accelerators, whose limits a subject met.
 
+    An operation that the sampling plan of ``--ckpt-confidence`` allows to miss the limit does not decide.
     None: the measurement is missing, or it is too short or too small to be projected.
     """
 
@@ -83,14 +86,14 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
     for m in measurements:
         # Of an operation that is too short or too small, no other cluster's limit follows.
         known = is_projectable(m)
-        costs, load = (_full_size_costs(m), _full_size_seconds(m, "load")) if known else ([], None)
-        by_save = (
-            sufficient_up_to_accelerators(
-                "save", max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits
-            )
-            if costs
-            else None
-        )
+        costs = _full_size_costs(m) if known else []
+        # An operation that the sampling plan allows to miss the limit does not decide the largest cluster either.
+        misses = misses_allowed(plan.limits.stated.assurance, m.operations_planned)
+        load = _full_size_seconds(m, "load", misses) if known else None
+        blocking = sorted((cost.as_blocking_seconds(plan.limits) for cost in costs), reverse=True)
+        # Saves in the background have more limits, which allow no miss.
+        deciding = blocking[misses if strategy_of(m.subject).blocks else 0] if blocking else 0.0
+        by_save = sufficient_up_to_accelerators("save", deciding, plan.limits) if blocking else None
         by_load = sufficient_up_to_accelerators("load", load, plan.limits) if load else None
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
@@ -202,9 +205,12 @@ def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
     return at_full_size(save_costs(measurement), measurement)
 
 
-def _full_size_seconds(measurement: Measurement, kind: str) -> float | None:
-    """Return the slowest operation's seconds at full size: as measured, or projected at the same bandwidth."""
-    operations = [o for o in measurement.operations if o.kind == kind]
-    if len(operations) < measurement.operations_planned or not operations:
+def _full_size_seconds(measurement: Measurement, kind: str, misses: int = 0) -> float | None:
+    """Return the seconds at full size of the slowest operation, without ``misses``: as measured, or projected.
+
+    A projection has the same bandwidth.
+    """
+    seconds = sorted((o.seconds for o in measurement.operations if o.kind == kind), reverse=True)
+    if len(seconds) < measurement.operations_planned or not seconds:
         return None
-    return max(o.seconds for o in operations) * measurement.full_bytes / measurement.bytes
+    return seconds[misses] * measurement.full_bytes / measurement.bytes

@@ -10,6 +10,7 @@ from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import AcceptanceBound, Outcome, Reason
+from pytest_ckpt.sizing.ramp import RAMP
 from pytest_ckpt.support.processes import SAID_OF_STOPPED
 from pytest_ckpt.support.units import counted
 
@@ -103,9 +104,12 @@ def ended_before(failure: Failure) -> Decision:
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
-    """Return whether a failure counts against the storage, and occurred in a subject's own operation of this kind."""
+    """Return whether a failure counts against the storage, and occurred in a subject's own operation of this kind.
+
+    A scratch save or load of a ramp is such an operation: storage that fails in it has failed.
+    """
     at = failure.operation
-    if at is None or at.scenario:
+    if at is None or at.scenario not in ("", RAMP):
         return False
     if at.stage == "operation":
         return at.action == kind and _is_of_storage(failure)

@@ -39,13 +39,16 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     """Every operation within a limit in seconds, which is for the full size; ``reason`` is the origin of the limit.
 
     ``assurance`` is the required confidence about operations that were not measured; None: no confidence is required.
+    If its plan allows misses, the slowest operation that must meet the limit decides, and is the measured value.
     """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
     share = measurement.share
     limit = full_limit * share
-    slowest = max(operations, key=lambda operation: operation.seconds)
-    worst = slowest.seconds
+    allowed_misses = misses_allowed(assurance, len(operations))
+    by_seconds = sorted(operations, key=lambda operation: operation.seconds, reverse=True)
+    slowest = by_seconds[0]
+    worst = by_seconds[allowed_misses].seconds
     # A restore of a chain reads more than a checkpoint, and a delta is less: each within the same time.
     needed = measurement.full_bytes / full_limit * (measurement.bytes_of(slowest) / measurement.bytes)
     origin = [reason]
@@ -73,41 +76,79 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
             f"{counted(measurement.bytes_of(short[0]), 'byte')}: its time is not the time of a complete {kind}."
         )
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
-    took, allowed = compared(worst, limit)
-    over = [o for o in operations if o.seconds > limit]
+    over = [o for o in by_seconds if o.seconds > limit]
     # If the client compares or copies too slowly, its time does not count against the storage. Waits for a CPU are
     # reported and do not excuse a failure: while one thread waits for a CPU, the storage may be busy for another.
     blamed = [o for o in over if o.seconds - _stalled(o) - _copying(o) > limit]
-    if over and not blamed:
-        late = f"{kind} {slowest.index}"
+    is_met, is_failed = len(over) <= allowed_misses, len(blamed) > allowed_misses
+    if not is_met and not is_failed:
+        delayed = next(o for o in over if o not in blamed)
+        took, allowed = compared(delayed.seconds, limit)
+        late = f"{kind} {delayed.index}"
         because = (
-            compared_too_slowly(late, took, allowed, _stalled(slowest))
+            compared_too_slowly(late, took, allowed, _stalled(delayed))
             if kind == "load"
             else f"The client copied too slowly: {late} took {took}, the limit is {allowed}, and for "
-            f"{format_seconds(_copying(slowest))} of it the state was copied in memory, before the storage had "
+            f"{format_seconds(_copying(delayed))} of it the state was copied in memory, before the storage had "
             "anything to do."
         )
         return not_decided("client too slow", because, detail)
     # Without a required confidence, the bound uses the usual share.
     wanted = assurance or Assurance(confidence=CONFIDENCE, share=SHARE)
-    bound = _bound(operations, limit, wanted.confidence, is_held_up=len(over) > len(blamed))
+    # Counted as misses, operations that the client delayed make the bound smaller: a verdict that is met has one.
+    is_held_up = not is_met and len(over) > len(blamed)
+    bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
     detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, bound, wanted))
-    if blamed:
+    if is_failed:
         slowest = max(blamed, key=lambda o: o.seconds)
-        worst = slowest.seconds
-        took, allowed = compared(worst, limit)
+        took, allowed = compared(slowest.seconds, limit)
+        plan = f", {allowed_misses} allowed" if allowed_misses else ""
         because = (
-            f"{len(blamed)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
-            f"{slowest.index}, {took} ({format_ratio(worst / limit)} x the limit), {_where(slowest)}.{_share(slowest)}"
+            f"{len(blamed)} of {counted(planned, kind)} exceeded the limit of {allowed}{plan}; slowest: {kind} "
+            f"{slowest.index}, {took} ({format_ratio(slowest.seconds / limit)} x the limit), {_where(slowest)}."
+            f"{_share(slowest)}"
         )
-        return replace(measured_as("over limit", worst, limit, "s", because, detail), bound=bound)
-    because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}.{_share(slowest)}"
-    if assurance and len(operations) >= trials_for(assurance.share, assurance.confidence):
+        decisive = sorted((o.seconds for o in blamed), reverse=True)[allowed_misses]
+        return replace(measured_as("over limit", decisive, limit, "s", because, detail), bound=bound)
+    because = _met(done, limit, by_seconds, allowed_misses, assurance)
+    return replace(measured_as("met", worst, limit, "s", because, detail), bound=bound)
+
+
+def _met(
+    done: Operations,
+    limit: float,
+    by_seconds: Sequence[Operation],
+    allowed_misses: int,
+    assurance: Assurance | None,
+) -> str:
+    """Return the sentences of a verdict that is met; ``by_seconds`` begins with the slowest operation."""
+    kind, slowest, total = done.kind, by_seconds[0], counted(done.of.operations_planned, done.kind)
+    missed = sum(o.seconds > limit for o in by_seconds)
+    took, allowed = compared(slowest.seconds, limit)
+    if missed:
+        because = (
+            f"{missed} of {total} missed the limit of {allowed}, {allowed_misses} allowed; slowest: {kind} "
+            f"{slowest.index}, {took}, {_where(slowest)}.{_share(slowest)}"
+        )
+    else:
+        because = f"Slowest of {total}: {took}; limit {allowed}.{_share(slowest)}"
+    if assurance and is_planned(assurance, len(by_seconds)):
+        plan = f" ({missed} of {len(by_seconds)} missed, {allowed_misses} allowed)" if allowed_misses else ""
         because += (
             f" {format_share(assurance.confidence)} confident that {format_share(assurance.share)} of {kind}s take at "
-            f"most {allowed}, if {kind}s are independent."
+            f"most {allowed}{plan}, if {kind}s are independent."
         )
-    return replace(measured_as("met", worst, limit, "s", because, detail), bound=bound)
+    return because
+
+
+def is_planned(assurance: Assurance, operations: int) -> bool:
+    """Return whether so many operations complete the sampling plan of a required confidence."""
+    return operations >= trials_for(assurance.share, assurance.confidence, assurance.misses)
+
+
+def misses_allowed(assurance: Assurance | None, operations: int) -> int:
+    """Return how many operations may miss the limit: none unless the sampling plan has misses and is complete."""
+    return assurance.misses if assurance and assurance.misses and is_planned(assurance, operations) else 0
 
 
 def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float) -> str:
@@ -124,18 +165,18 @@ def _is_exact(operations: Sequence[Operation]) -> bool:
 
 
 def _bound(
-    operations: Sequence[Operation], limit: float, confidence: float, *, is_held_up: bool
+    operations: Sequence[Operation], limit: float, confidence: float, allowed: int, *, is_held_up: bool
 ) -> AcceptanceBound | None:
     """Return the conclusion from these operations for all others; None if there is no conclusion.
 
-    An operation over the limit that the client delayed is neither a hit nor a miss of the storage: then there is no
-    conclusion.
+    ``is_held_up``: an operation over the limit was delayed by the client. It is neither a hit nor a miss of the
+    storage: then there is no conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
     if not met or is_held_up or not (_is_exact(operations) or met == trials):
         return None
     share = shown_share(trials, met, confidence)
-    return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence)
+    return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence, misses_allowed=allowed)
 
 
 def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
@@ -146,9 +187,10 @@ def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance
     kinds, operations = f"{done.kind}s", done.all
     confidence = format_share(wanted.confidence)
     if bound:
+        allowed = f", {bound.misses_allowed} allowed to miss it" if bound.misses_allowed else ""
         yield (
-            f"{bound.met} of {counted(bound.trials, done.kind)} within the limit: {confidence} confident that at least "
-            f"{format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
+            f"{bound.met} of {counted(bound.trials, done.kind)} within the limit{allowed}: {confidence} confident that "
+            f"at least {format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
         )
     is_alike = len({o.bytes for o in operations}) == 1
     times = [o.seconds for o in operations]

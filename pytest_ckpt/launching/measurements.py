@@ -22,6 +22,7 @@ from pytest_ckpt.facts.measurement import Measurement, Patterns, with_patterns_o
 from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.judging.verdicts import OtherMeasurement
+from pytest_ckpt.launching.depths import known_depth
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.recorder import HookFailed, LaunchHooks, Observer, Recorder, write_atomically
@@ -31,6 +32,7 @@ from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 from pytest_ckpt.support import waits
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 
@@ -153,9 +155,11 @@ class Measurements:
         began = time.monotonic()
         broke = obstacle or self._hook(launch_name, functools.partial(self._hooks.before, tuple(map(str, subjects))))
         hook_seconds = time.monotonic() - began
+        processes = planned[0].layout.processes
         job = Job(
-            options=EngineOptions(request_bytes=settings.io_size_bytes, depth=settings.io_depth),
-            processes=planned[0].layout.processes,
+            options=EngineOptions(request_bytes=settings.io_size_bytes, depth=settings.io_depth or USUAL_DEPTH),
+            depth=known_depth(settings, self._context.directory, processes),
+            processes=processes,
             area=self._context.own_area,
             deadline_seconds=settings.io_timeout_seconds,
             tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),

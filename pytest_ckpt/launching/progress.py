@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.events import (
+    DepthChosen,
     MeasurementDone,
     MeasurementStarted,
     OperationDone,
@@ -175,6 +176,9 @@ class Progress:
             self._launched.begun.add(event.subject)
             for row in self._rows_of(event.subject):
                 row.restart()
+        elif isinstance(event, DepthChosen):
+            if event.depth.origin == "ramp":
+                self._line(f"{event.subject}: {event.depth.sentence}")
         elif isinstance(event, OperationStarted):
             self._spent.begin()
             self._now(str(event.operation))

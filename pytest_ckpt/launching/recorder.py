@@ -206,6 +206,7 @@ def measurement_of(
         requests=end.requests if end else (),
         client_proofs=end.client_proofs if end else None,
         host_loads=end.host_loads if end else (),
+        depth=stated.depth,
     )
 
 

@@ -21,8 +21,10 @@ from pytest_ckpt.facts.events import CommandAsked, CommandEnded, Event, PatternM
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.launching.command_keeper import CommandKeeper
+from pytest_ckpt.launching.depths import known_depth
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.units import format_seconds
 
@@ -117,9 +119,11 @@ class LaunchWithCommands:
             own_launch=self._row.name,
             patterns=(),
         )
+        processes = self._planned.layout.processes
+        found = known_depth(settings, context.directory, processes)
         job = Job(
-            options=EngineOptions(request_bytes=settings.io_size_bytes, depth=settings.io_depth),
-            processes=self._planned.layout.processes,
+            options=EngineOptions(request_bytes=settings.io_size_bytes, depth=found.requests if found else USUAL_DEPTH),
+            processes=processes,
             area=context.own_area,
             deadline_seconds=settings.io_timeout_seconds,
             tasks=(task,),

@@ -193,7 +193,11 @@ def _measure_tasks(group: Group, activity: Activity, job: Job, controller: Contr
 
             run_with_commands(group, activity, task, job, controller)
         else:
-            MeasurementLoop(group, activity, task, job).run()
+            loop = MeasurementLoop(group, activity, task, job)
+            loop.run()
+            if loop.depth and loop.depth.origin == "ramp":
+                # One ramp is enough for as many ranks.
+                job = dataclasses.replace(job, depth=loop.depth)
 
 
 if __name__ == "__main__":

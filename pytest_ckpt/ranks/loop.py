@@ -7,7 +7,9 @@ import resource
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.engines import STREAM
 from pytest_ckpt.facts.events import (
+    DepthChosen,
     DurabilityCounted,
     IntegrityCompared,
     MeasurementDone,
@@ -18,6 +20,7 @@ from pytest_ckpt.facts.file_rules import AS_RECORDED
 from pytest_ckpt.facts.host_load import DATA_PAIRS, OWN_OPERATIONS
 from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
+from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.client_proof import ClientProof
 from pytest_ckpt.ranks.content import Content
@@ -39,6 +42,7 @@ from pytest_ckpt.sizing.models import RankLayout
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.reading import shifted
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 from pytest_ckpt.support.errors import ReplacedError
 from pytest_ckpt.support.processes import boot_id
 from pytest_ckpt.support.references import load
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import Files
     from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.sizing.models import Layout, RankLayout
+    from pytest_ckpt.sizing.ramp import PlannedRamp
     from pytest_ckpt.targets.protocol import Store
 
 
@@ -132,7 +137,10 @@ _RESIDENT_WITHOUT_DROP = 0.01
 
 
 class MeasurementLoop:
-    """Runs one task; rank 0 sends every fact to the controller as soon as it is known."""
+    """Runs one task; rank 0 sends every fact to the controller as soon as it is known.
+
+    ``depth`` is the number of requests in flight of engine ``stream``, once it is known.
+    """
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
         self._group = group
@@ -143,6 +151,7 @@ class MeasurementLoop:
         if rule.pattern:
             is_paced = rule.pattern.pace == AS_RECORDED
             self._options = replace(job.options, pattern=rule.pattern.text, pauses=is_paced)
+        self.depth = job.depth
         self._second = job.second
         self._area = job.area
         self._store: Store = load(job.area.opener)(job.area)
@@ -177,11 +186,12 @@ class MeasurementLoop:
         if self._tier:
             self._tier.prepare(task.subject.slug)
         do.across_hosts.prepare()
+        self._choose_depth()
         with do.stage("prepare", do.all("prepare")):
             if task.stages:
                 self._options = replace(self._options, copy_threads=threads_of(self._group))
             strategy = self._strategy()
-            cache = HostCache(self._group, self._activity, self._store, task.subject.slug, task.drop_caches)
+            cache = self._cache()
         engine = strategy.engine
         proof = ClientProof(
             group=self._group,
@@ -203,19 +213,8 @@ class MeasurementLoop:
         proof.try_fsync("after the saves")
         if durability := do.durability():
             do.send(DurabilityCounted(subject=task.subject, durability=durability))
-        with do.host_load.spanning(OWN_OPERATIONS):
-            self._found.by_other_hosts, self._found.moved = CountedLoads(
-                group=self._group,
-                do=do,
-                cache=cache,
-                layout=self._layout,
-                loader=None if task.is_collective or task.deltas else lambda shard: self._loader(shard, self._options),
-                lends_memory="neighbour" in task.patterns,
-                knows_bytes=not task.codec,
-                drop=lambda files: self._drop(cache, files),
-                take_in=self._take_in,
-            ).measure(engine, self._own.kept, task.operations)
-        facts = joined_facts(self._group.gather(engine.facts() | do.added_facts() | strategy.facts()))
+        self._measure_loads(engine, cache)
+        facts = self._engine_facts(strategy)
         requests = together(self._group.gather(self._store.requests()))
         # The engine's memory must be free before another engine replaces it.
         del engine, strategy
@@ -267,6 +266,68 @@ class MeasurementLoop:
                 stages=do.stages,
             )
         )
+
+    def _measure_loads(self, engine: Engine, cache: HostCache) -> None:
+        """Load the checkpoints that were kept, and compare their bytes."""
+        task, do = self._task, self._do
+        with do.host_load.spanning(OWN_OPERATIONS):
+            self._found.by_other_hosts, self._found.moved = CountedLoads(
+                group=self._group,
+                do=do,
+                cache=cache,
+                layout=self._layout,
+                loader=None if task.is_collective or task.deltas else lambda shard: self._loader(shard, self._options),
+                lends_memory="neighbour" in task.patterns,
+                knows_bytes=not task.codec,
+                drop=lambda files: self._drop(cache, files),
+                take_in=self._take_in,
+            ).measure(engine, self._own.kept, task.operations)
+
+    def _engine_facts(self, strategy: Strategy) -> dict[str, str]:
+        """Return how the engine and the strategy of all ranks work, in words."""
+        depth = {"depth": self.depth.sentence} if self.depth and self._task.engine == STREAM else {}
+        own = strategy.engine.facts() | depth | self._do.added_facts() | strategy.facts()
+        return joined_facts(self._group.gather(own))
+
+    def _cache(self) -> HostCache:
+        return HostCache(self._group, self._activity, self._store, self._task.subject.slug, self._task.drop_caches)
+
+    def _choose_depth(self) -> None:
+        """Use the number of requests in flight that is set or was found; without it, find it by a ramp."""
+        ramp = self._task.ramp
+        if self._task.engine != STREAM:
+            return
+        if ramp and self.depth is None:
+            self.depth = (
+                self._ramped(ramp)
+                if ramp.depths
+                else RequestDepth(requests=USUAL_DEPTH, origin="default", because=ramp.because)
+            )
+        assert self.depth, "the plan has a ramp unless the number is set, and then the job states it"
+        self._options = replace(self._options, depth=self.depth.requests)
+        self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
+
+    def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
+        """Return the number that the ramp finds; keep the wrong bytes of its loads."""
+        from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
+
+        # A separate store, so that the requests of the ramp are not counted as the subject's own.
+        store: Store = load(self._area.opener)(self._area)
+        search = Ramp(
+            group=self._group,
+            activity=self._activity,
+            do=self._do,
+            cache=self._cache(),
+            store=store,
+            task=self._task,
+            ramp=ramp,
+            options=self._options,
+        )
+        found = search.found()
+        store.close()
+        self._found.fault_count += search.fault_count
+        self._found.faults += search.faults
+        return found
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
         """Measure the patterns of the task: with ``lasts``, the patterns that last for hours, otherwise the others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.checks import bytes_of_checks
+from pytest_ckpt.facts.engines import STREAM
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.targets import TARGETS, CheckpointRef
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites
@@ -12,10 +13,13 @@ from pytest_ckpt.grading.document import plugin_sentences
 from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, unmeasured
 from pytest_ckpt.grading.scope import named
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.speed import misses_allowed
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
+from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, part_bytes
 from pytest_ckpt.sizing.steps import planned_steps
+from pytest_ckpt.sizing.stream_buffers import MAXIMUM_BUFFERS_BYTES, USUAL_DEPTH
 from pytest_ckpt.support.units import (
     counted,
     format_bytes,
@@ -26,23 +30,18 @@ from pytest_ckpt.support.units import (
     format_share,
 )
 from pytest_ckpt.targets.objects.keys import MARKER, RUN, checkpoint_key
-from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, part_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.environment import Environment
-    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.settings import Assurance, Settings
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.grading.obstacles import CacheSight, Obstacle
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
     from pytest_ckpt.sizing.steps import Steps
-
-
-_STREAM = "stream"
-"""The engine that passes the size of a file when it begins it."""
 
 
 def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
@@ -59,7 +58,7 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
         )
         return
     sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
-    steps = [part_bytes(size if planned.engine.name == _STREAM else None, settings.io_size_bytes) for size in sizes]
+    steps = [part_bytes(size if planned.engine.name == STREAM else None, settings.io_size_bytes) for size in sizes]
     numbers = [-(-size // step) if size > step else 0 for size, step in zip(sizes, steps, strict=True)]
     # One query before and one after; with parts, a begin and an end, else a put. The same for the marker.
     requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2
@@ -99,6 +98,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
             f"for the largest rank, {format_bytes(max(planned.host_memory_bytes))} for the largest host",
+            *_ramp(planned),
             *_how_sure(planned, settings),
             f"  cluster writes {format_decimal_bytes(asks.bytes_per_day)} a day, "
             f"{format_rate(asks.sustained_bytes_per_second)} sustained; while saving "
@@ -159,13 +159,28 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
         )
 
 
+def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
+    """Return how the number of requests in flight is found; empty if it is set."""
+    if not (ramp := planned.ramp):
+        return
+    if not ramp.depths:
+        yield f"  depth  {USUAL_DEPTH} requests in flight on each rank: {ramp.because}"
+        return
+    yield (
+        f"  depth  found by a ramp before the first save: {', '.join(map(str, ramp.depths))} requests in flight on "
+        f"each rank, each with a save and a load of a scratch checkpoint of {format_decimal_bytes(ramp.bytes)}, "
+        f"twice; at most {format_bytes(MAXIMUM_BUFFERS_BYTES)} of buffers on each rank"
+    )
+
+
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     """Return the conclusion from the planned saves and loads if all meet the limit; empty without an `assurance`."""
     if not (wanted := settings.assurance):
         return
     asks, share = planned.demand, format_share(wanted.share)
     yield (
-        f"  sure   if all meet the limit: {format_share(wanted.confidence)} confident that {share} of saves take at "
+        f"  sure   if {_required_operations(planned, wanted)} meet the limit: "
+        f"{format_share(wanted.confidence)} confident that {share} of saves take at "
         f"most {format_seconds(asks.save_limit_seconds)} and {share} of loads at most "
         f"{format_seconds(asks.load_limit_seconds)}, if they are independent"
     )
@@ -174,6 +189,13 @@ def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
             f"         all {counted(planned.operations, 'checkpoint')} stay until they are loaded; "
             "--ckpt-keep-last=2 keeps two and loads them in turn"
         )
+
+
+def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
+    """Return the saves, and the loads, that must meet the limit, in words."""
+    if not (misses := misses_allowed(wanted, planned.operations)):
+        return "all"
+    return f"all but {misses} of the {planned.operations} saves, and of the {planned.operations} loads,"
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
@@ -202,8 +224,8 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     return [
         "",
         f"in all: {text}",
-        "        not included: starting the ranks, generating and comparing content, ballast, checks of behaviour; "
-        "after its first save the run prints how long it will take",
+        "        not included: starting the ranks, the ramp of engine stream, generating and comparing content, "
+        "ballast, checks of behaviour; after its first save the run prints how long it will take",
     ]
 
 

@@ -185,12 +185,20 @@ def shares_shown(document: Document) -> list[str]:
     """Return the proven share of saves and loads, in one sentence for all checkpoints with equal shares."""
     subjects: dict[str, list[str]] = {}
     for subject, bounds in _bounds(document).items():
-        shares = " and ".join(f"{format_percent(bound['share'])} of {kind}" for kind, bound in bounds.items())
+        shares = " and ".join(
+            f"{format_percent(bound['share'])} of {kind}{_misses(bound)}" for kind, bound in bounds.items()
+        )
         confidence = format_share(next(iter(bounds.values()))["confidence"])
         sentence = f"how sure ({confidence}): at least {shares} meet the limit, if independent"
         subjects.setdefault(sentence, []).append(subject)
     is_one = len(subjects) == 1
     return [f"{sentence}." if is_one else f"{sentence}: {', '.join(of)}." for sentence, of in subjects.items()]
+
+
+def _misses(bound: Document) -> str:
+    """Return the operations that missed the limit, in brackets, if the run planned misses."""
+    allowed = bound.get("misses_allowed")
+    return f" ({bound['trials'] - bound['met']} of {bound['trials']} missed, {allowed} allowed)" if allowed else ""
 
 
 def _bounds(document: Document) -> dict[str, dict[str, Document]]:

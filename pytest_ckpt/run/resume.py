@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 OPTION = "--ckpt-resume"
 _CONFORMANCE = "conformance"
-_MEASURING_NOTHING = frozenset(("seed", "keep", "own_launch", "patterns"))
+_MEASURING_NOTHING = frozenset(("seed", "keep", "own_launch", "patterns", "ramp"))
 # Fields of a task that are parameters of patterns: a condition only of a measurement that has one of these patterns.
 _PARAMETERS_OF: Mapping[str, tuple[Pattern, ...]] = {
     **{name: (name,) for name in PATTERNS},
@@ -385,8 +385,9 @@ class _Subjects:
         }
         found = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
         earlier, settings = self._earlier.settings, self._checked.settings
-        for name in ("io_size_bytes", "io_depth", "endpoints", "client_cache_bytes"):
+        for name in ("io_size_bytes", "endpoints", "client_cache_bytes"):
             found.append(_difference(name, getattr(earlier, name), getattr(settings, name)))
+        found.append(_difference("io_depth", *(of.io_depth or "not set" for of in (earlier, settings))))
         hosts = [sorted((h.host, len(h.ranks)) for h in hosts) for hosts in (self._earlier.hosts, self._checked.hosts)]
         found.append(_difference("hosts", *hosts) if all(hosts) else "")
         return tuple(filter(None, found))

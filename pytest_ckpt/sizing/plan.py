@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.compression import THREAD_BYTES
-from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.engines import STREAM, EngineSpec
 from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.strategy_results import DrainRule
+from pytest_ckpt.facts.targets import TARGETS
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
@@ -30,8 +31,11 @@ from pytest_ckpt.sizing.files import (
 )
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
+from pytest_ckpt.sizing.object_parts import part_bytes
 from pytest_ckpt.sizing.pacing import READERS, PacedSaves, paced_saves, sample_bytes
+from pytest_ckpt.sizing.ramp import RAMP_BYTES, PlannedRamp, planned_ramp
 from pytest_ckpt.sizing.steps import scenarios
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 
@@ -47,7 +51,6 @@ SCHEMA = "pytest-ckpt/plan/1"
 _FILE_OVERHEAD_BYTES = 64 << 10
 """A container's header, directory and pickle, and the rounding of file systems."""
 
-_STREAM = "stream"
 # The process of a host that reads samples while ranks save, without the samples.
 _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
@@ -64,7 +67,7 @@ class PlannedCheckpoint:
     the model. ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified;
     ``scenarios``: the additional measurements. ``deltas`` defines which saves contain only changed pages; None: all are
     full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace`` is the pace of saves during other
-    work; None: no such saves.
+    work; None: no such saves. ``ramp`` finds the number of requests in flight; None: it is set, or the engine has none.
     """
 
     layout: Layout
@@ -84,6 +87,7 @@ class PlannedCheckpoint:
     deltas: DeltaRule | None = None
     drains: DrainRule | None = None
     pace: PacedSaves | None = None
+    ramp: PlannedRamp | None = None
 
     @property
     def subject(self) -> Subject:
@@ -303,21 +307,26 @@ def _plan_checkpoint(
     one = shards.bytes + beside_tensors + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
-    beside = engine.memory.process_bytes
+    asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
+    request_bytes, ramp = _request_bytes(settings, target, shards), None
+    if engine.name == STREAM and not settings.io_depth:
+        ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
+    # The memory is that of the largest number that a ramp may find.
+    depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
+    beside = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
     if drains:
-        beside += drain_buffers_bytes(settings.io_size_bytes, settings.io_depth)
-    if engine.name == _STREAM:
-        beside += beyond_usual_bytes(settings.io_size_bytes, settings.io_depth)
+        beside += drain_buffers_bytes(settings.io_size_bytes, depth)
+    if engine.name == STREAM:
+        beside += beyond_usual_bytes(request_bytes, depth)
     if strategy.own_process:
         # It imports what a rank does; the copy in shared memory is counted once.
         beside += engine.memory.process_bytes
     if strategy.compresses:
         # A thread for each request in flight, and one that generates the next bytes.
-        beside += THREAD_BYTES * (settings.io_depth + 1)
+        beside += THREAD_BYTES * (depth + 1)
     if settings.asks_contention:
         beside += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
     memory = [bytes_of_state + beside for bytes_of_state in state]
-    asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
     pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.asks_contention else None
     return PlannedCheckpoint(
         layout=shards,
@@ -337,7 +346,17 @@ def _plan_checkpoint(
         deltas=rule,
         drains=drains,
         pace=pace,
+        ramp=ramp,
     )
+
+
+def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layout) -> int:
+    """Return the largest request of engine ``stream``: a part of the largest object, if the target is a bucket."""
+    scheme, is_url, _ = (settings.target or "").partition("://")
+    is_bucket = bool(is_url) and scheme in TARGETS and TARGETS[scheme].is_remote
+    if target:
+        is_bucket = not target.plugin and "paths" not in target.capabilities
+    return part_bytes(shards.largest_file_bytes, settings.io_size_bytes) if is_bucket else settings.io_size_bytes
 
 
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:

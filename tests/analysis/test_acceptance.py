@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 import random
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.acceptance import k_factor, largest_share, least_share, shown_share, tolerance, trials_for
+from pytest_ckpt.analysis.acceptance import (
+    k_factor,
+    largest_share,
+    least_share,
+    shown_share,
+    shows_ten_of_ten,
+    tolerance,
+    trials_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +48,42 @@ def test_trials_without_a_miss():
     assert [trials_for(share) for share in (0.95, 0.99)] == [59, 299]
     assert [largest_share(cuts) for cuts in (3, 59)] == pytest.approx([0.632, 0.05]), "rounded up"
     assert largest_share(298) > 0.0101 > largest_share(299)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "share", "trials"),
+    [(0.95, 0.99, [299, 473, 628, 773]), (0.95, 0.95, [59, 93, 124, 153]), (0.95, 0.90, [29, 46, 61, 76])],
+)
+def test_sampling_plans_with_misses_are_those_of_published_tables(confidence, share, trials):
+    assert [trials_for(share, confidence, misses) for misses in range(4)] == trials
+
+
+def at_most(misses, trials, missed):
+    """Return the probability of at most ``misses`` in ``trials``, in whole numbers."""
+    return sum(math.comb(trials, i) * missed**i * (1 - missed) ** (trials - i) for i in range(misses + 1))
+
+
+@given(st.integers(500, 999), st.integers(500, 999), st.integers(0, 12))
+def test_a_sampling_plan_is_the_smallest_that_shows_it_by_the_exact_binomial(confidence, share, misses):
+    """One trial fewer would pass storage of the missed share more often than the confidence allows."""
+    trials = trials_for(share / 1000, confidence / 1000, misses)
+    missed, risk = Fraction(1000 - share, 1000), Fraction(1000 - confidence, 1000)
+    assert at_most(misses, trials, missed) <= risk
+    assert trials == misses + 1 or at_most(misses, trials - 1, missed) > risk
+    assert least_share(trials, trials - misses, confidence / 1000) >= share / 1000 - 1e-9
+
+
+@given(st.integers(500, 990), st.integers(500, 990), st.integers(0, 20))
+def test_each_planned_miss_takes_more_trials(confidence, share, misses):
+    fewer, more = (trials_for(share / 1000, confidence / 1000, count) for count in (misses, misses + 1))
+    assert fewer < more
+
+
+def test_a_plan_that_shows_less_than_ten_of_ten_is_told_apart():
+    assert shows_ten_of_ten(0.99, 0.95, 1)
+    assert shows_ten_of_ten(0.75, 0.95, 1)
+    assert not shows_ten_of_ten(0.5, 0.5, 1)
+    assert not shows_ten_of_ten(0.7, 0.9, 1)
 
 
 @given(st.integers(1, 2_000), st.data())

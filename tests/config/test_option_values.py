@@ -77,6 +77,9 @@ def test_scale_and_operations_take_the_place_of_the_profile_s():
         ("smoke", "99/90", 0.99, 0.9, 44),
         ("smoke", "80/50", 0.8, 0.5, 3),
         ("acceptance", "80/50", 0.8, 0.5, 10),
+        ("acceptance", "95/99:misses=0", 0.95, 0.99, 299),
+        ("smoke", "95/99:misses=1", 0.95, 0.99, 473),
+        ("acceptance", "95/95 : misses = 3", 0.95, 0.95, 153),
     ],
 )
 def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_profile(
@@ -85,6 +88,7 @@ def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_
     of = settings_of({"profile": profile, "confidence": text})
     assert (of.assurance.confidence, of.assurance.share) == pytest.approx((confidence, share))
     assert of.operations == operations
+    assert of.assurance.misses == int(text.replace(" ", "").partition("misses=")[2] or 0)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +99,12 @@ def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_
         ("0.95/1e1", "confidence and share in percent are expected"),
         ("49/99", "a confidence from 50 % to below 100 % is expected"),
         ("95/100", "a share from 50 % to below 100 % is expected"),
+        ("95/99:", "misses=N is expected after the colon, such as 95/99:misses=1"),
+        ("95/99:1", "misses=N is expected"),
+        ("95/99:misses=-1", "misses=N is expected"),
+        ("95/99:missed=1", "misses=N is expected"),
+        ("95/99:misses=9999", "saves and loads would be needed, and a run has at most 4,093"),
+        ("50/50:misses=1", "with misses, a plan that shows as much as 10 of 10 operations is expected: 1 of 3 show"),
         ("95/99.95", "5,990 saves and loads would be needed, and a run has at most 4,093"),
     ],
 )
@@ -109,6 +119,8 @@ def test_fewer_operations_than_a_confidence_needs_are_refused_and_more_are_run()
     with pytest.raises(UsageError, match="--ckpt-operations 58 with --ckpt-confidence: that confidence needs 59 saves"):
         settings_of({"confidence": "95/95", "operations": "58"})
     assert settings_of({"confidence": "95/95", "operations": "60"}).operations == 60
+    with pytest.raises(UsageError, match="that confidence needs 93 saves"):
+        settings_of({"confidence": "95/95:misses=1", "operations": "92"})
 
 
 def test_no_more_checkpoints_are_kept_than_a_confidence_plans():

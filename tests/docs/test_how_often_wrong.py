@@ -9,7 +9,7 @@ import re
 import pytest
 
 from benchmarks import acceptance_study as program
-from pytest_ckpt.analysis.acceptance import least_share
+from pytest_ckpt.analysis.acceptance import least_share, trials_for
 from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.reasons import is_own_limit
@@ -74,6 +74,10 @@ def test_the_figures_of_the_prose_are_so() -> None:
     assert truth_of("tail").good_margin > 0.5
     assert "with 95 % confidence, only that 74 % of all saves meet the limit." in text
     assert math.floor(least_share(10, 10) * 100) == 74
+    for misses in range(4):
+        saves = trials_for(0.99, 0.95, misses)
+        passes = sum(math.comb(saves, late) * 0.001**late * 0.999 ** (saves - late) for late in range(misses + 1))
+        assert f"| {misses} | {saves} | {(1 - passes) * 100:.1f} % |" in text
     assert "25 saves have 21 such windows" in text
     assert MAXIMUM_ROUNDS - WINDOW_ROUNDS + 1 == 21
     assert "CRASH-ASYNC and RETAIN-COMMITTED have 60 kills." in text

@@ -64,7 +64,7 @@ def test_the_table_of_a_real_acceptance_follows_from_the_plan(capsys):
         assert f"{10 * row['full_bytes'] / 1e12:.3g}" == f"{float(written):.3g}"
         assert f"{row['space_bytes'] / 1e12:.3g}" == f"{float(space):.3g}"
         assert f"{row['memory_bytes']['largest_rank'] / 1e9:.3g}" == of_torch
-        assert memory["stream"][model]["memory_bytes"]["largest_rank"] <= 105_000_000
+        assert memory["stream"][model]["memory_bytes"]["largest_rank"] <= 155_000_000
     cluster = plan["cluster"]
     assert f"{cluster['failures_per_day'] / cluster['accelerators']:.6f}" in README
     shown = [f"{cluster['save_limit_seconds']:.1f} s to save", f"{cluster['load_limit_seconds']:.0f} s to load"]

@@ -231,7 +231,7 @@ def test_what_was_measured_under_other_conditions_is_named_and_measured_again(do
     run = door.run(*_HOPELESS, "--ckpt-engine=depth=4", RESUME)
     assert run.operations("save") != before.operations("save")
     (replaced,) = _starts(run)[0]["replaced"]
-    assert (replaced["name"], replaced["differences"]) == (MEASURED, ["io depth: 2, now 4"])
+    assert (replaced["name"], replaced["differences"]) == (MEASURED, ["io depth: not set, now 4"])
     assert "SAVE" in replaced["failed"]
     assert "It had failed " in (run.report / "certificate.html").read_text()
     _follows_the_files(run)

@@ -100,6 +100,56 @@ class TestTime:
         missed = judged(requirement, ByLimits(of_seconds(kind, [limit / 2] * 58 + [1.1 * limit]), wanted))
         assert (missed.outcome, "confident" in missed.because) == ("failed", False)
 
+    def test_planned_misses_are_allowed_and_counted_and_one_more_fails(self, requirement, kind, limit):
+        wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
+        quick, late = [limit / 2] * 91, [1.2 * limit, 3 * limit]
+        met = judged(requirement, ByLimits(of_seconds(kind, [*quick, limit, late[1]]), wanted))
+        assert (met.outcome, met.measured, met.margin) == ("met", limit, 0), "the slowest that must meet it decides"
+        took, allowed = format_seconds(3 * limit), format_seconds(limit)
+        assert (
+            f"1 of 93 {kind} missed the limit of {allowed}, 1 allowed; slowest: {kind[:-1]} 93, {took}" in met.because
+        )
+        assert met.because.endswith(
+            f" 95 % confident that 95 % of {kind} take at most {allowed} (1 of 93 missed, 1 allowed), if {kind} are "
+            "independent."
+        )
+        assert (met.bound.trials, met.bound.met, met.bound.misses_allowed) == (93, 92, 1)
+        assert met.bound.share >= 0.95
+        assert f"{HOW_SURE}92 of 93 {kind} within the limit, 1 allowed to miss it: 95 % confident" in met.detail
+        failed = judged(requirement, ByLimits(of_seconds(kind, quick + late), wanted))
+        assert (failed.outcome, failed.reason, failed.measured) == ("failed", "over limit", 1.2 * limit)
+        assert f"2 of 93 {kind} exceeded the limit of {allowed}, 1 allowed; slowest: {kind[:-1]} 93" in failed.because
+        assert "confident" not in failed.because
+
+    def test_without_a_miss_the_verdict_states_how_many_were_allowed(self, requirement, kind, limit):
+        wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
+        met = judged(requirement, ByLimits(of_seconds(kind, [limit / 2] * 93), wanted))
+        assert met.because.startswith(f"Slowest of 93 {kind}: ")
+        assert "(0 of 93 missed, 1 allowed)" in met.because
+
+    def test_a_plan_that_is_not_complete_allows_no_miss(self, requirement, kind, limit):
+        wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
+        verdict = judged(requirement, ByLimits(of_seconds(kind, [limit / 2] * 91 + [1.1 * limit]), wanted))
+        assert (verdict.outcome, verdict.bound.misses_allowed) == ("failed", 0)
+
+    def test_a_time_that_the_client_delayed_counts_as_a_miss_and_never_as_the_storages(self, requirement, kind, limit):
+        wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1))
+        field = "stalled_seconds" if kind == "loads" else "copying_seconds"
+
+        def of(*late):
+            """Return the verdict on operations that are late, each delayed by the client or not."""
+            made = of_seconds(kind, [limit / 2] * (93 - len(late)) + [1.1 * limit] * len(late))
+            delayed = {(kind[:-1], 94 - n) for n, is_delayed in enumerate(late, 1) if is_delayed}
+            operations = tuple(
+                dataclasses.replace(o, **{field: 0.2 * limit}) if (o.kind, o.index) in delayed else o
+                for o in made.operations
+            )
+            return judged(requirement, ByLimits(dataclasses.replace(made, operations=operations), wanted))
+
+        assert (of(True).outcome, of(True).bound.met) == ("met", 92)
+        assert (of(True, False).outcome, of(True, False).reason) == ("not run", "client too slow")
+        assert of(False, False, True).outcome == "failed"
+
     def test_the_detail_is_about_the_confidence_and_share_that_were_asked_for(self, requirement, kind, limit):
         seconds = [limit * (0.3 + 0.01 * n) for n in range(44)]
         wanted = StatedLimits(assurance=Assurance(confidence=0.99, share=0.9))

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef, Names
-from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.sizing.object_parts import MINIMUM_PART_BYTES
 from pytest_ckpt.targets.objects.store import ObjectStore
 from pytest_ckpt.targets.objects.target import ObjectTarget, target
 from tests.support.targets.object_server import (
@@ -19,7 +19,7 @@ from tests.support.targets.object_server import (
 
 REF = CheckpointRef(subject="m", number=1)
 NAMES = Names(files={"m": frozenset(("a.pt", "b.pt"))})
-PART = parts.MINIMUM_PART_BYTES
+PART = MINIMUM_PART_BYTES
 THOROUGH = pytest.mark.thorough
 
 

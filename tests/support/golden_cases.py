@@ -53,6 +53,20 @@ def timed(kind, limit):
             ),
             StatedLimits(assurance=Assurance(confidence=0.95, share=0.95)),
         ),
+        **{
+            f"planned misses: {late} of 1": ByLimits(
+                measurement(
+                    operations=[
+                        operation(of, n, 1.5 * limit if of == kind and n <= late else 1.0)
+                        for of in ("save", "load")
+                        for n in range(1, 94)
+                    ],
+                    operations_planned=93,
+                ),
+                StatedLimits(assurance=Assurance(confidence=0.95, share=0.95, misses=1)),
+            )
+            for late in (0, 1, 2)
+        },
         "one moved fewer bytes": measurement(
             operations=[operation("save", n, 1.0, size=FULL - (n == 2 and kind == "save")) for n in (1, 2, 3)]
             + [operation("load", n, 1.0, size=FULL - (n == 2 and kind == "load")) for n in (1, 2, 3)]

@@ -33,7 +33,7 @@ class SpeedRow:
 EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: a machine with other work beside it is uneven
 
 # One rank whose checkpoint holds ten parts of 64 MiB.
-OF_CANARIES = ("--ckpt-ranks=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-engine=io-size=1MiB")
+OF_CANARIES = ("--ckpt-ranks=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-engine=io-size=1MiB,depth=2")
 
 OF_SPEED = (
     SpeedRow(title="honest", fault="", fails=frozenset(), may_fail=EVENLY),

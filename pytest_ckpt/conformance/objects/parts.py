@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.actions import decoded, encoded
 from pytest_ckpt.conformance.objects.session import content
-from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, MINIMUM_PART_BYTES
+from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, MINIMUM_PART_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

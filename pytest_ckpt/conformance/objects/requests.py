@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_ckpt.conformance.objects.session import content, described
+from pytest_ckpt.sizing.object_parts import MINIMUM_PART_BYTES
 from pytest_ckpt.targets.objects.checksums import MD5, checksum
-from pytest_ckpt.targets.objects.parts import MINIMUM_PART_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,15 @@ from pytest_ckpt.facts.across_hosts import Marker
 from pytest_ckpt.facts.environment import Streams
 from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.models import Mode, Model
+from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.models import Layout, layout
 from pytest_ckpt.sizing.pacing import PacedSaves
 from pytest_ckpt.sizing.patterns import PATTERNS, kills_of
+from pytest_ckpt.sizing.ramp import PlannedRamp
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -37,7 +40,7 @@ class EngineOptions:
     """
 
     request_bytes: int = 4 << 20
-    depth: int = 2
+    depth: int = USUAL_DEPTH
     part: int = 0
     parts: int = 1
     stages: bool = False
@@ -103,7 +106,7 @@ class Task:
     ``is_collective`` save and load together only. ``files`` defines the files of a checkpoint. ``client_cache_bytes``:
     the stated size of a client's caches on disks. ``deltas`` defines which saves contain only changed pages. ``tiers``:
     there is a local tier. ``codec`` is the codec that files pass, such as ``zstd:1``; empty without a codec.
-    ``definition``: the model is a user's.
+    ``definition``: the model is a user's. ``ramp`` finds the number of requests in flight if the job states none.
 
     ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance`` and
     ``near_full`` are the parameters of the pattern of that name, ``paced`` the parameters of neighbour and mixed; None
@@ -142,6 +145,7 @@ class Task:
     serving: ServingTask | None
     endurance: EnduranceTask | None
     near_full: NearFullTask | None
+    ramp: PlannedRamp | None
     own_launch: Pattern | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
@@ -201,6 +205,7 @@ class Task:
             serving=ServingTask(readers=settings.serving_readers) if "serving" in asked else None,
             endurance=EnduranceTask(duration_seconds=settings.duration_seconds) if "endurance" in asked else None,
             near_full=NearFullTask(checkpoint_bytes=planned.checkpoint_bytes) if settings.near_full else None,
+            ramp=planned.ramp,
         )
 
 
@@ -212,8 +217,9 @@ class Job:
     ``second`` is the same area through another mount of the ranks' one host, if there is one. ``local`` is the run's
     area in the local tier or, before that area exists, the directory of the local tier. ``sign`` is a file that each
     host must find before the measurements. ``tier_sign`` is a file that a host must not find in the tier of another
-    host. Hosts report which of ``libraries`` they lack. If ``streams`` is given, hosts measure their network. If
-    ``is_followed`` is true, the ranks wait for another job after this one.
+    host. Hosts report which of ``libraries`` they lack. ``depth`` is the number of requests in flight of engine
+    ``stream``, set or found before; None: the ramp of the first task that has one finds it. If ``streams`` is given,
+    hosts measure their network. If ``is_followed`` is true, the ranks wait for another job after this one.
     """
 
     processes: int
@@ -221,6 +227,7 @@ class Job:
     deadline_seconds: float
     tasks: tuple[Task, ...]
     options: EngineOptions = EngineOptions()
+    depth: RequestDepth | None = None
     second: AreaRef | None = None
     local: AreaRef | None = None
     sign: Marker | None = None

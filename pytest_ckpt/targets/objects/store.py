@@ -17,6 +17,7 @@ from typing import Literal
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
+from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, part_bytes
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.authentication import is_aws_itself
 from pytest_ckpt.targets.objects.client import Bucket, ObjectState
@@ -55,7 +56,7 @@ class ObjectSink:
     ) -> None:
         self._bucket, self._key, self._size, self._phases, self._finished = bucket, key, size, phases, finished
         self._name = key.rpartition("/")[2]
-        self._part_bytes = parts.part_bytes(size, bucket.part_bytes)
+        self._part_bytes = part_bytes(size, bucket.part_bytes)
         self._sent: dict[int, tuple[int, str, int]] = {}
         self._lock = threading.Lock()
         self._rest = bytearray()
@@ -140,8 +141,8 @@ class ObjectSink:
                 raise OSError(errno.EINVAL, "the part is there", self._name)
         if is_complete and not self._upload:
             etag, checksum = "", self._bucket.put(self._key, view)
-        elif number > parts.MAXIMUM_PARTS:
-            raise OSError(errno.EFBIG, f"an object has at most {parts.MAXIMUM_PARTS:,} parts", self._name)
+        elif number > MAXIMUM_PARTS:
+            raise OSError(errno.EFBIG, f"an object has at most {MAXIMUM_PARTS:,} parts", self._name)
         else:
             etag, checksum = self._bucket.put_part(self._key, self._upload, number, view)
         with self._lock:
@@ -353,7 +354,7 @@ class ObjectStore(StoreWithoutCache):
 
     def part_bytes(self, size: int) -> int:
         """Return the bytes of each part of an object of so many bytes, but for its last."""
-        return parts.part_bytes(size, self._bucket.part_bytes)
+        return part_bytes(size, self._bucket.part_bytes)
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> ObjectsDraft:
         """Begin this rank's part of a checkpoint."""

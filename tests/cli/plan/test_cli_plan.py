@@ -51,7 +51,19 @@ def test_more_requests_in_flight_than_usual_need_more_memory(plan_json):
         one = plan_json("--ckpt-model=llama3-8b", "--ckpt-engine=stream", *options)["checkpoints"][0]
         return one["memory_bytes"]["largest_rank"]
 
-    assert memory_of("--ckpt-engine=depth=16") - memory_of() == 48 << 20
+    assert memory_of("--ckpt-engine=depth=16") - memory_of("--ckpt-engine=depth=2") == 48 << 20
+
+
+def test_the_plan_says_how_the_number_of_requests_in_flight_is_found(plan):
+    words = ("--ckpt-model=llama3-8b", "--ckpt-engine=stream")
+    assert (
+        "  depth  found by a ramp before the first save: 1, 2, 4, 8, 16 requests in flight on each rank, each with a "
+        "save and a load of a scratch checkpoint of 2.15 GB, twice; at most 128 MiB of buffers on each rank\n"
+    ) in plan(*words)
+    smoke = plan(*words, "--ckpt-profile=smoke")
+    assert "  depth  2 requests in flight on each rank: a scratch file of a ramp would have 1 request, too" in smoke
+    for set_or_none in ("stream:depth=16", "torch"):
+        assert "  depth  " not in plan("--ckpt-model=llama3-8b", f"--ckpt-engine={set_or_none}")
 
 
 def test_the_limits_of_a_cluster_of_16000(plan_json):
@@ -128,6 +140,9 @@ def test_a_confidence_plans_operations_and_says_what_they_show_with_the_time_and
         "         all 299 checkpoints stay until they are loaded; --ckpt-keep-last=2 keeps two and loads them in turn\n"
     ) in printed
     assert "in all: 299 saves write 33.6 TB and 299 loads read as much: at most 11.6 h if" in printed
+    with_a_miss = plan("--ckpt-model=llama3-8b", "--ckpt-confidence=95/99:misses=1")
+    assert "  sure   if all but 1 of the 473 saves, and of the 473 loads, meet the limit: 95 %" in with_a_miss
+    assert "in all: 473 saves write 53.2 TB and 473 loads read as much: at most 18.3 h if" in with_a_miss
     kept = plan(*words, "--ckpt-keep-last=2")
     assert "stay until they are loaded" not in kept
     assert "  sure   " not in plan("--ckpt-model=llama3-8b")

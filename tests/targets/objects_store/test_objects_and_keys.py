@@ -11,8 +11,8 @@ import weakref
 import pytest
 
 from pytest_ckpt.facts.targets import Access, CheckpointRef, Names
+from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, part_bytes
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_prefix, sort_out
 from pytest_ckpt.targets.objects.store import open_store
 from tests.support.bucket import NAMES, PART, REF, THOROUGH, Phases, loaded, made, save
@@ -25,14 +25,14 @@ from tests.support.targets.object_server import (
 
 
 @pytest.mark.parametrize(("size", "minimum", "expected"), [
-    (1, 0, PART), (PART * parts.MAXIMUM_PARTS, 4 << 20, PART), (PART * parts.MAXIMUM_PARTS + 1, 0, 6 << 20),
+    (1, 0, PART), (PART * MAXIMUM_PARTS, 4 << 20, PART), (PART * MAXIMUM_PARTS + 1, 0, 6 << 20),
     (1, 16 << 20, 16 << 20), (5 << 40, 0, 525 << 20), (None, 0, 16 << 20),
 ])  # fmt: skip
 def test_no_object_needs_more_parts_than_a_store_takes(size, minimum, expected):
-    chosen = parts.part_bytes(size, minimum)
+    chosen = part_bytes(size, minimum)
     assert chosen == expected
     assert chosen >= PART
-    assert size is None or -(-size // chosen) <= parts.MAXIMUM_PARTS
+    assert size is None or -(-size // chosen) <= MAXIMUM_PARTS
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, cast
 
+from pytest_ckpt.sizing.object_parts import MINIMUM_PART_BYTES
 from pytest_ckpt.targets.objects import parts
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
@@ -267,6 +268,6 @@ def _chosen(pieces: dict[int, StoredPart], wanted: Sequence[tuple[int, str, str]
         piece = pieces.get(number)
         if piece is None or piece.etag != etag or crc32 not in ("", parts.encoded(piece.crc32)):
             raise RequestRefused(400, "InvalidPart", "One or more of the specified parts could not be found.")
-        if piece.bytes < parts.MINIMUM_PART_BYTES and place < len(wanted):
+        if piece.bytes < MINIMUM_PART_BYTES and place < len(wanted):
             raise RequestRefused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
         yield piece

@@ -15,6 +15,7 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS
 from pytest_ckpt.targets.objects import checksums, parts
 from pytest_ckpt.targets.objects.errors import local_name
 from pytest_ckpt.targets.objects.server.bucket_store import (
@@ -341,6 +342,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _part_number(stated: str) -> int:
-    if not stated.isdecimal() or not 1 <= int(stated) <= parts.MAXIMUM_PARTS:
+    if not stated.isdecimal() or not 1 <= int(stated) <= MAXIMUM_PARTS:
         raise RequestRefused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
     return int(stated)

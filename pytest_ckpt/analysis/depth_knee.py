@@ -1,0 +1,32 @@
+"""The knee of a ramp: the fewest requests in flight that are nearly as fast as any other number. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pytest_ckpt.facts.request_depth import RampStep
+
+NEARLY = 0.95
+"""A depth within 5 % of the best is as good: more requests in flight would only need more memory."""
+
+
+def knee(steps: Collection[RampStep]) -> int:
+    """Return the smallest depth that is within 5 % of the best for saves and for loads.
+
+    The score of a depth is the smaller of its two rates, each as a share of the best rate of its kind. The smallest
+    depth with at least 0.95 of the best score is chosen: if one depth is the best for both kinds, the score is its
+    share of that. Raises ValueError without steps.
+    """
+    if not steps:
+        raise ValueError("a ramp without steps has no knee")
+    best_save = max(step.save_bytes_per_second for step in steps)
+    best_load = max(step.load_bytes_per_second for step in steps)
+
+    def score(step: RampStep) -> float:
+        return min(
+            step.save_bytes_per_second / best_save if best_save else 1.0,
+            step.load_bytes_per_second / best_load if best_load else 1.0,
+        )
+
+    best = max(map(score, steps))
+    return min(step.depth for step in steps if score(step) >= NEARLY * best)

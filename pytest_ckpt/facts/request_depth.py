@@ -1,0 +1,65 @@
+"""How many requests of the engine ``stream`` a rank has in flight, and where this number comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_ckpt.facts.bounds import Count, CountFromOne, NotNegative
+from pytest_ckpt.support.units import format_decimal_bytes, format_rate, format_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RampStep:
+    """The rates of a save and a load of a scratch checkpoint with ``depth`` requests in flight on each rank.
+
+    If the depth was tried twice, each rate is the higher one: a busy host only lowers it.
+    """
+
+    depth: CountFromOne
+    save_bytes_per_second: NotNegative
+    load_bytes_per_second: NotNegative
+
+    def faster(self, other: RampStep | None) -> RampStep:
+        """Return the step with the higher rates of both tries of a depth."""
+        if other is None:
+            return self
+        return RampStep(
+            depth=self.depth,
+            save_bytes_per_second=max(self.save_bytes_per_second, other.save_bytes_per_second),
+            load_bytes_per_second=max(self.load_bytes_per_second, other.load_bytes_per_second),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestDepth:
+    """Requests in flight on each rank.
+
+    ``origin``: ``set`` by the operator, found by a ``ramp``, or the ``default`` of this program. A ramp has ``steps``
+    of saves and loads of ``step_bytes`` each, in ``seconds`` in total. ``because`` is the reason why there was no
+    ramp, or why it ended early; else empty.
+    """
+
+    requests: CountFromOne
+    origin: Literal["set", "ramp", "default"]
+    steps: tuple[RampStep, ...] = ()
+    step_bytes: Count = 0
+    seconds: NotNegative = 0.0
+    because: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The number and its origin: ``depth 4, found by a ramp; saves and loads with 1: …``."""
+        if self.origin == "set":
+            return f"depth {self.requests}, set"
+        because = f"; {self.because}" if self.because else ""
+        if self.origin == "default":
+            return f"depth {self.requests}, default of this program{because}"
+        steps = ", ".join(
+            f"{step.depth}: {format_rate(step.save_bytes_per_second)} and {format_rate(step.load_bytes_per_second)}"
+            for step in self.steps
+        )
+        return (
+            f"depth {self.requests}, found by a ramp. Saves and loads of {format_decimal_bytes(self.step_bytes)}, by "
+            f"depth: {steps} (the faster of two tries each, {format_seconds(self.seconds)}{because})"
+        )

@@ -1,0 +1,25 @@
+"""The number of requests in flight that a run has already: a later launch of as many ranks uses it again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.request_depth import RequestDepth
+from pytest_ckpt.facts.settings import Settings
+
+
+def known_depth(settings: Settings, directory: Path, processes: int) -> RequestDepth | None:
+    """Return the number that is set, or that a ramp of ``processes`` ranks found; None if it is to be found.
+
+    ``directory`` is the directory of the run. A resumed run keeps what an earlier start found.
+    """
+    if settings.io_depth:
+        return RequestDepth(requests=settings.io_depth, origin="set")
+    for file in sorted((directory / "measurements").glob("*.json")):
+        measurement = json.loads(file.read_text())
+        depth = measurement.get("depth")
+        if depth and depth["origin"] == "ramp" and measurement["processes"] == processes:
+            return from_plain(RequestDepth, depth)
+    return None

@@ -1,0 +1,119 @@
+"""The ramp: scratch saves and loads with more and more requests in flight, before the first save of a subject.
+
+All ranks take part. Each step has a separate checkpoint with other content, which is saved, evicted from this client's
+cache, read once and deleted. Nothing of it is counted as a save or a load, except wrong bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.analysis.depth_knee import knee
+from pytest_ckpt.facts.request_depth import RampStep, RequestDepth
+from pytest_ckpt.facts.subject import OperationRef
+from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.strategies.sync import SyncStrategy
+from pytest_ckpt.sizing.ramp import MAXIMUM_SECONDS, OF_RAMP, RAMP
+from pytest_ckpt.support.units import counted
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.proofs import Fault
+    from pytest_ckpt.ranks.content import Content
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.operations import Loaded
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import HostCache
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.sizing.ramp import PlannedRamp
+    from pytest_ckpt.targets.protocol import Store
+
+
+@dataclass(kw_only=True, slots=True)
+class Ramp:
+    """Finds the number of requests in flight.
+
+    ``store`` counts its requests apart from the subject's own store. ``fault_count`` and ``faults`` are the wrong bytes
+    of scratch loads.
+    """
+
+    group: Group
+    activity: Activity
+    do: Operations
+    cache: HostCache
+    store: Store
+    task: Task
+    ramp: PlannedRamp
+    options: EngineOptions
+    fault_count: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+    def found(self) -> RequestDepth:
+        """Return the number; the plan has depths to try."""
+        with self.do.stage(RAMP, None):
+            return self._found()
+
+    def _found(self) -> RequestDepth:
+        layout = self.task.layout(self.ramp.scale)
+        shard = layout.rank(self.group.rank)
+        do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)
+        started, steps, because = time.perf_counter(), dict[int, RampStep](), ""
+        content = content_of(self.task, shard, aside=RAMP)
+        # The deepest first: if time is over before all were tried, no high latency was mistaken for a low rate.
+        tries = [*reversed(self.ramp.depths), *self.ramp.depths]
+        for number, depth in enumerate(tries):
+            seconds: float = self.group.share(time.perf_counter() - started)
+            if seconds > MAXIMUM_SECONDS:
+                because = f"ended after {number} of {counted(len(tries), 'try', 'tries')}"
+                break
+            step = self._step(do, shard, content, depth, self.task.operations + OF_RAMP + number, layout.bytes)
+            steps[depth] = step.faster(steps.get(depth))
+        seconds = self.group.share(time.perf_counter() - started)
+        return RequestDepth(
+            requests=knee(steps.values()),
+            origin="ramp",
+            steps=tuple(steps[depth] for depth in sorted(steps)),
+            step_bytes=layout.bytes,
+            seconds=seconds,
+            because=because,
+        )
+
+    def _step(
+        self, do: Operations, shard: RankLayout, content: Content, depth: int, number: int, step_bytes: int
+    ) -> RampStep:
+        """Save and load a scratch checkpoint; return the rates, the same on all ranks."""
+        options = replace(self.options, depth=depth)
+        engine = made_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
+        if hasattr(self.store, "part_bytes") and hasattr(engine, "expect_parts"):
+            engine.expect_parts(self.store.part_bytes)
+        strategy = SyncStrategy(engine=engine, store=self.store, group=self.group, activity=self.activity)
+        at = OperationRef(subject=self.task.subject, scenario=RAMP, action="save", index=depth)
+        saved = do.save(strategy, number, role=RAMP, at=at, stage=RAMP)
+        loaded = self._load(do, engine, depth, number)
+        engine.release()
+        do.delete(number)
+        self.fault_count += loaded.fault_count
+        self.faults += loaded.faults
+        found = None
+        if saved and loaded.operation:
+            found = RampStep(
+                depth=depth,
+                save_bytes_per_second=step_bytes / (saved.stored_seconds or saved.seconds),
+                load_bytes_per_second=step_bytes / loaded.operation.seconds,
+            )
+        step: RampStep = self.group.share(found)
+        return step
+
+    def _load(self, do: Operations, engine: Engine, depth: int, number: int) -> Loaded:
+        """Read the scratch checkpoint, from the storage as far as this client's cache can be evicted."""
+        files = [do.files(number)]
+        do.await_files(files)
+        if not self.cache.is_declared_cold:
+            for of in files:
+                self.store.evict(of.ref, of.names)
+        self.group.wait()
+        return do.load(engine, self.cache, depth, number, counted=False, scenario=RAMP)

@@ -1,0 +1,90 @@
+"""The ramp that finds how many requests a rank of the engine ``stream`` should have in flight. Pure.
+
+Each step saves and loads a scratch checkpoint with another depth. It has enough requests for the deepest step and is
+small otherwise: a few seconds in total at the rate that the cluster needs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.sizing.content_places import CHECKPOINT_BITS
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.stream_buffers import DEPTHS, USUAL_DEPTH, depths_within_memory
+from pytest_ckpt.support.units import counted, format_count
+
+if TYPE_CHECKING:
+    from pytest_ckpt.sizing.limits import Demand
+    from pytest_ckpt.sizing.models import Layout
+
+RAMP = "ramp"
+"""The scenario of the scratch saves and loads, and the role of their checkpoints."""
+
+OF_RAMP = 320
+"""The number of the first scratch checkpoint, after the checkpoints of the subject's own operations."""
+
+MAXIMUM_SECONDS = 5.0
+"""After so many seconds no further step begins."""
+
+RAMP_BYTES = 4_000_000
+"""Memory of a rank for a ramp in addition to buffers: threads, and content that is not that of the subject."""
+
+PASSES = 2
+"""Every depth is tried so often, first downwards, then upwards: its faster result counts. A busy host only slows it."""
+
+# If a file has fewer requests than twice the depth, so many are in flight for a small part of the time only.
+_REQUESTS_PER_DEPTH = 2
+# A step takes so long at the rate that the cluster needs.
+_STEP_SECONDS = 0.5
+# Or it has this share of a checkpoint: a cluster that needs little has storage that gives more.
+_SHARE_OF_CHECKPOINT = 0.1
+# A step has at most the bytes of all saves over this: all steps together write half of what the saves write.
+_STEPS_OF_ALL_SAVES = 2 * PASSES * len(DEPTHS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRamp:
+    """The ``depths`` that are tried, with a checkpoint of ``bytes`` at ``scale`` each; none if ``because`` says why."""
+
+    depths: tuple[int, ...]
+    scale: float
+    bytes: int
+    because: str = ""
+
+    @property
+    def largest_depth(self) -> int:
+        """The largest number of requests in flight that may be found, or the default without a ramp."""
+        return max(self.depths, default=USUAL_DEPTH)
+
+
+def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations: int) -> PlannedRamp:
+    """Return the ramp for a layout whose cluster ``asks`` for these rates; without depths if none can be told apart.
+
+    A depth is tried if the smallest rank has at least twice as many requests for an average file.
+    """
+    numbers = (1 << CHECKPOINT_BITS) - 1
+    if operations + OF_RAMP + PASSES * len(DEPTHS) > numbers:
+        return _without(f"the content of {format_count(operations)} operations leaves no number for its checkpoints")
+    files_of_rank = -(-shards.files // shards.processes)
+    depths = depths_within_memory(request_bytes)
+    enough = shards.processes * files_of_rank * _REQUESTS_PER_DEPTH * depths[-1] * request_bytes
+    usual = max(asks.save_bytes_per_second * _STEP_SECONDS, shards.bytes * _SHARE_OF_CHECKPOINT)
+    most = min(shards.bytes, shards.bytes * operations / _STEPS_OF_ALL_SAVES, enough, usual)
+    scratch = layout(
+        shards.model,
+        mode=shards.mode,
+        processes=shards.processes if shards.mode == "open" else None,
+        scale=min(shards.scale, shards.scale * most / shards.bytes),
+    )
+    smallest = scratch.rank(min(range(scratch.processes), key=scratch.rank_bytes.__getitem__))
+    requests = math.ceil(smallest.bytes / (len(smallest.files) * request_bytes))
+    depths = tuple(depth for depth in depths if _REQUESTS_PER_DEPTH * depth <= requests)
+    if len(depths) < 2:
+        return _without(f"a scratch file of a ramp would have {counted(requests, 'request')}, too few to tell")
+    return PlannedRamp(depths=depths, scale=scratch.scale, bytes=scratch.bytes)
+
+
+def _without(because: str) -> PlannedRamp:
+    return PlannedRamp(depths=(), scale=0.0, bytes=0, because=because)
