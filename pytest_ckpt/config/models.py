@@ -7,12 +7,13 @@ its parallelism as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
-from pytest_ckpt.config.hugging_face import from_config
+from pytest_ckpt.config.hugging_face import UncountedError, from_config
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.models import Bias, Model, OwnModel, Precision, named
 from pytest_ckpt.facts.written import fault
@@ -30,12 +31,13 @@ _STAGES = (1, 2, 3)
 _EXAMPLE = "tp=8,pp=4,dp=2,zero=1 is expected"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.(toml|json)")
-_MAXIMUM, _MAXIMUM_LAYERS, _MAXIMUM_STATES = 10_000_000, 2_000, 8
+_MAXIMUM, _MAXIMUM_LAYERS, _MAXIMUM_STATES, _MAXIMUM_TENSORS = 10_000_000, 2_000, 8, 100_000
 _SIZES = {
     "layers": "layers", "hidden": "hidden", "feed_forward": "feed_forward", "vocabulary": "vocabulary",
     "heads": "heads", "key_value_heads": "key_value_heads",
 }  # fmt: skip
 _NUMBERS = {"head_size", "norms", "query_key_norm", "positions", "mlp_matrices"}
+_OF_TENSORS = {"layer_kinds", "layer_order", "counted_by"}
 _SWITCHES = {"norm_bias", "tied_embeddings"}
 _TABLES: Mapping[str, Mapping[str, str]] = {
     "experts": {
@@ -159,7 +161,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
         given = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
         if not isinstance(given, dict):
             raise ValueError("it is no table of names and values")
-        numbers, written = (from_config(given), None) if path.suffix == ".json" else _from_toml(given)
+        numbers, written = (_from_json(given), None) if path.suffix == ".json" else _from_toml(given)
         cut = parallelism or written
         if cut is None:
             raise ValueError("nothing says how training cuts it: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
@@ -179,6 +181,28 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
             "Expected a TOML file with layers, hidden, feed_forward, vocabulary and heads, "
             "or a config.json of Hugging Face.",
         ) from None
+
+
+def _from_json(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the numbers of a configuration: by our families, which need no package, else by transformers.
+
+    A model of our families has one digest on each host, with and without the extra. Raises ValueError.
+    """
+    try:
+        return from_config(given)
+    except UncountedError as error:
+        why = str(error)
+    from pytest_ckpt.config.library_models import EXTRA, from_library, is_installed  # noqa: PLC0415 - rarely needed
+
+    if not isinstance(given.get("model_type"), str):
+        raise ValueError(why)
+    if not is_installed():
+        raise ValueError(f"{why}. If transformers knows it, the extra counts it: {EXTRA}")
+    found = from_library(json.dumps(given))
+    if not isinstance(found, str):
+        return found
+    code = " Code that auto_map names is never run." if given.get("auto_map") else ""
+    raise ValueError(f"{why}. {found} does not know it either.{code}".removesuffix("."))
 
 
 def checked_model(model: Model) -> Model:
@@ -207,7 +231,10 @@ def checked_model(model: Model) -> Model:
         ),
         (model.hidden**2 < model.processes, f"it is too small to be cut over {model.processes:,} ranks"),
         (own.dense_layers > model.layers, "dense_layers is more than layers"),
-        (bool(own.experts) and not own.expert_feed_forward, "experts need a feed_forward of their own"),
+        (
+            bool(own.experts) and not own.expert_feed_forward and not own.layer_kinds,
+            "experts need a feed_forward of their own",
+        ),
         (bool(own.experts) and not 1 <= own.active_experts <= own.experts, "active experts are 1 up to all of them"),
         (not own.experts and own.expert_parallel > 1, "expert parallel needs experts"),
         (own.experts % own.expert_parallel != 0, f"{own.expert_parallel} ranks cannot share {own.experts} experts"),
@@ -220,7 +247,26 @@ def checked_model(model: Model) -> Model:
     for is_wrong, why in wrong:
         if is_wrong:
             raise ValueError(why)
+    _check_kinds(model, own)
     return named(model)
+
+
+def _check_kinds(model: Model, own: OwnModel) -> None:
+    """Raise ValueError if kinds of layers do not describe each layer of a model."""
+    kinds, order = own.layer_kinds, own.layer_order
+    if not kinds and not order:
+        return
+    if len(order) != model.layers + 3 or not all(0 <= index < len(kinds) for index in order):
+        raise ValueError(f"layer_order names one of {len(kinds)} kinds for each of {model.layers + 3} layers")
+    counts = [(kind.dense, kind.experts) for kind in kinds]
+    if sum(len(dense) + len(experts) for dense, experts in counts) > _MAXIMUM_TENSORS:
+        raise ValueError(f"kinds of layers have at most {_MAXIMUM_TENSORS:,} tensors")
+    if not all(1 <= elements <= _MAXIMUM**2 for both in counts for part in both for elements in part):
+        raise ValueError("a tensor of a kind of layers has at least one element")
+    if any(elements % max(1, own.experts) for kind in kinds for elements in kind.experts):
+        raise ValueError(f"tensors of experts are those of {own.experts} experts")
+    if bool(own.experts) != any(kind.experts for kind in kinds):
+        raise ValueError("a count of experts and tensors of experts are given together")
 
 
 def _check_name(name: str) -> None:
@@ -266,7 +312,8 @@ def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) ->
     for name in ("layers", "hidden", "vocabulary", "heads"):
         if not values.get(name):
             raise ValueError(f"{name} is missing")
-    if not values.get("feed_forward") and not values.get("expert_feed_forward"):
+    has_width = values.get("feed_forward") or values.get("expert_feed_forward")
+    if not has_width and not values.get("layer_kinds"):
         raise ValueError("feed_forward is missing")
     if "head_size" not in values and values["hidden"] % values["heads"]:
         raise ValueError(f"{values['heads']} heads do not divide a hidden size of {values['hidden']}: say head_size")
@@ -287,6 +334,8 @@ def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) ->
 
 
 def _value(name: str, value: Any) -> Any:
+    if name in _OF_TENSORS:
+        return value
     words = {"biases": get_args(Bias), "optimizer": get_args(Precision), "weights": get_args(Precision)}
     if name in words:
         several = value if isinstance(value, list) else [value]

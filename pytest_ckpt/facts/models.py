@@ -26,7 +26,21 @@ PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "float16": 2, "bfloat16":
 
 _DIGITS = 12
 # The origin of a definition, which is not part of it.
-_OF_FILE = ("file", "sha256", "given_as")
+_OF_FILE = ("file", "sha256", "given_as", "counted_by")
+# Parts of a definition that most models do not have: an absent part has no influence on the digest.
+_OPTIONAL = ("layer_kinds", "layer_order", "optimizer_of_ends")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerKind:
+    """Tensors of one kind of layer, as elements of each, in their order.
+
+    ``experts`` are tensors of the experts, each for all experts of the layer together; ``dense`` are all others.
+    """
+
+    name: str
+    dense: tuple[int, ...] = ()
+    experts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +53,12 @@ class OwnModel:
     above 0: the model has multi-head latent attention, with ``query_rank`` (0: queries are not compressed),
     ``rope_size`` and ``value_size`` of a head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has
     ``norms`` norms of the hidden size (0: the model has no norms) and ``query_key_norm`` elements of others.
-    ``positions`` are learned ones. The optimizer keeps one state of each precision in ``optimizer`` for each parameter.
+    ``positions`` are learned ones. The optimizer keeps one state of each precision in ``optimizer`` for each parameter,
+    and in addition one of each in ``optimizer_of_ends`` for the parameters of embedding, head and last norm.
+
+    ``layer_kinds``: if present, they define all tensors, and sizes of single layers do not apply. Layer ``number`` is
+    of kind ``layer_order[number]``; the numbers are those of `Model.tensors`. ``counted_by`` is the library that listed
+    the tensors, with its version.
     """
 
     file: str
@@ -66,6 +85,10 @@ class OwnModel:
     weights: Precision = "bfloat16"
     optimizer: tuple[Precision, ...] = ("float32", "float32", "float32")
     expert_parallel: int = 1
+    layer_kinds: tuple[LayerKind, ...] = ()
+    layer_order: tuple[int, ...] = ()
+    optimizer_of_ends: tuple[Precision, ...] = ()
+    counted_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,8 +128,8 @@ class Model:
         own = self.own
         if not own or not own.experts:
             return self.parameters
-        idle = own.experts - own.active_experts
-        return self.parameters - (self.layers - own.dense_layers) * idle * sum(_mlp(self, own, own.expert_feed_forward))
+        of_experts = sum(sum(self.tensors(number)[1]) for number in range(self.layers + 3))
+        return self.parameters - of_experts // own.experts * (own.experts - own.active_experts)
 
     @property
     def attention_width(self) -> int:
@@ -145,7 +168,11 @@ class Model:
         """SHA-256, in hexadecimal digits, of the definition: sizes, precisions, parallelism; not of the file."""
         plain = {name: value for name, value in to_plain(self).items() if name != "name"}
         if plain["own"]:
-            plain["own"] = {name: value for name, value in plain["own"].items() if name not in _OF_FILE}
+            plain["own"] = {
+                name: value
+                for name, value in plain["own"].items()
+                if name not in _OF_FILE and (value or name not in _OPTIONAL)
+            }
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def tensors(self, number: int) -> tuple[list[int], list[int]]:
@@ -155,6 +182,9 @@ class Model:
         """
         own, h = self.own, self.hidden
         assert own
+        if own.layer_kinds:
+            kind = own.layer_kinds[own.layer_order[number]]
+            return list(kind.dense), list(kind.experts)
         norm = h * (2 if own.norm_bias else 1)
         if number == 0:
             return [n * h for n in (self.vocabulary, own.positions) if n], []
