@@ -57,14 +57,14 @@ def from_config(given: Said) -> Numbers:
     Raises UncountedError for a family or a field that is not known here, ValueError for a wrong value.
     """
     kind = given.get("model_type")
-    if not isinstance(kind, str) or kind not in _FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         counting = [name for name, value in given.items() if adds_parameters(name, value)]
         no_place = f" Fields that add parameters: {', '.join(counting)}." if counting else ""
         raise UncountedError(
-            f"model_type is {kind!r:.60}; known are {', '.join(_FAMILIES)}.{no_place} "
+            f"model_type is {kind!r:.60}; known are {', '.join(FAMILIES)}.{no_place} "
             "Describe another one in a TOML file"
         )
-    said, given, family = given, _Reading(given), _FAMILIES[kind]
+    said, given, family = given, _Reading(given), FAMILIES[kind]
     names = _NAMES | family.names
     fields: Numbers = {ours: given[theirs] for ours, theirs in names.items() if given.get(theirs) is not None}
     fields |= dict(family.always)
@@ -219,7 +219,7 @@ def _falcon(given: Said) -> Numbers:
 
 _PLAIN = {"mlp_matrices": 2, "norm_bias": True}
 _ALL_BIASES = ["qkv", "output", "feed_forward"]
-_FAMILIES: Mapping[str, _Family] = {
+FAMILIES: Mapping[str, _Family] = {
     "llama": _Family(more=_llama),
     "mistral": _Family(),
     "qwen2": _Family(always={"biases": ["qkv"]}),

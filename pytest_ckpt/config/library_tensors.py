@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import resource
 import sys
 import warnings
@@ -36,6 +37,9 @@ _HEADS = (
 )  # fmt: skip
 # How weights are compressed for inference, which code computes attention: no tensors of a training checkpoint.
 _NO_TENSORS = ("quantization_config", "auto_map", "attn_implementation", "experts_implementation")
+# What the code of a class raises for a field that it did not check.
+_OF_A_WRONG_FIELD = (AttributeError, LookupError, TypeError, AssertionError, ArithmeticError)
+_OF_PYTHON = re.compile(r"^[A-Z]\w*Error: ")
 _FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 
 
@@ -46,18 +50,21 @@ def main() -> None:
     answer, sys.stdout = sys.stdout, sys.stderr
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     warnings.simplefilter("ignore")
+    json.dump(answer_of(given), answer)
+
+
+def answer_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the tensors of a configuration with all that belongs to them, or why there are none."""
     try:
-        found = tensors_of(given)
+        return _tensors_of(given)
     except MemoryError:
-        found = {"refused": f"its model needs more than {_MAXIMUM_MEMORY >> 30} GiB of memory even without its weights"}
+        return {"refused": f"its model needs more than {_MAXIMUM_MEMORY >> 30} GiB of memory even without its weights"}
     # The library checks fields in classes of its own and of several packages, each with its own errors.
     except Exception as error:
-        found = {"refused": _sentence(error)}
-    json.dump(found, answer)
+        return {"refused": _sentence(error)}
 
 
-def tensors_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a configuration."""
+def _tensors_of(given: dict[str, Any]) -> dict[str, Any]:
     import torch  # noqa: PLC0415 - slow
     import transformers  # noqa: PLC0415 - slow
 
@@ -179,9 +186,12 @@ def _unread(given: Mapping[str, Any], config: Any, where: str = "") -> Iterator[
 
 
 def _sentence(error: Exception) -> str:
-    """Return what an error of the library says, in one line."""
-    lines = [line.strip().rstrip(".:") for line in str(error).splitlines() if line.strip()]
-    return f"transformers cannot build it: {'; '.join(lines[:2])[:200] or type(error).__name__}"
+    """Return what an error of the library says, in one line, without words of Python."""
+    lines = [_OF_PYTHON.sub("", line.strip()).rstrip(".:") for line in str(error).splitlines() if line.strip()]
+    says = "; ".join(lines[:2])[:200]
+    if not says or isinstance(error, _OF_A_WRONG_FIELD):
+        says = "a field is missing or has a value of another type than its class expects"
+    return f"transformers cannot build it: {says}"
 
 
 if __name__ == "__main__":

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, get_args
+from dataclasses import dataclass, field, fields, replace
+from itertools import cycle, islice
+from typing import Any, NamedTuple, get_args
 
-from pytest_ckpt.config.hugging_face import UncountedError, from_config
+from pytest_ckpt.config.hugging_face import FAMILIES, UncountedError, from_config
+from pytest_ckpt.config.optimizers import Optimizer
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.models import Bias, Model, OwnModel, Precision, named
+from pytest_ckpt.facts.models import Bias, FeedForward, LayerKind, Model, OwnModel, Precision, layer_tensors, named
 from pytest_ckpt.facts.written import fault
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -37,7 +40,8 @@ _SIZES = {
     "heads": "heads", "key_value_heads": "key_value_heads",
 }  # fmt: skip
 _NUMBERS = {"head_size", "norms", "query_key_norm", "positions", "mlp_matrices"}
-_OF_TENSORS = {"layer_kinds", "layer_order", "counted_by"}
+_MADE = {"layer_kinds", "layer_order", "counted_by", "optimizer_of_ends"}
+_OF_KIND = ("attention", "feed_forward", "norms", "tensors")
 _SWITCHES = {"norm_bias", "tied_embeddings"}
 _TABLES: Mapping[str, Mapping[str, str]] = {
     "experts": {
@@ -99,9 +103,13 @@ def read_parallelism(text: str) -> Parallelism:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Models:
-    """Models of the workload, files with their ``parallelism``, and models that a run kept, by all their names."""
+    """Models of the workload, files, and models that a run kept, by all their names.
+
+    ``parallelism`` and ``optimizer``, if given, take the place of those in the files.
+    """
 
     parallelism: Parallelism | None = None
+    optimizer: Optimizer | None = None
     kept: Mapping[str, Model] = field(default_factory=dict)
 
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
@@ -115,7 +123,7 @@ class Models:
         return (*(MODELS[name] for name in ours), *{model.name: model for model in found}.values())
 
     def _one(self, word: str) -> Model:
-        return self._kept(word) or read_model(word, MODEL, self.parallelism)
+        return self._kept(word) or read_model(word, MODEL, self.parallelism, self.optimizer)
 
     def _kept(self, word: str) -> Model | None:
         """Return a model that a run kept, by the user's word for it; by the name of its file, if that is unique."""
@@ -149,8 +157,8 @@ def is_file(word: str) -> bool:
     return "/" in word or word.lower().endswith((".toml", ".json"))
 
 
-def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model:
-    """Return the model that a file describes; a given ``parallelism`` takes precedence over the file's.
+def read_model(word: str, option: str, parallelism: Parallelism | None, optimizer: Optimizer | None) -> Model:
+    """Return the model that a file describes; given ``parallelism`` and ``optimizer`` take precedence over the file's.
 
     Raises UsageError for an unreadable file, and for one that does not describe a model.
     """
@@ -161,12 +169,17 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
         given = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
         if not isinstance(given, dict):
             raise ValueError("it is no table of names and values")
+        kinds = None if path.suffix == ".json" else _take_kinds(given)
         numbers, written = (_from_json(given), None) if path.suffix == ".json" else _from_toml(given)
         cut = parallelism or written
         if cut is None:
             raise ValueError("nothing says how training cuts it: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
+        if optimizer:
+            weights = _value("weights", numbers.get("weights", "bfloat16"))
+            numbers = {**numbers, **optimizer.numbers(weights)}
         source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "given_as": word}
-        return checked_model(_made(numbers, cut, source))
+        model = _made(numbers, cut, source)
+        return checked_model(_with_kinds(model, kinds) if kinds else model)
     except OSError as error:
         raise UsageError(
             f"{option} {word}: it cannot be read: {error.strerror}.", "Name a TOML or JSON file."
@@ -198,11 +211,15 @@ def _from_json(given: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(why)
     if not is_installed():
         raise ValueError(f"{why}. If transformers knows it, the extra counts it: {EXTRA}")
-    found = from_library(json.dumps(given))
+    try:
+        found = from_library(json.dumps(given))
+    except ValueError as error:
+        # Of a family that only the library knows, its answer is the whole answer.
+        raise ValueError(f"{why}. {error}" if given["model_type"] in FAMILIES else str(error)) from None
     if not isinstance(found, str):
         return found
-    code = " Code that auto_map names is never run." if given.get("auto_map") else ""
-    raise ValueError(f"{why}. {found} does not know it either.{code}".removesuffix("."))
+    code = ". Code that auto_map names is never run" if given.get("auto_map") else ""
+    raise ValueError(f"{why}. {found} does not know it either{code}")
 
 
 def checked_model(model: Model) -> Model:
@@ -222,7 +239,10 @@ def checked_model(model: Model) -> Model:
         (min(model.layers, model.heads, model.vocabulary) < 1, "layers, heads and vocabulary are at least 1"),
         (model.hidden < 64, f"hidden is {model.hidden}: at least 64 is expected"),
         (own.mlp_matrices not in {2, 3}, "mlp_matrices is 3 where the feed-forward is gated, else 2"),
-        (not 1 <= len(own.optimizer) <= _MAXIMUM_STATES, f"optimizer names 1 to {_MAXIMUM_STATES} states"),
+        (
+            not 1 <= len(own.optimizer) <= _MAXIMUM_STATES - len(own.optimizer_of_ends),
+            f"optimizer names 1 to {_MAXIMUM_STATES} states",
+        ),
         (own.head_size < 1 or not 1 <= model.key_value_heads <= model.heads, "key_value_heads is at most heads"),
         (model.pipeline_parallel > model.layers, f"{model.layers} layers are fewer than the pipeline's stages"),
         (
@@ -284,7 +304,10 @@ def _bare(name: str) -> str:
 
 
 def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | None]:
-    known = {**dict.fromkeys((*_SIZES, *_NUMBERS, *_SWITCHES, "biases"), ""), **dict.fromkeys(_TABLES, "")}
+    known = {
+        **dict.fromkeys((*_SIZES, *_NUMBERS, *_SWITCHES, "biases"), ""),
+        **dict.fromkeys((*_TABLES, "layer_kinds", "kinds"), ""),
+    }
     _refuse_unknown(given, known, "")
     numbers = {name: value for name, value in given.items() if name not in _TABLES}
     for table, names in _TABLES.items():
@@ -298,6 +321,80 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
         return numbers, None
     named_so = {_TABLES["parallel"][name]: value for name, value in given["parallel"].items()}
     return numbers, Parallelism.of(named_so)
+
+
+class _Kinds(NamedTuple):
+    """Names of the kinds of layers, in the order of the layers, and the values of each kind."""
+
+    order: list[str]
+    values: Mapping[str, Mapping[str, Any]]
+
+
+def _take_kinds(given: dict[str, Any]) -> _Kinds | None:
+    """Take the kinds of layers out of a TOML file. Raises ValueError if they are not described."""
+    order, values = given.pop("layer_kinds", None), given.pop("kinds", None)
+    if order is None and values is None:
+        return None
+    if not isinstance(values, dict) or not all(isinstance(kind, dict) for kind in values.values()):
+        raise ValueError("layer_kinds names kinds of layers, and a table [kinds.NAME] for each is expected")
+    if not isinstance(order, list) or not order or not all(isinstance(name, str) for name in order):
+        raise ValueError('layer_kinds is a list of names, such as ["linear", "linear", "full"]')
+    for name in order:
+        if name not in values:
+            raise ValueError(f"layer_kinds names {name!r:.40}, and there is no table [kinds.{name:.40}]")
+    for name, kind in values.items():
+        if name not in order:
+            raise ValueError(f"[kinds.{name:.40}] is not a name of layer_kinds")
+        _refuse_unknown(kind, _OF_KIND, f" in [kinds.{name:.40}]")
+    return _Kinds(order, values)
+
+
+def _with_kinds(model: Model, kinds: _Kinds) -> Model:
+    """Return a model whose layers are of these kinds; their order repeats up to the last layer."""
+    assert model.own
+    if model.own.dense_layers:
+        raise ValueError('dense_layers is not for a model with layer_kinds: give a kind feed_forward = "dense"')
+    if model.layers > _MAXIMUM_LAYERS:
+        raise ValueError(f"layers is {model.layers:,}: at most {_MAXIMUM_LAYERS:,} are expected")
+    if len(kinds.order) > model.layers:
+        raise ValueError(f"layer_kinds names {len(kinds.order):,} layers, and layers is {model.layers:,}")
+    made: dict[tuple[tuple[int, ...], tuple[int, ...]], LayerKind] = {}
+    of_name = {name: _tensors_of_kind(model, name, values) for name, values in kinds.values.items()}
+    order = tuple(islice(cycle(kinds.order), model.layers))
+    ordered = [("embedding", model.tensors(0)), *((name, of_name[name]) for name in order)]
+    ordered += [(name, model.tensors(model.layers + n)) for n, name in ((1, "head"), (2, "last norm"))]
+    for name, (dense, experts) in ordered:
+        both = tuple(dense), tuple(experts)
+        made.setdefault(both, LayerKind(name=name, dense=both[0], experts=both[1]))
+    number = {both: index for index, both in enumerate(made)}
+    layer_order = tuple(number[tuple(dense), tuple(experts)] for _, (dense, experts) in ordered)
+    return replace(model, own=replace(model.own, layer_kinds=tuple(made.values()), layer_order=layer_order))
+
+
+def _tensors_of_kind(model: Model, name: str, values: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    own = model.own
+    assert own
+    where = f"of [kinds.{name:.40}]"
+    has_attention, norms = values.get("attention", True), values.get("norms", own.norms)
+    feed_forward = values.get("feed_forward", "experts" if own.experts else "dense")
+    shapes = values.get("tensors", [])
+    if not isinstance(has_attention, bool):
+        _refuse(f"attention {where}", has_attention, "true or false")
+    if feed_forward not in get_args(FeedForward):
+        _refuse(f"feed_forward {where}", feed_forward, "one of " + ", ".join(get_args(FeedForward)))
+    if feed_forward == "experts" and not own.experts:
+        raise ValueError(f"feed_forward {where} is experts, and the table [experts] is missing")
+    if feed_forward == "dense" and not model.feed_forward:
+        raise ValueError(f"feed_forward {where} is dense, and the width feed_forward is missing")
+    _value(f"norms {where}", norms)
+    if not isinstance(shapes, list) or not all(isinstance(shape, list) and shape for shape in shapes):
+        _refuse(f"tensors {where}", shapes, "a list of shapes, such as [[4096, 8192], [128]],")
+    for shape in shapes:
+        for size in shape:
+            if not _value(f"a size in tensors {where}", size):
+                raise ValueError(f"a size in tensors {where} is 0")
+    dense, experts = layer_tensors(model, norms, feed_forward, has_attention=has_attention)
+    return dense + [math.prod(shape) for shape in shapes], experts
 
 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -334,7 +431,7 @@ def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) ->
 
 
 def _value(name: str, value: Any) -> Any:
-    if name in _OF_TENSORS:
+    if name in _MADE:
         return value
     words = {"biases": get_args(Bias), "optimizer": get_args(Precision), "weights": get_args(Precision)}
     if name in words:

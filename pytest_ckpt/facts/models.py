@@ -17,6 +17,8 @@ Mode = Literal["full", "subset", "open"]
 
 Precision = Literal["float32", "float16", "bfloat16", "float8"]
 Bias = Literal["qkv", "output", "feed_forward"]
+FeedForward = Literal["dense", "experts", "none"]
+"""What a layer has after its attention."""
 
 PARAMETERS_SHARDED = 3
 """The ZeRO stage from which on the parameters, too, are cut over the data-parallel ranks."""
@@ -185,26 +187,42 @@ class Model:
         if own.layer_kinds:
             kind = own.layer_kinds[own.layer_order[number]]
             return list(kind.dense), list(kind.experts)
-        norm = h * (2 if own.norm_bias else 1)
         if number == 0:
             return [n * h for n in (self.vocabulary, own.positions) if n], []
         if number == self.layers + 1:
             return [] if own.tied_embeddings else [self.vocabulary * h], []
         if number == self.layers + 2:
-            return [norm] if own.norms else [], []
-        dense = [norm] * own.norms + [n for n in (own.query_key_norm,) if n] + _attention(self, own)
-        if not own.experts or number <= own.dense_layers:
-            return dense + _mlp(self, own, self.feed_forward), []
-        dense.append(h * own.experts + (own.experts if own.router_bias else 0))
-        if own.shared_experts:
-            dense += _mlp(self, own, own.shared_experts * own.expert_feed_forward)
-        return dense, [own.experts * elements for elements in _mlp(self, own, own.expert_feed_forward)]
+            return [_norm(self, own)] if own.norms else [], []
+        return layer_tensors(self, own.norms, "experts" if own.experts and number > own.dense_layers else "dense")
+
+
+def layer_tensors(
+    model: Model, norms: int, feed_forward: FeedForward, *, has_attention: bool = True
+) -> tuple[list[int], list[int]]:
+    """Return the elements of the tensors of a layer of a user's model, and of the tensors of its experts."""
+    own, h = model.own, model.hidden
+    assert own
+    dense = [_norm(model, own)] * norms
+    if has_attention:
+        dense += [n for n in (own.query_key_norm,) if n] + _attention(model, own)
+    if feed_forward == "dense":
+        dense += _mlp(model, own, model.feed_forward)
+    if feed_forward != "experts":
+        return dense, []
+    dense.append(h * own.experts + (own.experts if own.router_bias else 0))
+    if own.shared_experts:
+        dense += _mlp(model, own, own.shared_experts * own.expert_feed_forward)
+    return dense, [own.experts * elements for elements in _mlp(model, own, own.expert_feed_forward)]
 
 
 def named(model: Model) -> Model:
     """Return a user's model with its name: the name of its file, and the first digits of its digest."""
     assert model.own
     return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
+
+
+def _norm(model: Model, own: OwnModel) -> int:
+    return model.hidden * (2 if own.norm_bias else 1)
 
 
 def _attention(model: Model, own: OwnModel) -> list[int]:

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_ckpt.config import library_models
 from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.errors import UsageError
 from tests.support.doc_pages import DOCS
 
@@ -26,6 +28,42 @@ vocabulary = 1000
 heads = 4
 """
 PARALLEL = "[parallel]\ndata = 2\nzero = 3\n"
+KINDS = f"""{SMALL}
+layer_kinds = ["scan", "full"]
+[kinds.scan]
+attention = false
+tensors = [[256, 64], [7]]
+[kinds.full]
+{PARALLEL}"""
+# Qwen3-Next-80B-A3B: three layers of four have linear attention.
+HYBRID = """
+layers = 48
+hidden = 2048
+vocabulary = 151936
+heads = 16
+key_value_heads = 2
+head_size = 256
+query_key_norm = 512
+layer_kinds = ["linear", "linear", "linear", "full"]
+
+[kinds.linear]
+attention = false
+tensors = [[12288, 2048], [64, 2048], [8192, 4], [32], [32], [128], [2048, 4096], [2048]]
+
+[kinds.full]
+tensors = [[4096, 2048], [2048]]   # output gate, gate of the shared expert
+
+[experts]
+count = 512
+active = 10
+shared = 1
+feed_forward = 512
+
+[parallel]
+pipeline = 4
+expert = 8
+data = 8
+"""
 
 
 class Public(NamedTuple):
@@ -115,6 +153,12 @@ PUBLIC = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def without_the_library(monkeypatch) -> None:
+    """Count by our families alone, wherever tests run; test_library_models.py has the library."""
+    monkeypatch.setattr(library_models, "is_installed", lambda: False)
+
+
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
     """Return the one model that a file in this directory describes."""
@@ -199,6 +243,63 @@ zero = 1
     assert model.label == f"own model mine.toml (46,702,792,704 parameters, digest {model.digest[:12]})"
 
 
+def test_a_hybrid_has_kinds_of_layers_that_repeat(chosen) -> None:
+    model = chosen("hybrid.toml", HYBRID)
+    assert model.own
+    assert (model.parameters, model.active_parameters) == (79_674_391_296, 3_874_929_408)
+    assert [kind.name for kind in model.own.layer_kinds] == ["embedding", "linear", "full", "last norm"]
+    assert model.own.layer_order[:6] == (0, 1, 1, 1, 2, 1)
+    assert HYBRID.strip() in (DOCS / "own_models.md").read_text()
+
+
+def test_kinds_without_anything_special_are_the_model_without_kinds(chosen) -> None:
+    plain = chosen("plain.toml", SMALL + PARALLEL)
+    same = chosen("same.toml", SMALL + 'layer_kinds = ["all"]\n[kinds.all]\n' + PARALLEL)
+    assert [same.tensors(number) for number in range(7)] == [plain.tensors(number) for number in range(7)]
+    assert layout(same, mode="full").rank_bytes == layout(plain, mode="full").rank_bytes
+    kinds = chosen("kinds.toml", KINDS)
+    attention = 4 * 256 * 256
+    assert kinds.parameters == plain.parameters + 2 * (256 * 64 + 7 - attention)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_a_parameter"),
+    [("adamw", 14), ("adamw-bf16", 10), ("adafactor", 6), ("bytes:13", 13), ("bytes:3", 3), ("bytes:34", 34)],
+)
+def test_an_optimizer_has_its_bytes_a_parameter(chosen, optimizer: str, bytes_a_parameter: int) -> None:
+    for name, text in (("a.json", json.dumps(PUBLIC["gpt2"].config)), ("a.toml", KINDS)):
+        model = chosen(name, text, "tp=2,pp=2,dp=2,zero=1", ckpt_optimizer=optimizer)
+        assert layout(model, mode="full").bytes == bytes_a_parameter * model.parameters
+
+
+def test_muon_keeps_a_second_moment_of_embedding_and_head_only(chosen) -> None:
+    for parallel in ("tp=2,pp=2,dp=2,zero=1", "dp=8,zero=3"):
+        model = chosen("a.json", json.dumps(PUBLIC["Llama-3.1-8B"].config), parallel, ckpt_optimizer="muon")
+        ends = 2 * 128256 * 4096 + 4096
+        assert layout(model, mode="full").bytes == 10 * model.parameters + 4 * ends
+        assert kept_models([{"model": model.name, "definition": to_plain(model)}])[model.name] == model
+
+
+def test_the_default_is_adamw(chosen) -> None:
+    text = json.dumps(PUBLIC["gpt2"].config)
+    assert chosen("a.json", text, "dp=2").digest == chosen("a.json", text, "dp=2", ckpt_optimizer="adamw").digest
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("adam", "did you mean 'adamw'"),
+        ("bytes:", "a whole number from 2 to 34"),
+        ("bytes:1", "a whole number from 2 to 34"),
+        ("bytes:9.5", "a whole number from 2 to 34"),
+        ("bytes:2", "leaves no byte for the optimizer"),
+    ],
+)
+def test_an_optimizer_that_is_none(chosen, text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        chosen("a.toml", SMALL + PARALLEL, ckpt_optimizer=text)
+
+
 def test_what_is_said_beside_a_file_stands_above_it(chosen) -> None:
     model = chosen("small.toml", SMALL + PARALLEL, "tp=2,dp=4,zero=1")
     assert (model.tensor_parallel, model.processes, model.zero_stage) == (2, 8, 1)
@@ -262,6 +363,22 @@ WRONG = [
     ("a.toml", SMALL + '[precision]\nweights = "int4"\n' + PARALLEL, "is none of float32"),
     ("a.toml", SMALL + "[precision]\noptimizer = []\n" + PARALLEL, "1 to 8 states"),
     ("a.toml", "layers = [", "Invalid value"),
+    ("a.toml", KINDS.replace("hidden = 256", "hidden = 256\nlayer_kind = 1"), "did you mean 'layer_kinds'"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '"scan"'), "is a list of names"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '["scan", "half"]'), "there is no table [kinds.half]"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '["scan"]'), "[kinds.full] is not a name of layer_kinds"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '["scan", "full", "scan", "full", "scan"]'), "names 5 layers"),
+    ("a.toml", KINDS.replace("layers = 4", "layers = 9999999"), "at most 2,000"),
+    ("a.toml", KINDS.replace("[kinds.full]", "[kinds.full]\nattentions = 1"), "did you mean 'attention'"),
+    ("a.toml", KINDS.replace("attention = false", "attention = 0"), "attention of [kinds.scan] is 0"),
+    ("a.toml", KINDS.replace("[[256, 64], [7]]", "[256, 64]"), "a list of shapes"),
+    ("a.toml", KINDS.replace("[[256, 64], [7]]", "[[256, -1]]"), "a size in tensors of [kinds.scan] is -1"),
+    ("a.toml", KINDS.replace("[[256, 64], [7]]", "[[256, 0]]"), "a size in tensors of [kinds.scan] is 0"),
+    ("a.toml", KINDS.replace("attention = false", 'feed_forward = "experts"'), "the table [experts] is missing"),
+    ("a.toml", KINDS.replace("attention = false", 'feed_forward = "half"'), "one of dense, experts, none"),
+    ("a.toml", KINDS + "[experts]\ncount = 4\nactive = 1\nfeed_forward = 8\ndense_layers = 1\n",
+     "dense_layers is not for a model with layer_kinds"),
+    ("a.toml", SMALL + 'layer_kinds = ["scan"]\n' + PARALLEL, "a table [kinds.NAME] for each"),
     ("a.json", "[1]", "no table"),
     ("a.json", "{}", "model_type is None"),
     ("a.json", '{"model_type": "lama"}', "'lama'; known are llama, mistral"),
@@ -316,6 +433,14 @@ def test_no_family_is_suggested_in_place_of_one_that_is_not_known(chosen, kind: 
     with pytest.raises(UsageError) as error:
         chosen("public.json", json.dumps({"model_type": kind}), "dp=8,zero=3")
     assert "did you mean" not in str(error.value)
+    assert "the extra counts it: pip install 'pytest-ckpt[models]'" in error.value.what
+
+
+def test_an_unknown_family_is_refused_with_the_fields_that_have_no_place(chosen) -> None:
+    with pytest.raises(UsageError, match=r"Fields that add parameters: n_routed_experts, text_config\. Describe"):
+        chosen(
+            "a.json", '{"model_type": "new", "n_routed_experts": 8, "vocab_size": 9, "text_config": {"a": 1}}', "dp=2"
+        )
 
 
 @pytest.mark.parametrize("data", [None, b"\xff\xfe"], ids=["no file", "no text"])
