@@ -37,6 +37,7 @@ _HEADS = (
 )  # fmt: skip
 # How weights are compressed for inference, which code computes attention: no tensors of a training checkpoint.
 _NO_TENSORS = ("quantization_config", "auto_map", "attn_implementation", "experts_implementation")
+_COUNTS = re.compile(r"layers?$|^depths?$|_blocks$|^(n|num|moe_num)_[a-z_]*experts$")
 # What the code of a class raises for a field that it did not check.
 _OF_A_WRONG_FIELD = (AttributeError, LookupError, TypeError, AssertionError, ArithmeticError)
 _OF_PYTHON = re.compile(r"^[A-Z]\w*Error: ")
@@ -65,6 +66,10 @@ def answer_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tensors_of(given: dict[str, Any]) -> dict[str, Any]:
+    # A class makes an object for each, before anyone can look at its result.
+    for name, number in _numbers(given):
+        if number > (most := _MAXIMUM_EXPERTS if "expert" in name else _MAXIMUM_LAYERS):
+            return {"refused": f"{name} is {number:,}: at most {most:,} are expected"}
     import torch  # noqa: PLC0415 - slow
     import transformers  # noqa: PLC0415 - slow
 
@@ -75,9 +80,6 @@ def _tensors_of(given: dict[str, Any]) -> dict[str, Any]:
     sys.addaudithook(_forbid)
     config = kind_of_config.from_dict(_without(given))
     text = config.get_text_config()
-    for names, most in ((LAYERS, _MAXIMUM_LAYERS), (EXPERTS, _MAXIMUM_EXPERTS)):
-        if (number := _first(text, names)) and number > most:
-            return {"refused": f"{names[0]} is {number:,}: at most {most:,} are expected"}
     precision = str(getattr(text, "dtype", None) or getattr(config, "dtype", None) or "bfloat16").rpartition(".")[2]
     if precision not in {"float32", "float16", "bfloat16"}:
         return {"refused": f"torch_dtype is {precision:.40}; known are float32, float16, bfloat16"}
@@ -115,6 +117,15 @@ def _without(given: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if name not in _NO_TENSORS and not name.startswith("_")
     }
+
+
+def _numbers(given: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the counts of layers and experts that a file has, at all depths."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, int | float) and _COUNTS.search(name):
+            yield name, value
 
 
 def _class(transformers: Any, config: Any, given: Mapping[str, Any]) -> Any:
