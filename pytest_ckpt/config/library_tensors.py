@@ -20,7 +20,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+Said = Mapping[str, Any]
+Answer = dict[str, Any]
+
 _MAXIMUM_MEMORY = 32 << 30
+# Most of it is the import; a file can name a tower with more modules than anyone builds.
+_MAXIMUM_CPU_SECONDS = 180
 _MAXIMUM_LAYERS, _MAXIMUM_EXPERTS = 2_000, 10_000
 # Names of one fact in the configuration classes of transformers.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
@@ -47,6 +52,7 @@ _FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.sy
 def main() -> None:
     """Answer one configuration."""
     resource.setrlimit(resource.RLIMIT_AS, (_MAXIMUM_MEMORY, _MAXIMUM_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_MAXIMUM_CPU_SECONDS, _MAXIMUM_CPU_SECONDS))
     given = json.loads(sys.stdin.buffer.read())
     answer, sys.stdout = sys.stdout, sys.stderr
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -54,7 +60,7 @@ def main() -> None:
     json.dump(answer_of(given), answer)
 
 
-def answer_of(given: dict[str, Any]) -> dict[str, Any]:
+def answer_of(given: Said) -> Answer:
     """Return the tensors of a configuration with all that belongs to them, or why there are none."""
     try:
         return _tensors_of(given)
@@ -65,7 +71,7 @@ def answer_of(given: dict[str, Any]) -> dict[str, Any]:
         return {"refused": _sentence(error)}
 
 
-def _tensors_of(given: dict[str, Any]) -> dict[str, Any]:
+def _tensors_of(given: Said) -> Answer:
     # A class makes an object for each, before anyone can look at its result.
     for name, number in _numbers(given):
         if number > (most := _MAXIMUM_EXPERTS if "expert" in name else _MAXIMUM_LAYERS):
@@ -110,7 +116,7 @@ def _forbid(event: str, _: Any) -> None:
         )
 
 
-def _without(given: Mapping[str, Any]) -> dict[str, Any]:
+def _without(given: Said) -> Answer:
     """Return a configuration without fields that are not sizes, at all depths."""
     return {
         name: _without(value) if isinstance(value, dict) else value
@@ -119,7 +125,7 @@ def _without(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _numbers(given: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _numbers(given: Said) -> Iterator[tuple[str, float]]:
     """Yield the counts of layers and experts that a file has, at all depths."""
     for name, value in given.items():
         if isinstance(value, dict):
@@ -128,7 +134,7 @@ def _numbers(given: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield name, value
 
 
-def _class(transformers: Any, config: Any, given: Mapping[str, Any]) -> Any:
+def _class(transformers: Any, config: Any, given: Said) -> Any:
     """Return the library's class of the model: the one that the file names if it is one of this configuration's."""
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - slow
 
@@ -175,14 +181,14 @@ def _fields(config: Any) -> set[str]:
     return own | set(inspect.signature(kind.__init__).parameters) | set(kind.attribute_map) | set(kind.sub_configs)
 
 
-def _absent(given: Mapping[str, Any], text: Any) -> list[str]:
+def _absent(given: Said, text: Any) -> list[str]:
     """Return the sizes that the file leaves to the defaults of the library's class."""
     said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
     wanted = (_SIZES["hidden"], _SIZES["vocabulary"], LAYERS[0])
     return [n for n in wanted if hasattr(text, n) and said.isdisjoint((n, text.attribute_map.get(n, n)))]
 
 
-def _unread(given: Mapping[str, Any], config: Any, where: str = "") -> Iterator[str]:
+def _unread(given: Said, config: Any, where: str = "") -> Iterator[str]:
     """Yield the fields with a value that no class of the configuration reads.
 
     A class keeps an unknown field as an attribute of the object. It takes away what it translates into others.

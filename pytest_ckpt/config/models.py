@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import cycle, islice
 from typing import Any, NamedTuple, get_args
 
-from pytest_ckpt.config.hugging_face import FAMILIES, UncountedError, from_config
+from pytest_ckpt.config.hugging_face import FAMILIES, Numbers, Said, UncountedError, from_config
 from pytest_ckpt.config.optimizers import Optimizer
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.models import Bias, FeedForward, LayerKind, Model, OwnModel, Precision, layer_tensors, named
@@ -196,7 +196,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
         ) from None
 
 
-def _from_json(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _from_json(given: Said) -> Numbers:
     """Return the numbers of a configuration: by our families, which need no package, else by transformers.
 
     A model of our families has one digest on each host, with and without the extra. Raises ValueError.
@@ -327,10 +327,10 @@ class _Kinds(NamedTuple):
     """Names of the kinds of layers, in the order of the layers, and the values of each kind."""
 
     order: list[str]
-    values: Mapping[str, Mapping[str, Any]]
+    values: Mapping[str, Said]
 
 
-def _take_kinds(given: dict[str, Any]) -> _Kinds | None:
+def _take_kinds(given: Numbers) -> _Kinds | None:
     """Take the kinds of layers out of a TOML file. Raises ValueError if they are not described."""
     order, values = given.pop("layer_kinds", None), given.pop("kinds", None)
     if order is None and values is None:
@@ -371,7 +371,7 @@ def _with_kinds(model: Model, kinds: _Kinds) -> Model:
     return replace(model, own=replace(model.own, layer_kinds=tuple(made.values()), layer_order=layer_order))
 
 
-def _tensors_of_kind(model: Model, name: str, values: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+def _tensors_of_kind(model: Model, name: str, values: Said) -> tuple[list[int], list[int]]:
     own = model.own
     assert own
     where = f"of [kinds.{name:.40}]"

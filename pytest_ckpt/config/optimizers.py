@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from pytest_ckpt.config.hugging_face import Numbers
 from pytest_ckpt.facts.models import PRECISION_BYTES, Precision
 from pytest_ckpt.support.errors import nearest
 
@@ -30,7 +30,7 @@ class Optimizer:
     of_ends: tuple[Precision, ...] = ()
     whole_bytes: int = 0
 
-    def numbers(self, weights: Precision) -> dict[str, Any]:
+    def numbers(self, weights: Precision) -> Numbers:
         """Return the values of a model with these weights. Raises ValueError if ``whole_bytes`` leaves no state."""
         if not self.whole_bytes:
             return {"optimizer": list(self.states), "optimizer_of_ends": self.of_ends}

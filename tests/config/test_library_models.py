@@ -20,29 +20,14 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.models import layout
-from tests.config.test_model_files import PUBLIC, sizes
 from tests.support.doc_pages import DOCS
+from tests.support.public_models import LLAMA_4_SCOUT, PUBLIC, QWEN3_NEXT, sizes
 
 needs_library = pytest.mark.skipif(
     not library_models.is_installed(), reason="transformers (extra `models`) is not installed: nothing was compared"
 )
 EVERY_WAY = "tp=2,pp=4,ep=8,dp=16,zero=1"
 
-LLAMA_4_SCOUT = {
-    "architectures": ["Llama4ForConditionalGeneration"],
-    "model_type": "llama4",
-    "text_config": sizes(
-        "llama4_text", 48, 5120, 8192, 202048, 40, num_key_value_heads=8, head_dim=128, intermediate_size_mlp=16384,
-        interleave_moe_layer_step=1, num_local_experts=16, num_experts_per_tok=1,
-    ),
-    "vision_config": {"model_type": "llama4_vision_model", "hidden_size": 1408, "num_hidden_layers": 34},
-}  # fmt: skip
-QWEN3_NEXT = sizes(
-    "qwen3_next", 48, 2048, 5120, 151936, 16, num_key_value_heads=2, head_dim=256, full_attention_interval=4,
-    linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32,
-    linear_value_head_dim=128, moe_intermediate_size=512, shared_expert_intermediate_size=512, num_experts=512,
-    num_experts_per_tok=10, decoder_sparse_step=1, mlp_only_layers=[],
-)  # fmt: skip
 # What only the library counts: published parameters in billions, and how far the count may be from them.
 BY_LIBRARY = {
     "Llama-4-Scout": (LLAMA_4_SCOUT, 109, 0.01),
