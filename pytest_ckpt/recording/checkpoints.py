@@ -80,7 +80,7 @@ def pattern_of_checkpoint(files: Sequence[Listed], label: str, created_by: str) 
     """Return the pattern of the save that wrote these files. Raises UsageError if they are not one checkpoint."""
     files = sorted(files)
     if not any(file.bytes for file in files):
-        raise UsageError(f"{OPTION}: {_counted(files)}, and none has data.", _ONE_CHECKPOINT)
+        raise UsageError(f"{OPTION}: {_number_of(files)}, and none has data.", _ONE_CHECKPOINT)
     if len(files) > MAXIMUM_FILES:
         many = f"over {format_count(MAXIMUM_LISTED)}" if len(files) > MAXIMUM_LISTED else format_count(len(files))
         raise UsageError(
@@ -249,5 +249,5 @@ def _refuse_gaps(ranks: Mapping[str, int], files: Sequence[Listed]) -> None:
         )
 
 
-def _counted(files: Sequence[Listed]) -> str:
+def _number_of(files: Sequence[Listed]) -> str:
     return counted(len(files), "file") if files else "the directory is empty"
