@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HELP = "show what clusters need from storage for each model: rates, capacity, daily volume, goodput"
-DESCRIPTION = (
-    "Show what storage must deliver for checkpoints: limits, rates by strategy, capacity, daily volume, goodput. "
-    "Nothing is measured."
-)
+DESCRIPTION = "Show what storage must deliver for checkpoints. Nothing is measured."
 Number = TypeVar("Number", int, float)
 _RULES = (
     "save_budget",

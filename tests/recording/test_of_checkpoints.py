@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.facts.pattern import Pattern, read_pattern
+from pytest_ckpt.facts.pattern import MAXIMUM_FILES, Pattern, read_pattern
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.recording.checkpoints import WRITE_BYTES, pattern_of_checkpoint
 from pytest_ckpt.recording.listing import MAXIMUM_LISTED, Listed
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.keys import BucketPrefix
+from tests.support.doc_pages import DOCS
 from tests.support.targets.object_faults import faulty_store
 from tests.support.targets.object_server import BUCKET
 
@@ -124,6 +125,13 @@ def make(directory: Path, sizes: dict[str, int]) -> None:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         with (directory / name).open("wb") as file:
             file.truncate(size)
+
+
+def test_the_page_names_what_is_refused_and_assumed() -> None:
+    page = (DOCS / "own_job.md").read_text()
+    assert "pytest-ckpt record --checkpoint /mnt/ckpt/step-100 --out job.pattern.json" in page
+    assert f"sequential writes of {WRITE_BYTES >> 20} MiB and one fsync a file" in page
+    assert f"over {MAXIMUM_FILES:,} files" in page
 
 
 @pytest.mark.covers(commands=("record",))
