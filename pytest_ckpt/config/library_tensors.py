@@ -45,6 +45,8 @@ _NO_TENSORS = ("quantization_config", "auto_map", "attn_implementation", "expert
 _COUNTS = re.compile(r"layers?$|^depths?$|_blocks$|^(n|num|moe_num)_[a-z_]*experts$")
 # What the code of a class raises for a field that it did not check.
 _OF_A_WRONG_FIELD = (AttributeError, LookupError, TypeError, AssertionError, ArithmeticError)
+_FIELD = re.compile(r"field '\w+'")
+_FOR_PROGRAMMERS = re.compile(r"<class |NoneType|object at 0x|object has no attribute|\w+Error\b|invalid literal")
 _OF_PYTHON = re.compile(r"^[A-Z]\w*Error: ")
 _FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 
@@ -206,8 +208,9 @@ def _sentence(error: Exception) -> str:
     """Return what an error of the library says, in one line, without words of Python."""
     lines = [_OF_PYTHON.sub("", line.strip()).rstrip(".:") for line in str(error).splitlines() if line.strip()]
     says = "; ".join(lines[:2])[:200]
-    if not says or isinstance(error, _OF_A_WRONG_FIELD):
-        says = "a field is missing or has a value of another type than its class expects"
+    if not says or isinstance(error, _OF_A_WRONG_FIELD) or _FOR_PROGRAMMERS.search(says):
+        field = _FIELD.search(says)
+        says = f"{field[0] if field else 'a field'} is missing or has a value of another type than its class expects"
     return f"transformers cannot build it: {says}"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,7 +22,10 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.support.strict_json import parse
 from tests.support.doc_pages import DOCS
+from tests.support.fuzz.families import python_words
+from tests.support.fuzz.mutations import other_json
 from tests.support.public_models import LLAMA_4_SCOUT, PUBLIC, QWEN3_NEXT, sizes
 
 needs_library = pytest.mark.skipif(
@@ -234,3 +239,39 @@ def test_a_model_in_several_precisions_is_refused() -> None:
         numbers_of(answer, {"model_type": "x"})
     tensors[1] = ["layers.0.a", [20], "float32"]
     assert numbers_of(answer, {"model_type": "x"})["layers"] == 1
+
+
+NESTED = {
+    "model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"],
+    "text_config": sizes("llama4_text", 2, 256, 512, 1000, 4, num_key_value_heads=2, head_dim=64, num_local_experts=4),
+    "vision_config": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+}  # fmt: skip
+
+
+@needs_library
+@pytest.mark.thorough
+def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> None:
+    """The attacks of tests/support/fuzz start no process, so changed files are given to the library here."""
+    changed: dict[str, dict[str, Any]] = {}
+    for number in range(120):
+        rng = Random(number)
+        data, what = other_json(rng, json.dumps(rng.choice([SMALL, NESTED])).encode(), lines=False)
+        with contextlib.suppress(ValueError):
+            given = parse(data)
+            if isinstance(given, dict) and isinstance(given.get("model_type"), str):
+                changed[f"{number}: {what}"] = given
+    assert len(changed) > 40
+    assert not {what: words for what, words in said_of_each(changed).items() if python_words(words)}
+
+
+def said_of_each(configs: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the sentence by which each configuration is refused, empty if it is counted."""
+    said = {}
+    for what, answer in answers_to(configs).items():
+        said[what] = ""
+        try:
+            assert answer.get("unknown") or numbers_of(answer, configs[what])
+        except ValueError as error:
+            said[what] = str(error)
+    assert len(set(said.values())) > 5
+    return said
