@@ -188,7 +188,6 @@ class DescribedFiles(Family):
             "table.toml": [["size", "--cluster=64", f"--table={file}"]],
             "hybrid.toml": [["plan", "--cluster=64", f"--ckpt-model={file}", "--ckpt-optimizer=muon"]],
             "nested.json": [["plan", "--cluster=64", f"--ckpt-model={file}", "--ckpt-parallel=dp=2"]],
-            "table.toml": [["size", f"--table={file}"]],
             "pattern.json": [
                 ["show", str(file)],
                 [
