@@ -39,7 +39,8 @@ MAXIMUM_PLAIN = {
 # Libraries that cost time or have effects when they are imported, and who may import them.
 OWNERS = {
     "mpi4py": ("ranks/process/mpi_group.py",),
-    "torch": ("ranks/engines/",),
+    "torch": ("ranks/engines/", "config/library_tensors.py"),
+    "transformers": ("config/library_tensors.py",),
     "safetensors": ("ranks/engines/safetensors.py",),
     "numpy": ("ranks/", "analysis/saturation.py", "analysis/training_runs.py"),
     "pytest": ("plugin/",),

@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 HELP = "run a training job once under strace, and write a pattern of its save, without names and data"
 DESCRIPTION = (
     "Run a job once and record its calls on the files below a directory: calls, sizes, order, ranks. The pattern "
-    "contains no data and no names. --ckpt-engine=replay certifies storage with it."
+    "contains no data and no names. --ckpt-engine=replay certifies storage with it. --checkpoint reads the files and "
+    "sizes of an existing checkpoint instead."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
-    parser.add_argument("--under", metavar="DIR", required=True, help="the directory into which the job saves once")
+    parser.add_argument("--under", metavar="DIR", help="the directory into which the job saves once")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="DIR|s3://…",
+        help="an existing checkpoint instead of a command: its files, sizes and ranks",
+    )
+    parser.add_argument("--endpoint", metavar="URL", default="", help="endpoint of the object store of --checkpoint")
     parser.add_argument("--out", metavar="FILE", required=True, help="the pattern to write, such as job.pattern.json")
     parser.add_argument("--label", metavar="TEXT", default="", help="a name for the job, stored in the pattern")
     parser.add_argument(
@@ -53,6 +60,8 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.recording.trace import calls_of, refuse_unseen, states_below, trace  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
+    if asked.checkpoint is not None:
+        return _of_checkpoint(asked)
     if len(asked.logs) > 1:
         raise UsageError(
             f"--from names {len(asked.logs)} logs. Logs of several hosts cannot be joined: their clocks do not show "
@@ -64,9 +73,9 @@ def run(asked: argparse.Namespace) -> int:
             "record requires either a command after -- or --from a log.",
             "For example: pytest-ckpt record --under /mnt/ckpt --out job.pattern.json -- torchrun train.py",
         )
-    out = user_path(asked.out, "--out")
-    if not out.parent.is_dir():
-        raise UsageError(f"--out {asked.out}: its directory is not there.", "Name a file in a directory that exists.")
+    out = _out(asked)
+    if asked.under is None:
+        raise UsageError("record needs --under.", "Name the directory into which the job saves, such as /mnt/ckpt.")
     under = str(resolved_user_path(asked.under, "--under"))
     if asked.logs:
         calls = calls_of(user_path(asked.logs[0], "--from"))
@@ -80,7 +89,39 @@ def run(asked: argparse.Namespace) -> int:
         return pattern_of(of_save, under, asked.label, created_by, with_pauses=not asked.no_pauses)
 
     pattern = newest_of(*saves_of(calls, under, asked.each), make) if asked.each else make(calls)
+    return _write(asked.out, out, pattern, pattern_lines(pattern))
+
+
+def _of_checkpoint(asked: argparse.Namespace) -> int:
+    """Write the pattern of a checkpoint that exists."""
+    from pytest_ckpt.recording.checkpoints import pattern_of_checkpoint, ranks_are_named  # noqa: PLC0415
+    from pytest_ckpt.recording.listing import list_checkpoint  # noqa: PLC0415
+    from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
+
+    if asked.words or asked.logs or asked.under or asked.each:
+        raise UsageError(
+            "--checkpoint reads a checkpoint that exists, and --under, --each, --from and a command record a save.",
+            "For example: pytest-ckpt record --checkpoint /mnt/ckpt/step-100 --out job.pattern.json",
+        )
+    out = _out(asked)
+    files = list_checkpoint(asked.checkpoint, asked.endpoint)
+    pattern = pattern_of_checkpoint(files, asked.label, f"pytest-ckpt {__version__}")
+    lines = pattern_lines(pattern)
+    lines.append("calls are assumed: a checkpoint shows files and sizes, not how they were written")
+    if not ranks_are_named(files):
+        lines.append("ranks are assumed: no name of a file contains one, so rank 0 writes all")
+    return _write(asked.out, out, pattern, lines)
+
+
+def _out(asked: argparse.Namespace) -> Path:
+    out = user_path(asked.out, "--out")
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {asked.out}: its directory is not there.", "Name a file in a directory that exists.")
+    return out
+
+
+def _write(name: str, out: Path, pattern: Pattern, lines: Sequence[str]) -> int:
     text = pattern.to_text()
-    Path(out).write_text(text)
-    say([f"{asked.out}: {len(text):,} bytes, no names, no data", *pattern_lines(pattern)])
+    out.write_text(text)
+    say([f"{name}: {len(text):,} bytes, no names, no data", *lines])
     return 0

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HELP = "show what clusters need from storage for each model: rates, capacity, daily volume, goodput"
-DESCRIPTION = (
-    "Show what storage must deliver for checkpoints: limits, rates by strategy, capacity, daily volume, goodput. "
-    "Nothing is measured."
-)
+DESCRIPTION = "Show what storage must deliver for checkpoints. Nothing is measured."
 Number = TypeVar("Number", int, float)
 _RULES = (
     "save_budget",
@@ -28,6 +25,7 @@ _RULES = (
     "checkpoints_per_failure",
     "failures",
     "parallel",
+    "optimizer",
 )
 # Parameters of strategy tiered, whose rates this command shows with those of the other strategies.
 _TIERS = tuple(option for option in OPTIONS if option.key in ("drain_every", "target_share"))
@@ -78,6 +76,7 @@ def run(asked: argparse.Namespace) -> int:
     """Print the figures."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
+    from pytest_ckpt.sizing.plan import refuse_options_of_own_models  # noqa: PLC0415
 
     given = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     given |= {option.ini_name: getattr(asked, option.ini_name) for option in _TIERS}
@@ -95,6 +94,7 @@ def run(asked: argparse.Namespace) -> int:
         save_seconds=_read(asked, "save_time", parse_duration, 1e-3) if asked.save_time else None,
         load_seconds=_read(asked, "load_time", parse_duration, 1e-3) if asked.load_time else None,
     )
+    refuse_options_of_own_models(settings[0])
     models = settings[0].models
     document = document_of(size_rows(models, settings, keeping), keeping, settings[0])
     if asked.table:

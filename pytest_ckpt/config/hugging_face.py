@@ -16,6 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 Said = Mapping[str, Any]
+
+
+class UncountedError(ValueError):
+    """A family or a field of a configuration that no row here counts; another source of sizes may."""
+
+
 Numbers = dict[str, Any]
 
 # Fields that add parameters: experts, low-rank and linear attention, state-space layers, parts that are not text.
@@ -46,13 +52,19 @@ class _Family(NamedTuple):
 
 
 def from_config(given: Said) -> Numbers:
-    """Return the numbers that define the model of a configuration. Raises ValueError for a family that is not known."""
+    """Return the numbers that define the model of a configuration.
+
+    Raises UncountedError for a family or a field that is not known here, ValueError for a wrong value.
+    """
     kind = given.get("model_type")
-    if not isinstance(kind, str) or kind not in _FAMILIES:
-        raise ValueError(
-            f"model_type is {kind!r:.60}; valid values: {', '.join(_FAMILIES)}. Describe another one in a TOML file"
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        counting = [name for name, value in given.items() if adds_parameters(name, value)]
+        no_place = f" Fields that add parameters: {', '.join(counting)}." if counting else ""
+        raise UncountedError(
+            f"model_type is {kind!r:.60}; valid values: {', '.join(FAMILIES)}.{no_place} "
+            "Describe another one in a TOML file"
         )
-    said, given, family = given, _Reading(given), _FAMILIES[kind]
+    said, given, family = given, _Reading(given), FAMILIES[kind]
     names = _NAMES | family.names
     fields: Numbers = {ours: given[theirs] for ours, theirs in names.items() if given.get(theirs) is not None}
     fields |= dict(family.always)
@@ -67,8 +79,8 @@ def from_config(given: Said) -> Numbers:
         found = fields | family.more(given)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the fields of a {kind} are expected: {error} is missing or no number") from None
-    if uncounted := [name for name in said if name not in given.read and _adds_parameters(name, said[name])]:
-        raise ValueError(
+    if uncounted := [name for name in said if name not in given.read and adds_parameters(name, said[name])]:
+        raise UncountedError(
             f"{', '.join(uncounted)} {'adds' if len(uncounted) == 1 else 'add'} parameters that are not counted for "
             f"the family {kind}. Describe the model in a TOML file"
         )
@@ -93,8 +105,9 @@ class _Reading(Said):
         return len(self._said)
 
 
-def _adds_parameters(name: str, value: Any) -> bool:
-    if not value or not _ADDS_PARAMETERS.search(name) or _ADDS_NONE.search(name):
+def adds_parameters(name: str, value: Any) -> bool:
+    """Whether a field with that value adds parameters to a model, by its name."""
+    if name in _BESIDE or not value or not _ADDS_PARAMETERS.search(name) or _ADDS_NONE.search(name):
         return False
     return not (name == "layer_types" and isinstance(value, list) and set(map(str, value)) <= _KINDS_OF_ATTENTION)
 
@@ -130,7 +143,7 @@ def _mixtral(given: Said) -> Numbers:
 
 def _qwen3_experts(given: Said) -> Numbers:
     if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
-        raise ValueError("layers without experts among those with them are not known: describe it in a TOML file")
+        raise UncountedError("layers without experts among those with them are not known: describe it in a TOML file")
     return {
         "query_key_norm": 2 * _head(given),
         "experts": given["num_experts"],
@@ -142,7 +155,7 @@ def _qwen3_experts(given: Said) -> Numbers:
 
 def _deepseek(given: Said) -> Numbers:
     if given.get("moe_layer_freq", 1) != 1:
-        raise ValueError("layers without experts among those with them are not known: describe it in a TOML file")
+        raise UncountedError("layers without experts among those with them are not known: describe it in a TOML file")
     return {
         # Multi-token prediction (num_nextn_predict_layers) is a separate module and not part of its 671 B.
         "query_rank": given.get("q_lora_rank") or 0,
@@ -176,8 +189,9 @@ def _glm4_experts(given: Said) -> Numbers:
 
 
 def _gpt_oss(given: Said) -> Numbers:
-    # A sink of each head (64 a layer) is left out: a millionth.
     return {
+        # An attention sink of each head, which no other value counts.
+        "query_key_norm": given["num_attention_heads"],
         "biases": _ALL_BIASES,
         "experts": given["num_local_experts"],
         "active_experts": given.get("num_experts_per_tok") or given["experts_per_token"],
@@ -189,7 +203,9 @@ def _gpt_oss(given: Said) -> Numbers:
 
 def _falcon(given: Said) -> Numbers:
     if not given.get("parallel_attn", True) or given.get("alibi"):
-        raise ValueError("a Falcon without parallel attention or with alibi is not known: describe it in a TOML file")
+        raise UncountedError(
+            "a Falcon without parallel attention or with alibi is not known: describe it in a TOML file"
+        )
     new = given.get("new_decoder_architecture", False)
     key_value_heads = given.get("num_kv_heads", given["num_attention_heads"]) if new else 1
     biases = ["qkv", "output", "feed_forward"] if given.get("bias") else []
@@ -203,7 +219,7 @@ def _falcon(given: Said) -> Numbers:
 
 _PLAIN = {"mlp_matrices": 2, "norm_bias": True}
 _ALL_BIASES = ["qkv", "output", "feed_forward"]
-_FAMILIES: Mapping[str, _Family] = {
+FAMILIES: Mapping[str, _Family] = {
     "llama": _Family(more=_llama),
     "mistral": _Family(),
     "qwen2": _Family(always={"biases": ["qkv"]}),

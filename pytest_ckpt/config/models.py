@@ -7,14 +7,18 @@ its parallelism as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, get_args
+from dataclasses import dataclass, field, fields, replace
+from itertools import cycle, islice
+from typing import Any, NamedTuple, get_args
 
-from pytest_ckpt.config.hugging_face import from_config
+from pytest_ckpt.config.hugging_face import FAMILIES, Numbers, Said, UncountedError, from_config
+from pytest_ckpt.config.optimizers import Optimizer
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.models import Bias, Model, OwnModel, Precision, named
+from pytest_ckpt.facts.models import Bias, FeedForward, LayerKind, Model, OwnModel, Precision, layer_tensors, named
 from pytest_ckpt.facts.written import fault
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -30,12 +34,14 @@ _STAGES = (1, 2, 3)
 _EXAMPLE = "tp=8,pp=4,dp=2,zero=1 is expected"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.(toml|json)")
-_MAXIMUM, _MAXIMUM_LAYERS, _MAXIMUM_STATES = 10_000_000, 2_000, 8
+_MAXIMUM, _MAXIMUM_LAYERS, _MAXIMUM_STATES, _MAXIMUM_TENSORS = 10_000_000, 2_000, 8, 100_000
 _SIZES = {
     "layers": "layers", "hidden": "hidden", "feed_forward": "feed_forward", "vocabulary": "vocabulary",
     "heads": "heads", "key_value_heads": "key_value_heads",
 }  # fmt: skip
 _NUMBERS = {"head_size", "norms", "query_key_norm", "positions", "mlp_matrices"}
+_MADE = {"layer_kinds", "layer_order", "counted_by", "optimizer_of_ends"}
+_OF_KIND = ("attention", "feed_forward", "norms", "tensors")
 _SWITCHES = {"norm_bias", "tied_embeddings"}
 _TABLES: Mapping[str, Mapping[str, str]] = {
     "experts": {
@@ -99,9 +105,13 @@ def read_parallelism(text: str) -> Parallelism:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Models:
-    """Models of the workload, files with their ``parallelism``, and models that a run kept, by all their names."""
+    """Models of the workload, files, and models that a run kept, by all their names.
+
+    ``parallelism`` and ``optimizer``, if given, take the place of those in the files.
+    """
 
     parallelism: Parallelism | None = None
+    optimizer: Optimizer | None = None
     kept: Mapping[str, Model] = field(default_factory=dict)
 
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
@@ -115,7 +125,7 @@ class Models:
         return (*(MODELS[name] for name in ours), *{model.name: model for model in found}.values())
 
     def _one(self, word: str) -> Model:
-        return self._kept(word) or read_model(word, MODEL, self.parallelism)
+        return self._kept(word) or read_model(word, MODEL, self.parallelism, self.optimizer)
 
     def _kept(self, word: str) -> Model | None:
         """Return a model that a run kept, by the user's name for it, or by the name of its file if that is unique."""
@@ -149,8 +159,8 @@ def is_file(word: str) -> bool:
     return "/" in word or word.lower().endswith((".toml", ".json"))
 
 
-def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model:
-    """Return the model that a file describes; a given ``parallelism`` takes precedence over the file's.
+def read_model(word: str, option: str, parallelism: Parallelism | None, optimizer: Optimizer | None) -> Model:
+    """Return the model that a file describes; given ``parallelism`` and ``optimizer`` take precedence over the file's.
 
     Raises UsageError for an unreadable file, and for one that does not describe a model.
     """
@@ -161,12 +171,17 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
         given = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
         if not isinstance(given, dict):
             raise ValueError("it is not a table of names and values")
-        numbers, written = (from_config(given), None) if path.suffix == ".json" else _from_toml(given)
+        kinds = None if path.suffix == ".json" else _take_kinds(given)
+        numbers, written = (_from_json(given), None) if path.suffix == ".json" else _from_toml(given)
         cut = parallelism or written
         if cut is None:
             raise ValueError("the sharding of training is not stated: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
+        if optimizer:
+            weights = _value("weights", numbers.get("weights", "bfloat16"))
+            numbers = {**numbers, **optimizer.numbers(weights)}
         source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "given_as": word}
-        return checked_model(_made(numbers, cut, source))
+        model = _made(numbers, cut, source)
+        return checked_model(_with_kinds(model, kinds) if kinds else model)
     except OSError as error:
         raise UsageError(
             f"{option} {word}: it cannot be read: {error.strerror}.", "Name a TOML or JSON file."
@@ -181,6 +196,32 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
             "Expected a TOML file with layers, hidden, feed_forward, vocabulary and heads, "
             "or a config.json of Hugging Face.",
         ) from None
+
+
+def _from_json(given: Said) -> Numbers:
+    """Return the numbers of a configuration: by our families, which need no package, else by transformers.
+
+    A model of our families has one digest on each host, with and without the extra. Raises ValueError.
+    """
+    try:
+        return from_config(given)
+    except UncountedError as error:
+        why = str(error)
+    from pytest_ckpt.config.library_models import EXTRA, from_library, is_installed  # noqa: PLC0415 - rarely needed
+
+    if not isinstance(given.get("model_type"), str):
+        raise ValueError(why)
+    if not is_installed():
+        raise ValueError(f"{why}. If transformers knows it, the extra counts it: {EXTRA}")
+    try:
+        found = from_library(json.dumps(given))
+    except ValueError as error:
+        # Of a family that only the library knows, its answer is the whole answer.
+        raise ValueError(f"{why}. {error}" if given["model_type"] in FAMILIES else str(error)) from None
+    if not isinstance(found, str):
+        return found
+    code = ". Code that auto_map names is never run" if given.get("auto_map") else ""
+    raise ValueError(f"{why}. {found} does not know it either{code}")
 
 
 def checked_model(model: Model) -> Model:
@@ -200,7 +241,10 @@ def checked_model(model: Model) -> Model:
         (min(model.layers, model.heads, model.vocabulary) < 1, "layers, heads and vocabulary are at least 1"),
         (model.hidden < 64, f"hidden is {model.hidden}: at least 64 is expected"),
         (own.mlp_matrices not in {2, 3}, "mlp_matrices is 3 if the feed-forward is gated, else 2"),
-        (not 1 <= len(own.optimizer) <= _MAXIMUM_STATES, f"optimizer names 1 to {_MAXIMUM_STATES} states"),
+        (
+            not 1 <= len(own.optimizer) <= _MAXIMUM_STATES - len(own.optimizer_of_ends),
+            f"optimizer names 1 to {_MAXIMUM_STATES} states",
+        ),
         (own.head_size < 1 or not 1 <= model.key_value_heads <= model.heads, "key_value_heads is at most heads"),
         (model.pipeline_parallel > model.layers, f"{model.layers} layers are fewer than the pipeline's stages"),
         (
@@ -209,7 +253,10 @@ def checked_model(model: Model) -> Model:
         ),
         (model.hidden**2 < model.processes, f"it is too small to be cut over {model.processes:,} ranks"),
         (own.dense_layers > model.layers, "dense_layers is more than layers"),
-        (bool(own.experts) and not own.expert_feed_forward, "experts need their own feed_forward"),
+        (
+            bool(own.experts) and not own.expert_feed_forward and not own.layer_kinds,
+            "experts need their own feed_forward",
+        ),
         (bool(own.experts) and not 1 <= own.active_experts <= own.experts, "active experts are 1 up to all of them"),
         (not own.experts and own.expert_parallel > 1, "expert parallel needs experts"),
         (own.experts % own.expert_parallel != 0, f"{own.expert_parallel} ranks cannot share {own.experts} experts"),
@@ -222,7 +269,26 @@ def checked_model(model: Model) -> Model:
     for is_wrong, why in wrong:
         if is_wrong:
             raise ValueError(why)
+    _check_kinds(model, own)
     return named(model)
+
+
+def _check_kinds(model: Model, own: OwnModel) -> None:
+    """Raise ValueError if kinds of layers do not describe each layer of a model."""
+    kinds, order = own.layer_kinds, own.layer_order
+    if not kinds and not order:
+        return
+    if len(order) != model.layers + 3 or not all(0 <= index < len(kinds) for index in order):
+        raise ValueError(f"layer_order names one of {len(kinds)} kinds for each of {model.layers + 3} layers")
+    counts = [(kind.dense, kind.experts) for kind in kinds]
+    if sum(len(dense) + len(experts) for dense, experts in counts) > _MAXIMUM_TENSORS:
+        raise ValueError(f"kinds of layers have at most {_MAXIMUM_TENSORS:,} tensors")
+    if not all(1 <= elements <= _MAXIMUM**2 for both in counts for part in both for elements in part):
+        raise ValueError("a tensor of a kind of layers has at least one element")
+    if any(elements % max(1, own.experts) for kind in kinds for elements in kind.experts):
+        raise ValueError(f"tensors of experts are those of {own.experts} experts")
+    if bool(own.experts) != any(kind.experts for kind in kinds):
+        raise ValueError("a count of experts and tensors of experts are given together")
 
 
 def _check_name(name: str) -> None:
@@ -240,7 +306,10 @@ def _bare(name: str) -> str:
 
 
 def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | None]:
-    known = {**dict.fromkeys((*_SIZES, *_NUMBERS, *_SWITCHES, "biases"), ""), **dict.fromkeys(_TABLES, "")}
+    known = {
+        **dict.fromkeys((*_SIZES, *_NUMBERS, *_SWITCHES, "biases"), ""),
+        **dict.fromkeys((*_TABLES, "layer_kinds", "kinds"), ""),
+    }
     _refuse_unknown(given, known, "")
     numbers = {name: value for name, value in given.items() if name not in _TABLES}
     for table, names in _TABLES.items():
@@ -254,6 +323,80 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
         return numbers, None
     named_so = {_TABLES["parallel"][name]: value for name, value in given["parallel"].items()}
     return numbers, Parallelism.of(named_so)
+
+
+class _Kinds(NamedTuple):
+    """Names of the kinds of layers, in the order of the layers, and the values of each kind."""
+
+    order: list[str]
+    values: Mapping[str, Said]
+
+
+def _take_kinds(given: Numbers) -> _Kinds | None:
+    """Take the kinds of layers out of a TOML file. Raises ValueError if they are not described."""
+    order, values = given.pop("layer_kinds", None), given.pop("kinds", None)
+    if order is None and values is None:
+        return None
+    if not isinstance(values, dict) or not all(isinstance(kind, dict) for kind in values.values()):
+        raise ValueError("layer_kinds names kinds of layers, and a table [kinds.NAME] for each is expected")
+    if not isinstance(order, list) or not order or not all(isinstance(name, str) for name in order):
+        raise ValueError('layer_kinds is a list of names, such as ["linear", "linear", "full"]')
+    for name in order:
+        if name not in values:
+            raise ValueError(f"layer_kinds names {name!r:.40}, and there is no table [kinds.{name:.40}]")
+    for name, kind in values.items():
+        if name not in order:
+            raise ValueError(f"[kinds.{name:.40}] is not a name of layer_kinds")
+        _refuse_unknown(kind, _OF_KIND, f" in [kinds.{name:.40}]")
+    return _Kinds(order, values)
+
+
+def _with_kinds(model: Model, kinds: _Kinds) -> Model:
+    """Return a model whose layers are of these kinds; their order repeats up to the last layer."""
+    assert model.own
+    if model.own.dense_layers:
+        raise ValueError('dense_layers is not for a model with layer_kinds: give a kind feed_forward = "dense"')
+    if model.layers > _MAXIMUM_LAYERS:
+        raise ValueError(f"layers is {model.layers:,}: at most {_MAXIMUM_LAYERS:,} are expected")
+    if len(kinds.order) > model.layers:
+        raise ValueError(f"layer_kinds names {len(kinds.order):,} layers, and layers is {model.layers:,}")
+    made: dict[tuple[tuple[int, ...], tuple[int, ...]], LayerKind] = {}
+    of_name = {name: _tensors_of_kind(model, name, values) for name, values in kinds.values.items()}
+    order = tuple(islice(cycle(kinds.order), model.layers))
+    ordered = [("embedding", model.tensors(0)), *((name, of_name[name]) for name in order)]
+    ordered += [(name, model.tensors(model.layers + n)) for n, name in ((1, "head"), (2, "last norm"))]
+    for name, (dense, experts) in ordered:
+        both = tuple(dense), tuple(experts)
+        made.setdefault(both, LayerKind(name=name, dense=both[0], experts=both[1]))
+    number = {both: index for index, both in enumerate(made)}
+    layer_order = tuple(number[tuple(dense), tuple(experts)] for _, (dense, experts) in ordered)
+    return replace(model, own=replace(model.own, layer_kinds=tuple(made.values()), layer_order=layer_order))
+
+
+def _tensors_of_kind(model: Model, name: str, values: Said) -> tuple[list[int], list[int]]:
+    own = model.own
+    assert own
+    where = f"of [kinds.{name:.40}]"
+    has_attention, norms = values.get("attention", True), values.get("norms", own.norms)
+    feed_forward = values.get("feed_forward", "experts" if own.experts else "dense")
+    shapes = values.get("tensors", [])
+    if not isinstance(has_attention, bool):
+        _refuse(f"attention {where}", has_attention, "true or false")
+    if feed_forward not in get_args(FeedForward):
+        _refuse(f"feed_forward {where}", feed_forward, "one of " + ", ".join(get_args(FeedForward)))
+    if feed_forward == "experts" and not own.experts:
+        raise ValueError(f"feed_forward {where} is experts, and the table [experts] is missing")
+    if feed_forward == "dense" and not model.feed_forward:
+        raise ValueError(f"feed_forward {where} is dense, and the width feed_forward is missing")
+    _value(f"norms {where}", norms)
+    if not isinstance(shapes, list) or not all(isinstance(shape, list) and shape for shape in shapes):
+        _refuse(f"tensors {where}", shapes, "a list of shapes, such as [[4096, 8192], [128]],")
+    for shape in shapes:
+        for size in shape:
+            if not _value(f"a size in tensors {where}", size):
+                raise ValueError(f"a size in tensors {where} is 0")
+    dense, experts = layer_tensors(model, norms, feed_forward, has_attention=has_attention)
+    return dense + [math.prod(shape) for shape in shapes], experts
 
 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -270,7 +413,8 @@ def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) ->
     for name in ("layers", "hidden", "vocabulary", "heads"):
         if not values.get(name):
             raise ValueError(f"{name} is missing")
-    if not values.get("feed_forward") and not values.get("expert_feed_forward"):
+    has_width = values.get("feed_forward") or values.get("expert_feed_forward")
+    if not has_width and not values.get("layer_kinds"):
         raise ValueError("feed_forward is missing")
     if "head_size" not in values and values["hidden"] % values["heads"]:
         raise ValueError(f"{values['heads']} heads do not divide a hidden size of {values['hidden']}: add head_size")
@@ -291,6 +435,8 @@ def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) ->
 
 
 def _value(name: str, value: Any) -> Any:
+    if name in _MADE:
+        return value
     words = {"biases": get_args(Bias), "optimizer": get_args(Precision), "weights": get_args(Precision)}
     if name in words:
         several = value if isinstance(value, list) else [value]

@@ -120,7 +120,7 @@ def resolve(
             f"--ckpt-keep-last {values['keep_last']}: the run has {operations} saves, and no more can be kept.",
             f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
         )
-    models = Models(parallelism=values["parallel"], kept=kept or {})
+    models = Models(parallelism=values["parallel"], optimizer=values["optimizer"], kept=kept or {})
     values["model"] = models.choose(values["model"])
     names = [strategy.name for strategy in values["strategy"]]
     values["engine"] = with_pattern(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pytest_ckpt.analysis.acceptance import MLPERF_TRIALS, shows_ten_of_ten, trials_for
 from pytest_ckpt.config.models import is_file, read_parallelism
+from pytest_ckpt.config.optimizers import parse_optimizer
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
 from pytest_ckpt.facts.metrics import FILE_SUFFIX
@@ -192,7 +193,7 @@ def count_to(maximum: int) -> Callable[[str], int]:
 read_number = read_accelerators = count_to(_MAXIMUM)
 read_processes, read_operations = count_to(_MAXIMUM_PROCESSES), count_to(_MAXIMUM_OPERATIONS)
 read_depth, read_cuts = count_to(_MAXIMUM_DEPTH), count_to(_MAXIMUM_CUTS)
-read_parallel, read_cache_size = read_parallelism, parse_size
+read_parallel, read_optimizer, read_cache_size = read_parallelism, parse_optimizer, parse_size
 
 
 def read_seed(value: str) -> int:

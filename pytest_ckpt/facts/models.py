@@ -17,6 +17,8 @@ Mode = Literal["full", "subset", "open"]
 
 Precision = Literal["float32", "float16", "bfloat16", "float8"]
 Bias = Literal["qkv", "output", "feed_forward"]
+FeedForward = Literal["dense", "experts", "none"]
+"""What a layer has after its attention."""
 
 PARAMETERS_SHARDED = 3
 """The ZeRO stage from which on the parameters, too, are cut over the data-parallel ranks."""
@@ -26,7 +28,21 @@ PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "float16": 2, "bfloat16":
 
 _DIGITS = 12
 # The origin of a definition, which is not part of it.
-_OF_FILE = ("file", "sha256", "given_as")
+_OF_FILE = ("file", "sha256", "given_as", "counted_by")
+# Parts of a definition that most models do not have: an absent part has no influence on the digest.
+_OPTIONAL = ("layer_kinds", "layer_order", "optimizer_of_ends")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerKind:
+    """Tensors of one kind of layer, as elements of each, in their order.
+
+    ``experts`` are tensors of the experts, each for all experts of the layer together; ``dense`` are all others.
+    """
+
+    name: str
+    dense: tuple[int, ...] = ()
+    experts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +55,12 @@ class OwnModel:
     above 0: the model has multi-head latent attention, with ``query_rank`` (0: queries are not compressed),
     ``rope_size`` and ``value_size`` of a head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has
     ``norms`` norms of the hidden size (0: the model has no norms) and ``query_key_norm`` elements of others.
-    ``positions`` are learned ones. The optimizer keeps one state of each precision in ``optimizer`` for each parameter.
+    ``positions`` are learned ones. The optimizer keeps one state of each precision in ``optimizer`` for each parameter,
+    and in addition one of each in ``optimizer_of_ends`` for the parameters of embedding, head and last norm.
+
+    ``layer_kinds``: if present, they define all tensors, and sizes of single layers do not apply. Layer ``number`` is
+    of kind ``layer_order[number]``; the numbers are those of `Model.tensors`. ``counted_by`` is the library that listed
+    the tensors, with its version.
     """
 
     file: str
@@ -66,6 +87,10 @@ class OwnModel:
     weights: Precision = "bfloat16"
     optimizer: tuple[Precision, ...] = ("float32", "float32", "float32")
     expert_parallel: int = 1
+    layer_kinds: tuple[LayerKind, ...] = ()
+    layer_order: tuple[int, ...] = ()
+    optimizer_of_ends: tuple[Precision, ...] = ()
+    counted_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,8 +130,8 @@ class Model:
         own = self.own
         if not own or not own.experts:
             return self.parameters
-        idle = own.experts - own.active_experts
-        return self.parameters - (self.layers - own.dense_layers) * idle * sum(_mlp(self, own, own.expert_feed_forward))
+        of_experts = sum(sum(self.tensors(number)[1]) for number in range(self.layers + 3))
+        return self.parameters - of_experts // own.experts * (own.experts - own.active_experts)
 
     @property
     def attention_width(self) -> int:
@@ -145,7 +170,11 @@ class Model:
         """SHA-256, in hexadecimal digits, of the definition: sizes, precisions, parallelism; not of the file."""
         plain = {name: value for name, value in to_plain(self).items() if name != "name"}
         if plain["own"]:
-            plain["own"] = {name: value for name, value in plain["own"].items() if name not in _OF_FILE}
+            plain["own"] = {
+                name: value
+                for name, value in plain["own"].items()
+                if name not in _OF_FILE and (value or name not in _OPTIONAL)
+            }
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def tensors(self, number: int) -> tuple[list[int], list[int]]:
@@ -155,26 +184,45 @@ class Model:
         """
         own, h = self.own, self.hidden
         assert own
-        norm = h * (2 if own.norm_bias else 1)
+        if own.layer_kinds:
+            kind = own.layer_kinds[own.layer_order[number]]
+            return list(kind.dense), list(kind.experts)
         if number == 0:
             return [n * h for n in (self.vocabulary, own.positions) if n], []
         if number == self.layers + 1:
             return [] if own.tied_embeddings else [self.vocabulary * h], []
         if number == self.layers + 2:
-            return [norm] if own.norms else [], []
-        dense = [norm] * own.norms + [n for n in (own.query_key_norm,) if n] + _attention(self, own)
-        if not own.experts or number <= own.dense_layers:
-            return dense + _mlp(self, own, self.feed_forward), []
-        dense.append(h * own.experts + (own.experts if own.router_bias else 0))
-        if own.shared_experts:
-            dense += _mlp(self, own, own.shared_experts * own.expert_feed_forward)
-        return dense, [own.experts * elements for elements in _mlp(self, own, own.expert_feed_forward)]
+            return [_norm(self, own)] if own.norms else [], []
+        return layer_tensors(self, own.norms, "experts" if own.experts and number > own.dense_layers else "dense")
+
+
+def layer_tensors(
+    model: Model, norms: int, feed_forward: FeedForward, *, has_attention: bool = True
+) -> tuple[list[int], list[int]]:
+    """Return the elements of the tensors of a layer of a user's model, and of the tensors of its experts."""
+    own, h = model.own, model.hidden
+    assert own
+    dense = [_norm(model, own)] * norms
+    if has_attention:
+        dense += [n for n in (own.query_key_norm,) if n] + _attention(model, own)
+    if feed_forward == "dense":
+        dense += _mlp(model, own, model.feed_forward)
+    if feed_forward != "experts":
+        return dense, []
+    dense.append(h * own.experts + (own.experts if own.router_bias else 0))
+    if own.shared_experts:
+        dense += _mlp(model, own, own.shared_experts * own.expert_feed_forward)
+    return dense, [own.experts * elements for elements in _mlp(model, own, own.expert_feed_forward)]
 
 
 def named(model: Model) -> Model:
     """Return a user's model with its name: the name of its file, and the first digits of its digest."""
     assert model.own
     return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
+
+
+def _norm(model: Model, own: OwnModel) -> int:
+    return model.hidden * (2 if own.norm_bias else 1)
 
 
 def _attention(model: Model, own: OwnModel) -> list[int]:

@@ -192,6 +192,11 @@ OPTIONS: tuple[Option, ...] = (
            help="parallelism of models from files",
            more="Tensor, pipeline, expert and data parallelism, ZeRO stage (3: fully sharded). They replace the values "
            "of the file."),
+    Option(key="optimizer", group="workload", metavar="NAME", parse="read_optimizer", example="adamw-bf16",
+           roles=("plan", "disclosed"), field="-", is_listed=False,
+           help="optimizer of models from files",
+           more="adamw, adamw-bf16, muon, adafactor or bytes:N. With weights in bfloat16 a parameter has 14 bytes in a "
+           "checkpoint (adamw), 10 (adamw-bf16, muon), 6 (adafactor) or N. It replaces the optimizer of the file."),
     Option(key="mode", group="workload", metavar="MODE", default="auto", parse="read_mode", example="full",
            roles=("plan", "disclosed"),
            help="ranks: full, subset or open",

@@ -447,13 +447,20 @@ def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterato
         f"optimizer_stage_{stage}": sum(sum(dense) for dense, _ in layers.values()),
         f"optimizer_stage_{stage}_experts": sum(sum(experts) for _, experts in layers.values()),
     }
+    ends = {f"optimizer_stage_{stage}_ends": sum(sum(layers[n][0]) for n in _ends(model) if n in layers)}
     states: list[Tensor] = []
     # Each state keeps a tensor at every scale.
-    for number, precision in enumerate(own.optimizer):
+    of_each = [*((precision, groups) for precision in own.optimizer), *((p, ends) for p in own.optimizer_of_ends)]
+    for number, (precision, counts) in enumerate(of_each):
         mine = _Part(precision, *of_all)
-        state = (tensor for group, count in groups.items() for tensor in mine.of_one(f"{group}/{number}", count))
+        state = (tensor for group, count in counts.items() for tensor in mine.of_one(f"{group}/{number}", count))
         states += _reduced_own(state, scale)
     yield ShardFile(name=f"{name}_optim_states.pt", tensors=tuple(states))
+
+
+def _ends(model: Model) -> tuple[int, int, int]:
+    """Return the numbers of embedding, head and last norm."""
+    return 0, model.layers + 1, model.layers + 2
 
 
 def _stage_layers(model: Model, stage: int) -> list[int]:

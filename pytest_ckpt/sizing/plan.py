@@ -188,6 +188,22 @@ class Plan:
         }
 
 
+_OF_OWN_MODELS = {
+    "--ckpt-parallel": "every model of the workload is cut as the workload says",
+    "--ckpt-optimizer": "every model of the workload has the optimizer that the workload says",
+}
+
+
+def refuse_options_of_own_models(settings: Settings) -> None:
+    """Raise UsageError for an option of models from files if no model is from a file."""
+    for option, why in _OF_OWN_MODELS.items():
+        if settings.is_said(option) and not any(model.own for model in settings.models):
+            raise UsageError(
+                f"{option}: {why}.",
+                "Also name your own model, such as --ckpt-model=./my-model.toml, or leave the option out.",
+            )
+
+
 def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
     """Plan a run on a target; None if the target is not known yet.
 
@@ -198,11 +214,7 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
         if settings.is_said(option) and not any(engine.replays for engine in settings.engines):
             raise UsageError(f"{option}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
-    if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):
-        raise UsageError(
-            "--ckpt-parallel: the workload defines how its models are sharded.",
-            "Also name your own model, such as --ckpt-model=./my-model.toml, or leave the option out.",
-        )
+    refuse_options_of_own_models(settings)
     checkpoints = tuple(
         _plan_checkpoint(settings, model, engine, strategy, limits, target, table)
         for model in settings.models

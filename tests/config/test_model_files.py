@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_ckpt.config import library_models
 from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.errors import UsageError
 from tests.support.doc_pages import DOCS
+from tests.support.public_models import DEEPSEEK_V3, HYBRID, MIXTRAL, PUBLIC
 
 SMALL = """
 layers = 4
@@ -26,93 +29,19 @@ vocabulary = 1000
 heads = 4
 """
 PARALLEL = "[parallel]\ndata = 2\nzero = 3\n"
+KINDS = f"""{SMALL}
+layer_kinds = ["scan", "full"]
+[kinds.scan]
+attention = false
+tensors = [[256, 64], [7]]
+[kinds.full]
+{PARALLEL}"""
 
 
-class Public(NamedTuple):
-    """A public model: its config.json as far as sizes go, and what its maker publishes.
-
-    ``exact`` is the sum over the tensors of its published weights, ``billions`` what its card says; ``active`` too.
-    """
-
-    config: dict[str, Any]
-    exact: int = 0
-    billions: float = 0.0
-    active: float = 0.0
-
-
-def sizes(kind: str, layers: int, hidden: int, feed_forward: int, vocabulary: int, heads: int, **more: Any) -> dict:
-    return {
-        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": feed_forward,
-        "vocab_size": vocabulary, "num_attention_heads": heads, **more,
-    }  # fmt: skip
-
-
-DEEPSEEK_V3 = sizes(
-    "deepseek_v3", 61, 7168, 18432, 129280, 128, num_key_value_heads=128, q_lora_rank=1536, kv_lora_rank=512,
-    qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=256, n_shared_experts=1,
-    num_experts_per_tok=8, moe_intermediate_size=2048, first_k_dense_replace=3, topk_method="noaux_tc",
-    num_nextn_predict_layers=1, torch_dtype="bfloat16", tie_word_embeddings=False,
-)  # fmt: skip
-MIXTRAL = sizes("mixtral", 32, 4096, 14336, 32000, 32, num_key_value_heads=8, num_local_experts=8,
-                num_experts_per_tok=2)  # fmt: skip
-PUBLIC = {
-    "Llama-3.1-8B": Public(sizes("llama", 32, 4096, 14336, 128256, 32, num_key_value_heads=8), 8_030_261_248, 8.03),
-    "Llama-3.1-405B": Public(
-        sizes("llama", 126, 16384, 53248, 128256, 128, num_key_value_heads=8), 405_853_388_800, 405
-    ),
-    "Mistral-7B-v0.1": Public(sizes("mistral", 32, 4096, 14336, 32000, 32, num_key_value_heads=8), 7_241_732_096, 7.24),
-    "Mixtral-8x7B": Public(MIXTRAL, 46_702_792_704, 46.7, active=12.9),
-    "DeepSeek-V3": Public(DEEPSEEK_V3, billions=671, active=37),
-    "DeepSeek-V2-Lite": Public(
-        sizes("deepseek_v2", 27, 2048, 10944, 102400, 16, num_key_value_heads=16, kv_lora_rank=512, q_lora_rank=None,
-              qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=64, n_shared_experts=2,
-              num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1),
-        15_706_484_224, 15.7, active=2.4,
-    ),
-    "Qwen2.5-7B": Public(sizes("qwen2", 28, 3584, 18944, 152064, 28, num_key_value_heads=4), 7_615_616_512, 7.61),
-    "Qwen3-30B-A3B": Public(
-        sizes("qwen3_moe", 48, 2048, 6144, 151936, 32, num_key_value_heads=4, head_dim=128, num_experts=128,
-              num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1, mlp_only_layers=[]),
-        30_532_122_624, 30.5, active=3.3,
-    ),
-    "Qwen3-235B-A22B": Public(
-        sizes("qwen3_moe", 94, 4096, 12288, 151936, 64, num_key_value_heads=4, head_dim=128, num_experts=128,
-              num_experts_per_tok=8, moe_intermediate_size=1536, decoder_sparse_step=1, mlp_only_layers=[]),
-        billions=235, active=22,
-    ),
-    "GLM-4.5": Public(
-        sizes("glm4_moe", 92, 5120, 12288, 151552, 96, num_key_value_heads=8, head_dim=128, attention_bias=True,
-              use_qk_norm=True, n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8, n_group=1,
-              moe_intermediate_size=1536, first_k_dense_replace=3, num_nextn_predict_layers=1),
-        billions=355, active=32,
-    ),
-    "gpt-oss-20b": Public(
-        sizes("gpt_oss", 24, 2880, 2880, 201088, 64, num_key_value_heads=8, head_dim=64, attention_bias=True,
-              num_local_experts=32, num_experts_per_tok=4, experts_per_token=4, router_aux_loss_coef=0.9,
-              output_router_logits=False, tie_word_embeddings=False),
-        billions=20.9, active=3.6,
-    ),
-    "gemma-7b": Public(
-        sizes("gemma", 28, 3072, 24576, 256000, 16, num_key_value_heads=16, head_dim=256), 8_537_680_896, 8.54
-    ),
-    "gemma-2-9b": Public(
-        sizes("gemma2", 42, 3584, 14336, 256000, 16, num_key_value_heads=8, head_dim=256), 9_241_705_984, 9.24
-    ),
-    "Phi-3-mini": Public(sizes("phi3", 32, 3072, 8192, 32064, 32, num_key_value_heads=32), 3_821_079_552, 3.82),
-    "OLMo-7B": Public(sizes("olmo", 32, 4096, 11008, 50304, 32), 6_888_095_744, 6.89),
-    "falcon-7b": Public(
-        {"model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "vocab_size": 65024,
-         "num_attention_heads": 71, "multi_query": True, "parallel_attn": True, "bias": False, "alibi": False},
-        6_921_720_704, 7,
-    ),
-    "gpt-neox-20b": Public(
-        sizes("gpt_neox", 44, 6144, 24576, 50432, 64, tie_word_embeddings=False), 20_554_567_680, 20.6
-    ),
-    "gpt2": Public(
-        {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257},
-        124_439_808, 0.124,
-    ),
-}  # fmt: skip
+@pytest.fixture(autouse=True)
+def without_the_library(monkeypatch) -> None:
+    """Count by our families alone, wherever tests run; test_library_models.py has the library."""
+    monkeypatch.setattr(library_models, "is_installed", lambda: False)
 
 
 @pytest.fixture
@@ -199,6 +128,63 @@ zero = 1
     assert model.label == f"own model mine.toml (46,702,792,704 parameters, digest {model.digest[:12]})"
 
 
+def test_a_hybrid_has_kinds_of_layers_that_repeat(chosen) -> None:
+    model = chosen("hybrid.toml", HYBRID)
+    assert model.own
+    assert (model.parameters, model.active_parameters) == (79_674_391_296, 3_874_929_408)
+    assert [kind.name for kind in model.own.layer_kinds] == ["embedding", "linear", "full", "last norm"]
+    assert model.own.layer_order[:6] == (0, 1, 1, 1, 2, 1)
+    assert HYBRID.strip() in (DOCS / "own_models.md").read_text()
+
+
+def test_kinds_without_anything_special_are_the_model_without_kinds(chosen) -> None:
+    plain = chosen("plain.toml", SMALL + PARALLEL)
+    same = chosen("same.toml", SMALL + 'layer_kinds = ["all"]\n[kinds.all]\n' + PARALLEL)
+    assert [same.tensors(number) for number in range(7)] == [plain.tensors(number) for number in range(7)]
+    assert layout(same, mode="full").rank_bytes == layout(plain, mode="full").rank_bytes
+    kinds = chosen("kinds.toml", KINDS)
+    attention = 4 * 256 * 256
+    assert kinds.parameters == plain.parameters + 2 * (256 * 64 + 7 - attention)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_a_parameter"),
+    [("adamw", 14), ("adamw-bf16", 10), ("adafactor", 6), ("bytes:13", 13), ("bytes:3", 3), ("bytes:34", 34)],
+)
+def test_an_optimizer_has_its_bytes_a_parameter(chosen, optimizer: str, bytes_a_parameter: int) -> None:
+    for name, text in (("a.json", json.dumps(PUBLIC["gpt2"].config)), ("a.toml", KINDS)):
+        model = chosen(name, text, "tp=2,pp=2,dp=2,zero=1", ckpt_optimizer=optimizer)
+        assert layout(model, mode="full").bytes == bytes_a_parameter * model.parameters
+
+
+def test_muon_keeps_a_second_moment_of_embedding_and_head_only(chosen) -> None:
+    for parallel in ("tp=2,pp=2,dp=2,zero=1", "dp=8,zero=3"):
+        model = chosen("a.json", json.dumps(PUBLIC["Llama-3.1-8B"].config), parallel, ckpt_optimizer="muon")
+        ends = 2 * 128256 * 4096 + 4096
+        assert layout(model, mode="full").bytes == 10 * model.parameters + 4 * ends
+        assert kept_models([{"model": model.name, "definition": to_plain(model)}])[model.name] == model
+
+
+def test_the_default_is_adamw(chosen) -> None:
+    text = json.dumps(PUBLIC["gpt2"].config)
+    assert chosen("a.json", text, "dp=2").digest == chosen("a.json", text, "dp=2", ckpt_optimizer="adamw").digest
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("adam", "did you mean 'adamw'"),
+        ("bytes:", "a whole number from 2 to 34"),
+        ("bytes:1", "a whole number from 2 to 34"),
+        ("bytes:9.5", "a whole number from 2 to 34"),
+        ("bytes:2", "leaves no byte for the optimizer"),
+    ],
+)
+def test_an_optimizer_that_is_none(chosen, text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        chosen("a.toml", SMALL + PARALLEL, ckpt_optimizer=text)
+
+
 def test_what_is_said_beside_a_file_stands_above_it(chosen) -> None:
     model = chosen("small.toml", SMALL + PARALLEL, "tp=2,dp=4,zero=1")
     assert (model.tensor_parallel, model.processes, model.zero_stage) == (2, 8, 1)
@@ -262,6 +248,22 @@ WRONG = [
     ("a.toml", SMALL + '[precision]\nweights = "int4"\n' + PARALLEL, "is not one of float32"),
     ("a.toml", SMALL + "[precision]\noptimizer = []\n" + PARALLEL, "1 to 8 states"),
     ("a.toml", "layers = [", "Invalid value"),
+    ("a.toml", KINDS.replace("hidden = 256", "hidden = 256\nlayer_kind = 1"), "did you mean 'layer_kinds'"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '"scan"'), "is a list of names"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '["scan", "half"]'), "there is no table [kinds.half]"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '["scan"]'), "[kinds.full] is not a name of layer_kinds"),
+    ("a.toml", KINDS.replace('["scan", "full"]', '["scan", "full", "scan", "full", "scan"]'), "names 5 layers"),
+    ("a.toml", KINDS.replace("layers = 4", "layers = 9999999"), "at most 2,000"),
+    ("a.toml", KINDS.replace("[kinds.full]", "[kinds.full]\nattentions = 1"), "did you mean 'attention'"),
+    ("a.toml", KINDS.replace("attention = false", "attention = 0"), "attention of [kinds.scan] is 0"),
+    ("a.toml", KINDS.replace("[[256, 64], [7]]", "[256, 64]"), "a list of shapes"),
+    ("a.toml", KINDS.replace("[[256, 64], [7]]", "[[256, -1]]"), "a size in tensors of [kinds.scan] is -1"),
+    ("a.toml", KINDS.replace("[[256, 64], [7]]", "[[256, 0]]"), "a size in tensors of [kinds.scan] is 0"),
+    ("a.toml", KINDS.replace("attention = false", 'feed_forward = "experts"'), "the table [experts] is missing"),
+    ("a.toml", KINDS.replace("attention = false", 'feed_forward = "half"'), "one of dense, experts, none"),
+    ("a.toml", KINDS + "[experts]\ncount = 4\nactive = 1\nfeed_forward = 8\ndense_layers = 1\n",
+     "dense_layers is not for a model with layer_kinds"),
+    ("a.toml", SMALL + 'layer_kinds = ["scan"]\n' + PARALLEL, "a table [kinds.NAME] for each"),
     ("a.json", "[1]", "not a table"),
     ("a.json", "{}", "model_type is None"),
     ("a.json", '{"model_type": "lama"}', "'lama'; valid values: llama, mistral"),
@@ -316,6 +318,14 @@ def test_no_family_is_suggested_in_place_of_one_that_is_not_known(chosen, kind: 
     with pytest.raises(UsageError) as error:
         chosen("public.json", json.dumps({"model_type": kind}), "dp=8,zero=3")
     assert "did you mean" not in str(error.value)
+    assert "the extra counts it: pip install 'pytest-ckpt[models]'" in error.value.what
+
+
+def test_an_unknown_family_is_refused_with_the_fields_that_have_no_place(chosen) -> None:
+    with pytest.raises(UsageError, match=r"Fields that add parameters: n_routed_experts, text_config\. Describe"):
+        chosen(
+            "a.json", '{"model_type": "new", "n_routed_experts": 8, "vocab_size": 9, "text_config": {"a": 1}}', "dp=2"
+        )
 
 
 @pytest.mark.parametrize("data", [None, b"\xff\xfe"], ids=["no file", "no text"])

@@ -28,6 +28,7 @@ SECTION_OF = {
     "Waiver": "The document", "Origin": "The document",
     "Checkpoint": "checkpoints", "Engine": "checkpoints", "FileNames": "checkpoints", "ReplayedPattern": "checkpoints",
     "Memory": "checkpoints", "Demand": "demand", "Model": "checkpoints", "OwnModel": "checkpoints",
+    "LayerKind": "checkpoints",
     "DeltaRule": "checkpoints", "DrainRule": "measurements",
     "Verdict": "requirements", "AcceptanceBound": "requirements", "CatalogueRow": "catalogue", "Gates": "gate_table",
     "Measurement": "measurements", "Requests": "measurements", "HostWaits": "measurements", "HostWait": "measurements",

@@ -46,6 +46,34 @@ expert = 2
 data = 2
 zero = 1
 """
+HYBRID = """
+layers = 5
+hidden = 129
+head_size = 33
+feed_forward = 300
+vocabulary = 777
+heads = 4
+layer_kinds = ["scan", "scan", "full"]
+
+[kinds.scan]
+attention = false
+norms = 1
+feed_forward = "experts"
+tensors = [[258, 129], [258, 4], [7]]
+
+[kinds.full]
+feed_forward = "dense"
+
+[experts]
+count = 4
+active = 1
+feed_forward = 64
+
+[parallel]
+pipeline = 2
+expert = 2
+data = 2
+"""
 ABOUT_100_M = """
 layers = 12
 hidden = 768
@@ -137,6 +165,21 @@ def test_every_engine_saves_and_loads_it(door: FrontDoor, engine: str) -> None:
     model_in(door, EXPERTS)
     run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-ranks=4", "--ckpt-operations=2", f"--ckpt-engine={engine}")
     assert run.code == 0, run.text
+    assert not broken(run.report)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["stream", "torch", "safetensors", "dcp"])
+def test_a_hybrid_is_saved_and_loaded_with_the_states_of_another_optimizer(door: FrontDoor, engine: str) -> None:
+    model_in(door, HYBRID)
+    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-ranks=4", "--ckpt-operations=2", "--ckpt-optimizer=muon",
+                   f"--ckpt-engine={engine}")  # fmt: skip
+    assert run.code == 0, run.text
+    (planned,) = run.document["checkpoints"]
+    assert planned["definition"]["own"]["optimizer_of_ends"] == ["float32"]
+    assert [kind["name"] for kind in planned["definition"]["own"]["layer_kinds"]][1:3] == ["scan", "full"]
+    (found,) = run.document["measurements"]
+    assert found["integrity"]["bytes_checked"] == 2 * planned["bytes"]
     assert not broken(run.report)
 
 

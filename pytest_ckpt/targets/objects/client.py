@@ -222,6 +222,12 @@ class Bucket:
         """Return all keys that begin with a prefix."""
         return [text for page in self._list(prefix) for text in _texts(page, "Contents", "Key")]
 
+    def states_below(self, prefix: str) -> Iterator[tuple[str, int, str]]:
+        """Yield key, bytes and the time of the last change (ISO 8601) of each object below a prefix of S3."""
+        for page in self._list(prefix):
+            keys, sizes, times = (_texts(page, "Contents", name) for name in ("Key", "Size", "LastModified"))
+            yield from zip(keys, map(int, sizes), times, strict=True)
+
     def directories(self, prefix: str) -> list[str]:
         """Return the common prefixes: the keys' text between a prefix and the next slash, with both."""
         return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]

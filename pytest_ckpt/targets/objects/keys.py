@@ -64,10 +64,10 @@ class BucketPrefix:
         return f"{removal_of(self.scheme, self.url_of(key), access)} --upload={shlex.quote(upload)}"
 
 
-def read_prefix(location: str, scheme: str = "s3") -> BucketPrefix:
-    """Return the place after ``s3://``, ``az://`` or ``gs://``. Raises UsageError if it is invalid."""
+def read_prefix(location: str, scheme: str = "s3", option: str = "--ckpt-target") -> BucketPrefix:
+    """Return the place after ``s3://``, ``az://`` or ``gs://``. Raises UsageError with the option if it is invalid."""
     bucket, _, prefix = location.partition("/")
-    name, prefix = f"--ckpt-target {scheme}://{location}", prefix.rstrip("/")
+    name, prefix = f"{option} {scheme}://{location}", prefix.rstrip("/")
     if not _BUCKET.fullmatch(bucket):
         raise UsageError(
             f"{name}: '{bucket}' is not a name of a {'container' if scheme == 'az' else 'bucket'}.",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
+from pytest_ckpt.config import library_models
 from pytest_ckpt.support.resources import directory as resources
 from tests.support import made_up_run
 from tests.support.fuzz.families import Family, python_words
@@ -120,6 +121,34 @@ _CONFIG = {
 }  # fmt: skip
 
 
+# Only transformers knows this family. Attacks may start no process, so it is refused without asking the library.
+_NESTED = {
+    "model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"], "torch_dtype": "bfloat16",
+    "text_config": {"model_type": "llama4_text", "num_hidden_layers": 4, "hidden_size": 256, "num_local_experts": 4},
+    "vision_config": {"hidden_size": 64, "num_hidden_layers": 2}, "auto_map": {"AutoConfig": "a--b.C"},
+}  # fmt: skip
+_HYBRID = """
+layers = 8
+hidden = 256
+feed_forward = 688
+vocabulary = 1000
+heads = 4
+layer_kinds = ["scan", "scan", "full"]
+
+[kinds.scan]
+attention = false
+norms = 1
+tensors = [[512, 256], [512, 4], [8]]
+
+[kinds.full]
+feed_forward = "dense"
+
+[parallel]
+data = 2
+zero = 3
+"""
+
+
 class DescribedFiles(Family):
     """Files that describe a model, a published table or a recorded job, given to plan, size and show."""
 
@@ -127,10 +156,13 @@ class DescribedFiles(Family):
 
     def prepare(self, originals: Path) -> None:
         """Keep one of each kind."""
+        library_models.is_installed = lambda: False
         shipped = resources("templates")
         self.texts = {
             "model.toml": _MODEL,
+            "hybrid.toml": _HYBRID,
             "config.json": json.dumps(_CONFIG, indent=1),
+            "nested.json": json.dumps(_NESTED, indent=1),
             "table.toml": (shipped / "storage_tables" / "superpod-h100.toml").read_text(),
             "pattern.json": (shipped / "job_patterns" / "torch-save.json").read_text(),
         }
@@ -154,6 +186,8 @@ class DescribedFiles(Family):
                 ["size", "--cluster=64", f"--model={file}", "--ckpt-parallel=dp=4"],
             ],
             "table.toml": [["size", "--cluster=64", f"--table={file}"]],
+            "hybrid.toml": [["plan", "--cluster=64", f"--ckpt-model={file}", "--ckpt-optimizer=muon"]],
+            "nested.json": [["plan", "--cluster=64", f"--ckpt-model={file}", "--ckpt-parallel=dp=2"]],
             "pattern.json": [
                 ["show", str(file)],
                 [

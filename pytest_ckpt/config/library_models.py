@@ -1,0 +1,218 @@
+"""Models that transformers defines: counted from the tensors of the library's own class (extra ``models``).
+
+The library lists the tensors in a process of its own (`config.library_tensors`): importing it costs seconds and memory.
+Here the list becomes kinds of layers, with the numbers of `Model.tensors`.
+
+- The layers are the numbered modules that have the most elements together (``model.layers.7.…``).
+- Tensors before the first layer (embedding, vision tower, projector) are layer 0, which the first pipeline stage has.
+- The matrix of the output is layer L + 1; all other tensors after the layers are layer L + 2.
+- A tensor with ``experts`` in its name is one of experts. Its shape or its number says of how many.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pytest_ckpt.config.hugging_face import Numbers, Said, adds_parameters
+from pytest_ckpt.facts.models import LayerKind
+from pytest_ckpt.support.processes import how_it_ended
+from pytest_ckpt.support.resources import PACKAGE_HOME
+
+EXTRA = "pip install 'pytest-ckpt[models]'"
+
+_PROGRAM = "pytest_ckpt.config.library_tensors"
+_NEEDED = ("transformers", "torch")
+# The program ends itself by its limit of CPU time; a busy machine takes a multiple of that.
+_MAXIMUM_SECONDS = 900
+_MAXIMUM_TENSORS = 200_000
+# Norms and routers in float32 among weights in bfloat16 are less than a thousandth.
+_MAXIMUM_OTHER_SHARE = 0.01
+
+_NUMBERED = re.compile(r"^(.*?)\.(\d+)\.")
+_EXPERT = re.compile(r"\.experts\.(?:(\d+)\.)?(.+)$")
+
+
+class Listed(NamedTuple):
+    """One tensor of a model, with the name and the shape that the library gives it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensor."""
+        return math.prod(self.shape)
+
+
+def is_installed() -> bool:
+    """Whether the packages of the extra are there. Imports none of them."""
+    return all(importlib.util.find_spec(name) for name in _NEEDED)
+
+
+@lru_cache(maxsize=64)
+def from_library(text: str) -> Numbers | str:
+    """Return the numbers that define the model of a configuration, or the version of a library that does not know it.
+
+    ``text`` is a JSON object with ``model_type``. Raises ValueError for a configuration that the library refuses, and
+    for a model that its tensors do not describe.
+    """
+    given = json.loads(text)
+    if not _may_know(given["model_type"]):
+        return f"transformers {importlib.metadata.version('transformers')}"
+    found = _listed(text)
+    if unknown := found.get("unknown"):
+        return f"transformers {unknown}"
+    return numbers_of(found, given)
+
+
+def _may_know(kind: str) -> bool:
+    """Whether the library's own tables have the word, which saves the import of the library for most wrong files."""
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or not spec.origin:
+        return True
+    tables = Path(spec.origin).parent.joinpath("models", "auto").glob("*.py")
+    return any(f'"{kind}"' in table.read_text(encoding="utf-8", errors="replace") for table in tables)
+
+
+def numbers_of(found: Said, given: Said) -> Numbers:
+    """Return the numbers that define a model, from the answer of the program with the library; raises ValueError."""
+    if refused := found.get("refused"):
+        raise ValueError(refused)
+    if absent := found["absent"]:
+        raise ValueError(f"{', '.join(absent)} is missing, and a default of the library is of another model")
+    if unread := [name for name in found["unread"] if adds_parameters(name.rpartition(".")[2], _at(given, name))]:
+        one = len(unread) == 1
+        raise ValueError(
+            f"{', '.join(unread)} {'adds' if one else 'add'} parameters, and the class of transformers for "
+            f"{given['model_type']} does not have {'it' if one else 'them'}"
+        )
+    tensors = [Listed(name, tuple(shape), dtype) for name, shape, dtype in found["tensors"]]
+    if len(tensors) > _MAXIMUM_TENSORS:
+        raise ValueError(f"it has {len(tensors):,} tensors; at most {_MAXIMUM_TENSORS:,} are expected")
+    _refuse_several_precisions(tensors, found["weights"])
+    kinds, order = kinds_of(tensors, found["head"])
+    experts = experts_of(tensors, found["experts"])
+    sizes = {name: value for name, value in found["sizes"].items() if value > 0}
+    sizes.setdefault("heads", 1)
+    sizes["key_value_heads"] = min(sizes.get("key_value_heads", sizes["heads"]), sizes["heads"])
+    sizes.setdefault("head_size", max(1, sizes.get("hidden", 0) // sizes["heads"]))
+    return sizes | {
+        "layers": len(order) - 3,
+        "experts": experts,
+        "active_experts": min(found["active_experts"] or experts, experts),
+        "weights": found["weights"],
+        "layer_kinds": kinds,
+        "layer_order": order,
+        "counted_by": f"transformers {found['version']} {found['model_class']}",
+    }
+
+
+def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
+    """Return the kinds of layers of a model, and the kind of each layer: 0 (ends before) to L + 2.
+
+    ``head`` is the name of the matrix of the output: before the layers it is the embedding, too. Raises ValueError
+    for a model without numbered layers.
+    """
+    elements: Counter[str] = Counter()
+    for tensor in tensors:
+        if found := _NUMBERED.match(tensor.name):
+            elements[found[1]] += tensor.elements
+    if not elements:
+        raise ValueError("the library's class has no numbered layers")
+    ((stack, _),) = elements.most_common(1)
+    layers: dict[int, list[Listed]] = {}
+    before: list[Listed] = []
+    output: list[Listed] = []
+    after: list[Listed] = []
+    for tensor in tensors:
+        found = _NUMBERED.match(tensor.name)
+        if found and found[1] == stack:
+            layers.setdefault(int(found[2]), []).append(tensor)
+        elif layers and tensor.name == head:
+            output.append(tensor)
+        else:
+            (after if layers else before).append(tensor)
+    ordered = [before, *(layers.get(number, []) for number in range(max(layers) + 1)), output, after]
+    kinds: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    order = tuple(kinds.setdefault(_elements(layer), len(kinds)) for layer in ordered)
+    named = tuple(
+        LayerKind(name=f"kind {number}", dense=dense, experts=experts) for (dense, experts), number in kinds.items()
+    )
+    return named, order
+
+
+def experts_of(tensors: Sequence[Listed], said: int) -> int:
+    """Return how many experts a layer has, 0 for none; ``said`` is the number in the configuration.
+
+    Raises ValueError if the tensors of experts cannot be of that many.
+    """
+    numbers = {int(found[1]) for tensor in tensors if (found := _EXPERT.search(tensor.name)) and found[1]}
+    joint = {tensor.shape[0] for tensor in tensors if (found := _EXPERT.search(tensor.name)) and not found[1]}
+    if not numbers and not joint:
+        return 0
+    count = max(numbers) + 1 if numbers else said or min(joint)
+    if (numbers and count != len(numbers)) or any(size % count for size in joint):
+        raise ValueError(f"its layers have different counts of experts, and {count} are expected in each")
+    return count
+
+
+def _elements(layer: Sequence[Listed]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the elements of each tensor of a layer, and of each tensor of its experts: of all of them together."""
+    of_experts: Counter[str] = Counter()
+    dense = []
+    for tensor in layer:
+        if found := _EXPERT.search(tensor.name):
+            of_experts[found[2]] += tensor.elements
+        elif tensor.elements:
+            dense.append(tensor.elements)
+    return tuple(dense), tuple(of_experts.values())
+
+
+def _refuse_several_precisions(tensors: Sequence[Listed], weights: str) -> None:
+    other = sum(tensor.elements for tensor in tensors if tensor.dtype != weights)
+    if other > _MAXIMUM_OTHER_SHARE * sum(tensor.elements for tensor in tensors):
+        raise ValueError(f"{other:,} of its elements have another precision than {weights}")
+
+
+def _at(given: Any, dotted: str) -> Any:
+    for name in dotted.split("."):
+        given = given[name]
+    return given
+
+
+def _listed(text: str) -> Numbers:
+    """Return the answer of the program that uses the library."""
+    paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", _PROGRAM],
+            input=text.encode(),
+            capture_output=True,
+            timeout=_MAXIMUM_SECONDS,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"transformers did not list its tensors within {_MAXIMUM_SECONDS} s") from None
+    if done.returncode:
+        last = next(reversed(list(_lines(done.stderr))), "it printed nothing")
+        raise ValueError(f"the process with transformers {how_it_ended(done.returncode)}: {last:.200}")
+    found: Numbers = json.loads(done.stdout)
+    return found
+
+
+def _lines(output: bytes) -> Iterator[str]:
+    return (line.strip() for line in output.decode(errors="replace").splitlines() if line.strip())

@@ -1,0 +1,74 @@
+"""States that optimizers keep of each parameter of a user's model, with their sources: ``--ckpt-optimizer``. Pure.
+
+Bytes a parameter are those of a checkpoint: weights in the model's precision (here bfloat16) and all states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_ckpt.config.hugging_face import Numbers
+from pytest_ckpt.facts.models import PRECISION_BYTES, Precision
+from pytest_ckpt.support.errors import nearest
+
+_BYTES = "bytes:"
+_MAXIMUM_BYTES = 34
+_EXPECTED = "adamw, adamw-bf16, muon, adafactor or bytes:N is expected"
+_STATES: tuple[tuple[int, Precision], ...] = ((4, "float32"), (2, "bfloat16"), (1, "float8"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optimizer:
+    """The states of each parameter: one of each precision in ``states``.
+
+    The parameters of embedding, head and last norm have the states in ``of_ends``, too. ``whole_bytes``, if not 0, are
+    all bytes of a parameter, and ``states`` follows from them.
+    """
+
+    states: tuple[Precision, ...] = ()
+    of_ends: tuple[Precision, ...] = ()
+    whole_bytes: int = 0
+
+    def numbers(self, weights: Precision) -> Numbers:
+        """Return the values of a model with these weights. Raises ValueError if ``whole_bytes`` leaves no state."""
+        if not self.whole_bytes:
+            return {"optimizer": list(self.states), "optimizer_of_ends": self.of_ends}
+        left = self.whole_bytes - PRECISION_BYTES[weights]
+        if left < 1:
+            raise ValueError(
+                f"{_BYTES}{self.whole_bytes} leaves no byte for the optimizer: the weights in {weights} have "
+                f"{PRECISION_BYTES[weights]} of each parameter"
+            )
+        states: list[Precision] = []
+        for size, precision in _STATES:
+            states += [precision] * (left // size)
+            left %= size
+        return {"optimizer": states, "optimizer_of_ends": ()}
+
+
+OPTIMIZERS: Mapping[str, Optimizer] = {
+    # Weights in float32, two moments: 14 bytes. Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1 (K = 12).
+    "adamw": Optimizer(states=("float32", "float32", "float32")),
+    # Weights in float32, two moments in bfloat16: 10 bytes. DeepSeek-V3, arXiv 2412.19437, section 3.3.3.
+    "adamw-bf16": Optimizer(states=("float32", "bfloat16", "bfloat16")),
+    # Weights and one momentum in float32: 10 bytes. AdamW remains for embedding, head and norms: 14 bytes.
+    # Liu et al., Muon is Scalable for LLM Training, arXiv 2502.16982, section 2. Second moments of the layers' norms
+    # are under 0.1 % and not counted.
+    "muon": Optimizer(states=("float32", "float32"), of_ends=("float32",)),
+    # Weights in float32, sums of rows and columns instead of moments: 6 bytes. The sums are under 0.1 %, not counted.
+    # Shazeer and Stern, Adafactor, arXiv 1804.04235, section 4, without momentum.
+    "adafactor": Optimizer(states=("float32",)),
+}
+
+
+def parse_optimizer(text: str) -> Optimizer:
+    """Return the optimizer of a name, or of ``bytes:N``. Raises ValueError for another text."""
+    if text in OPTIMIZERS:
+        return OPTIMIZERS[text]
+    if not text.startswith(_BYTES):
+        raise ValueError(f"no optimizer is called '{text:.40}'{nearest(text, OPTIMIZERS)}; {_EXPECTED}")
+    number = text.removeprefix(_BYTES)
+    if not (number.isascii() and number.isdigit()) or len(number) > 9 or not 2 <= int(number) <= _MAXIMUM_BYTES:
+        raise ValueError(f"N in bytes:N is a whole number from 2 to {_MAXIMUM_BYTES}: all bytes of one parameter")
+    return Optimizer(whole_bytes=int(number))
