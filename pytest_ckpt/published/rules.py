@@ -405,7 +405,10 @@ def _some(names: list[str]) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(number="1", name="introduction", judge=_by_mlpstorage, text="mlpstorage ran the benchmark"),
     Rule(
-        number="2.1.21", name="checkpointingWorkloads", judge=_workload, text="the workload's directory is its model's"
+        number="2.1.21",
+        name="checkpointingWorkloads",
+        judge=_workload,
+        text="the workload's directory has the name of its model",
     ),
     Rule(
         number="2.1.23",
@@ -425,13 +428,13 @@ RULES: tuple[Rule, ...] = (
         number="4.3.4",
         name="checkpointAggregateAcceleratorMemory",
         judge=_accelerator,
-        text="the accelerators named have memory for the checkpoint",
+        text="the stated accelerators have memory for the checkpoint",
     ),
     Rule(
         number="4.3.5",
         name="checkpointSubsetRunValidation",
         judge=_subset,
-        text="no subset but llama3-8b by 8 processes",
+        text="no subset, except llama3-8b with 8 processes",
     ),
     Rule(
         number="4.4.1",
@@ -443,7 +446,7 @@ RULES: tuple[Rule, ...] = (
         number="4.4.2",
         name="checkpointFilesystemCheck",
         judge=_file_systems,
-        text="checkpoints and results lie on different file systems",
+        text="checkpoints and results are on different file systems",
     ),
     Rule(
         number="4.6.1",
@@ -461,9 +464,9 @@ RULES: tuple[Rule, ...] = (
         number="4.6.3",
         name="checkpointClosedCheckpointParameters",
         judge=_parameters,
-        text="no parameter is changed but the directory of the checkpoints",
+        text="no parameter is changed, except the directory of the checkpoints",
     ),
-    Rule(number="4.6, table 3", name="num-checkpoints", judge=_operations, text="10 saves and 10 loads in all"),
+    Rule(number="4.6, table 3", name="num-checkpoints", judge=_operations, text="10 saves and 10 loads in total"),
     Rule(
         number="4.7.1",
         name="checkpointCacheFlushValidation",

@@ -189,8 +189,8 @@ class Plan:
 
 
 _OF_OWN_MODELS = {
-    "--ckpt-parallel": "every model of the workload is cut as the workload says",
-    "--ckpt-optimizer": "every model of the workload has the optimizer that the workload says",
+    "--ckpt-parallel": "the workload defines how its models are sharded",
+    "--ckpt-optimizer": "the workload defines the optimizer of its models",
 }
 
 

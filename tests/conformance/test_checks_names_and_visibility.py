@@ -334,11 +334,11 @@ COMMITTED_TOO_EARLY = """
 import time
 import pytest_ckpt.conformance.posix.commit as commit
 true_commit = commit._commit
-def late_commit(way, draft, final, lengths, calls):
+def late_commit(context, findings, way, draft, final, lengths, calls):
     last = draft / "shard-15"
     content = last.read_bytes()
     last.unlink()
-    true_commit(way, draft, final, lengths, calls)
+    true_commit(context, findings, way, draft, final, lengths, calls)
     time.sleep(0.5)
     (final / "shard-15").write_bytes(content)
 commit._commit = late_commit

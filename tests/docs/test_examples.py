@@ -51,6 +51,7 @@ NOT_RUN = {
     ],
     "how_often_wrong.md": ["python benchmarks/acceptance_study.py --raw docs/how_often_wrong.json"],
     "model_arrays.md": ["CKPT_UPDATE_MODEL_ARRAYS=1 pytest --all tests/front_door/test_run_on_model_arrays.py"],
+    "mlperf_v3.md": ["pytest-ckpt judge storage_results_v3.0/closed --cluster=16000"],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
     "rfp.md": [
         "pytest-ckpt doctor --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=@hosts "

@@ -115,7 +115,7 @@ def test_requirements_of_the_plugin_stand_in_the_catalogue_with_the_text_of_thei
         "next_step": "Ask ACME which shelf was cold.",
         "also_known_as": [],
     }
-    assert "After a failure there is only the first." in page(acme)
+    assert "After a failure a job loads once, so its load is always a first load." in page(acme)
     assert f"required and judged by plugin {PLUGIN}" in page(acme)
 
 

@@ -181,7 +181,7 @@ def test_a_prefix_of_a_bucket_becomes_the_same_pattern(tmp_path, monkeypatch, ca
         (["--checkpoint=nowhere"], "No such file or directory"),
         (["--checkpoint=file"], "it is not a directory"),
         (["--checkpoint=gs://a/b"], "a directory or a prefix such as s3://"),
-        (["--checkpoint=s3://A/b"], "--checkpoint s3://A/b: 'A' is no name of a bucket"),
+        (["--checkpoint=s3://A/b"], "--checkpoint s3://A/b: 'A' is not a name of a bucket"),
         (["--checkpoint=.", "--under=."], "record a save"),
         (["--checkpoint=.", "--", "true"], "record a save"),
         (["--", "true"], "record needs --under"),
