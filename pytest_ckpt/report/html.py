@@ -199,6 +199,9 @@ def render(document: dict[str, Any]) -> str:
         goodput=certificate_charts.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
         storage=_storage(document),
         signature=_signature(document),
+        amount=view.amount(subjects),
+        network=_network(document),
+        is_reduced=any((m.get("scale") or 1) != 1 for m in document.get("measurements") or []),
         stages=certificate_charts.stages(document.get("stages") or {}),
         hosts=hosts_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=certificate_charts.heat_legend(),
@@ -231,6 +234,18 @@ def _signature(document: Mapping[str, Any]) -> str:
     if is_signed and (document.get("run") or {}).get("directory"):
         return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify DIRECTORY --key PUBLIC"
     return "not signed: a report of the party that ran it"
+
+
+def _network(document: Mapping[str, Any]) -> str:
+    """Return a sentence on the network of the slowest client, which no storage can exceed."""
+    networks = networks_of((document.get("environment") or {}).get("hosts") or []).values()
+    sends = [n.sends_bytes_per_second for n in networks if n.sends_bytes_per_second]
+    receives = [n.receives_bytes_per_second for n in networks if n.receives_bytes_per_second]
+    if not sends and not receives:
+        return "rate unknown: the client may have been the limit"
+    rates = [f"{verb} {units.format_rate(min(of))}" for verb, of in (("sends", sends), ("receives", receives)) if of]
+    basis = "as the user stated it" if any(n.basis == "stated" for n in networks) else "measured between hosts"
+    return f"slowest host {' and '.join(rates)}, {basis}"
 
 
 def _topology(document: Mapping[str, Any]) -> str:

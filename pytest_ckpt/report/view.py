@@ -12,7 +12,7 @@ from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.report.quantity import moment_text
-from pytest_ckpt.support.units import counted, format_percent, format_share
+from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_share
 
 Document = Mapping[str, Any]
 RehearsalResult = Literal["passed", "failed", "incomplete"]
@@ -179,6 +179,23 @@ def how_sure(document: Document) -> list[str]:
         for line in verdict["detail"].splitlines()
         if line.startswith(HOW_SURE)
     ]
+
+
+def amount(subjects: Sequence[Subject]) -> str:
+    """Return the bytes and the number of all timed saves and loads; scenarios and checks come on top."""
+    found: dict[str, tuple[int, int]] = {}
+    for kind in (kind for subject in subjects for kind in subject.kinds):
+        moved = sum(operation.get("bytes") or kind.bytes or 0 for operation in kind.operations)
+        count, total = found.get(kind.kind, (0, 0))
+        found[kind.kind] = (count + len(kind.operations), total + moved)
+    return (
+        ", ".join(
+            f"{format_decimal_bytes(total)} in {counted(count, kind)}"
+            for kind, (count, total) in found.items()
+            if count
+        )
+        or "no save and no load"
+    )
 
 
 def shares_shown(document: Document) -> list[str]:

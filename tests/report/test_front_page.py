@@ -179,6 +179,35 @@ def test_exceptions_stand_before_everything_else():
     assert order == sorted(order)
 
 
+def test_the_first_page_answers_a_buyer_in_this_order():
+    document = report_pages.document("certified")
+    page = render({**document, "not_tested": ["No power was cut."]})
+    parts = ("<dt>Tested by", "<dt>Signature", "<dt>Amount", "<dt>To verify", 'class="glance"', 'id="not_tested"')
+    order = [page.index(part) for part in (*parts, 'id="matrix"')]
+    assert order == sorted(order)
+
+
+def test_a_run_without_a_declared_tester_says_so():
+    page = render({**report_pages.document("certified"), "system": None})
+    assert "<dt>Tested by</dt><dd>not declared" in page
+
+
+def test_the_network_of_the_slowest_host_is_on_the_first_page():
+    document = report_pages.document("certified")
+    hosts = [
+        {**document["environment"]["hosts"][0], "host": name, "network": network}
+        for name, network in (
+            ("a", {"basis": "streams", "sends_bytes_per_second": 3e9, "receives_bytes_per_second": 2e9}),
+            ("b", {"basis": "streams", "sends_bytes_per_second": 1e9, "receives_bytes_per_second": 4e9}),
+        )
+    ]
+    known = render({**document, "environment": {**document["environment"], "hosts": hosts}})
+    assert "slowest host sends 1 GB/s and receives 2 GB/s, measured between hosts" in known
+    unknown = [{**host, "network": None} for host in hosts]
+    page = render({**document, "environment": {**document["environment"], "hosts": unknown}})
+    assert "rate unknown: the client may have been the limit" in page
+
+
 @pytest.mark.skipif(not browser.CHROMIUM, reason="Chromium is not installed")
 @pytest.mark.parametrize(("save", "sheets"), [(0.001, 3), (0.3, 4)], ids=["passes", "fails"])
 def test_a_smoke_run_takes_few_sheets(tmp_path, save, sheets):
