@@ -361,7 +361,7 @@ def test_each_cut_counts_by_its_strongest_evidence():
         ]
     )
     assert words == (
-        "Of 4 cuts, what was written and never fsynced was gone: bytes written over others in 0, bytes of a new file "
+        "Of 4 cuts, data that were never fsynced were gone: bytes written over others in 0, bytes of a new file "
         "in 0, a new directory in 1; the command printed a restart of the server in 1: boot-id b before it, c after "
         "it; in 1 only an outage was seen: for up to 35 s no write succeeded; 1 cut declared by the operator: nothing "
         "was gone, no restart was printed, and no outage was seen; from the command to the first answer of the target: "

@@ -253,7 +253,7 @@ def test_what_is_no_snapshot_is_not_judged_as_one(door: FrontDoor, target: Targe
     run = door.run(*snapshots(door, ["echo", fields], ["true"]), target=target.path)
     verdict = run.verdict("SNAPSHOT")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
-    assert ("does not name a snapshot" in verdict["because"]) == (what in ("the target itself", "another view of it"))
+    assert ("and no snapshot of it" in verdict["because"]) == (what in ("the target itself", "another view of it"))
 
 
 @pytest.mark.thorough

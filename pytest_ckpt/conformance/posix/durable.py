@@ -320,7 +320,7 @@ def describe_evidence(cuts: Sequence[CutEvidence]) -> str:
     parts = []
     if lost:
         gone = ", ".join(f"{loss} in {lost[loss]}" for loss in LOSSES)
-        parts.append(f"Of {counted(len(cuts), 'cut')}, what was written and never fsynced was gone: {gone}")
+        parts.append(f"Of {counted(len(cuts), 'cut')}, data that were never fsynced were gone: {gone}")
     if restarts:
         parts.append(f"the command printed a restart of the server in {len(restarts)}: {restarts[0]}")
     if outages:
