@@ -114,7 +114,7 @@ def test_the_library_commits_and_what_is_whose_is_told(saved: Saved) -> None:
     assert facts["added"].startswith("HEAD of each object after the library's own calls")
     page = (run.report / "certificate.html").read_text()
     assert "the library&#39;s and not ours" in page
-    assert "Of requests, those of s3" in page
+    assert "Requests: s3" in page
     # No marker of ours stands beside the library's.
     keys, uploads = what_lies_in(saved.endpoint)
     assert {key.rpartition("/")[2] for key in keys if "checkpoint-" in key} == {

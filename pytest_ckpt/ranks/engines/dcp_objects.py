@@ -81,7 +81,7 @@ class ObjectsDcpEngine(DcpEngine):
             "load": f"torch.distributed.checkpoint.load, {self.reads}, into tensors that are there",
             "commit": "the library's and not ours: .metadata.tmp is put, copied to .metadata and deleted",
             "added": f"HEAD of each object after the library's own calls, in every save: {self.added_text()}",
-            "requests": f"requests of {self.client.name} are not counted; only pytest-ckpt's are listed",
+            "requests": f"{self.client.name} makes requests that are not counted; only pytest-ckpt's are listed",
         }
 
     def verify(self, checkpoint: int) -> Comparison:
