@@ -128,6 +128,8 @@ class Stream:
         command = self._launcher.command(self._processes)
         command = [*command[: command.index("-m")], str(Path(__file__).resolve()), "--as-rank", str(job_file), "-"]
         environment = self._launcher.environment(f"against-fio-{os.getpid()}", str(self._scratch))
+        # Ranks start with -P: a script's own directory is not in their path.
+        environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent.resolve()), environment["PYTHONPATH"]])
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"the ranks failed:\n{done.stdout}\n{done.stderr}"[-4000:])
