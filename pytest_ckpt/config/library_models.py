@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from pytest_ckpt.config.hugging_face import Numbers, Said, adds_parameters
 from pytest_ckpt.facts.models import LayerKind
 from pytest_ckpt.support.processes import how_it_ended
-from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.resources import python_path
 
 EXTRA = "pip install 'pytest-ckpt[models]'"
 
@@ -195,7 +195,6 @@ def _at(given: Any, dotted: str) -> Any:
 
 def _listed(text: str) -> Numbers:
     """Return the answer of the program that uses the library."""
-    paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", _PROGRAM],
@@ -203,7 +202,7 @@ def _listed(text: str) -> Numbers:
             capture_output=True,
             timeout=_MAXIMUM_SECONDS,
             check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, "PYTHONPATH": python_path()},
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"transformers did not list its tensors within {_MAXIMUM_SECONDS} s") from None

@@ -21,7 +21,7 @@ from pytest_ckpt.launching.remote_shell import asking_for_sh, spaced
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS, how_it_ended
-from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.resources import python_path
 from pytest_ckpt.support.units import format_seconds
 from pytest_ckpt.wire.frames import HANDED_ON
 
@@ -195,11 +195,10 @@ class Launcher:
             for key, value in inherited.items()
             if not key.startswith(_MPI_PREFIXES) or key.startswith(_MPI_SETTINGS)
         }
-        paths = [str(PACKAGE_HOME), *filter(None, [clean.get("PYTHONPATH")])]
         added = {
             MARK: run_id,
             LAUNCH: secrets.token_hex(8),
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONPATH": python_path(clean),
             "PYTHONUNBUFFERED": "1",
             # One thread a rank: ranks are what the workload counts, and they share the cores.
             "OMP_NUM_THREADS": "1",

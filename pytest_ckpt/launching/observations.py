@@ -41,7 +41,7 @@ from pytest_ckpt.support.processes import (
     tasks_blocked_in,
 )
 from pytest_ckpt.support.redaction import Redactor
-from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.resources import python_path
 from pytest_ckpt.support.units import format_seconds
 from pytest_ckpt.targets.posix.commit import commit_of
 from pytest_ckpt.targets.posix.run_directory import (
@@ -368,8 +368,7 @@ def _options(
 
 
 def _environment(run_id: str) -> dict[str, str]:
-    paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
-    added = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    added = {"PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"}
     return {**os.environ, **added, **({MARK: run_id} if run_id else {})}
 
 

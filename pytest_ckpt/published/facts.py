@@ -6,12 +6,13 @@ the summary. All are optional: published directories lack one or the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.models import Model
+from pytest_ckpt.published.values import items, table
 from pytest_ckpt.sizing.architectures import MODELS
 
 EXPORT = "pytest_ckpt_export"
@@ -68,7 +69,7 @@ def separation_of(content: Any) -> Separation | None:
     """Return the probe, None without a file."""
     if content is None:
         return None
-    fields = _table(content)
+    fields = table(content)
     same = fields.get("same_filesystem")
     return Separation(
         same=same if isinstance(same, bool) else None,
@@ -95,9 +96,9 @@ def system_of(content: Any) -> SystemDescription | None:
     """Return the declaration in the layout of v3.0, or in that of the text of the rules; None without a file."""
     if content is None:
         return None
-    solution = _table(_table(_table(content).get("system_under_test")).get("solution"))
-    declared = _table(solution.get("capabilities"))
-    shared = _table(_table(_table(content).get("System")).get("shared_capabilities"))
+    solution = table(table(table(content).get("system_under_test")).get("solution"))
+    declared = table(solution.get("capabilities"))
+    shared = table(table(table(content).get("System")).get("shared_capabilities"))
 
     def either(name: str, *others: str) -> bool | None:
         answers = (declared.get(name), *(shared.get(other) for other in others))
@@ -187,14 +188,14 @@ class Facts:
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
     """Combine the facts of the files; each argument is the parsed content, None if the file is missing."""
-    meta, about = _table(metadata), _table(summary)
-    workload = _table(_table(config).get("workload"))
+    meta, about = table(metadata), table(summary)
+    workload = table(table(config).get("workload"))
     seen = _overridden(overrides)
-    parts = [_table(meta.get("parameters")), workload]
+    parts = [table(meta.get("parameters")), workload]
     checkpoint: dict[str, Any] = {}
-    for part in (seen, *(_table(p.get("checkpoint")) for p in reversed(parts))):
+    for part in (seen, *(table(p.get("checkpoint")) for p in reversed(parts))):
         checkpoint |= part
-    architecture = next((m for p in parts if (m := _table(p.get("model")))), {})
+    architecture = next((m for p in parts if (m := table(p.get("model")))), {})
     counts = {
         "mlpstorage's metadata": _count(meta.get("num_processes")),
         "summary.json": _count(about.get("num_accelerators")),
@@ -206,7 +207,7 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
             "The files disagree on the processes: " + ", ".join(f"{n} says {c:,}" for n, c in known.items()) + "."
         )
     pauses = {
-        name: _between(_table(part.get("checkpoint")).get("time_between_checkpoints"))
+        name: _between(table(part.get("checkpoint")).get("time_between_checkpoints"))
         for name, part in zip(("mlpstorage's metadata", "config.yaml"), parts, strict=True)
     }
     recorded = {name: pause for name, pause in pauses.items() if pause is not None}
@@ -216,11 +217,11 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
             + ", ".join(f"{n} says {p:g} s" for n, p in recorded.items())
             + "."
         )
-    metric = _table(about.get("metric"))
-    machines = [_table(h) for h in _list(_table(meta.get("system_info")).get("hosts"))]
-    memory = [_number(_table(m.get("memory")).get("total")) for m in machines]
+    metric = table(about.get("metric"))
+    machines = [table(h) for h in items(table(meta.get("system_info")).get("hosts"))]
+    memory = [_number(table(m.get("memory")).get("total")) for m in machines]
     if not any(memory):
-        memory = [None if (gib := _number(g)) is None else gib * _GIB for g in _list(about.get("host_memory_GB"))]
+        memory = [None if (gib := _number(g)) is None else gib * _GIB for g in items(about.get("host_memory_GB"))]
     size = next((n for g in _GIGABYTES if (n := _number(metric.get(f"checkpoint_size_{g}")))), None)
     hosts = tuple(str(m["hostname"]) for m in machines if m.get("hostname"))
     return Facts(
@@ -254,7 +255,7 @@ def model_by_name(name: str) -> Model | None:
 
 def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
     """Return the model of the workload with just this architecture."""
-    shape, cut = _table(architecture.get("transformer")), _table(architecture.get("parallelism"))
+    shape, cut = table(architecture.get("transformer")), table(architecture.get("parallelism"))
     asked = (
         architecture.get("num_layers"),
         shape.get("hidden_size"),
@@ -304,7 +305,7 @@ def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
 def _overridden(overrides: Any) -> dict[str, Any]:
     """Return the checkpoint settings of Hydra's override lines, such as ``++workload.checkpoint.fsync=True``."""
     found: dict[str, Any] = {}
-    for line in _list(overrides):
+    for line in items(overrides):
         name, _, value = str(line).lstrip("+").partition("=")
         if name == "workload":
             found["workload"] = value
@@ -336,19 +337,11 @@ def _varies(value: Any) -> bool:
 
 def _cached(meta: Mapping[str, Any]) -> int | None:
     """Return the size of the hosts' page caches when mlpstorage began, None unless it is recorded for every host."""
-    began = _table(_table(meta.get("cluster_snapshots")).get("start"))
-    hosts = _list(began.get("hosts")) or _list(_table(meta.get("system_info")).get("hosts"))
-    held = [_whole(_table(_table(host).get("memory")).get("cached")) for host in hosts]
+    began = table(table(meta.get("cluster_snapshots")).get("start"))
+    hosts = items(began.get("hosts")) or items(table(meta.get("system_info")).get("hosts"))
+    held = [_whole(table(table(host).get("memory")).get("cached")) for host in hosts]
     known = [amount for amount in held if amount is not None and amount >= 0]
     return sum(known) if known and len(known) == len(held) else None
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

@@ -22,6 +22,7 @@ from pytest_ckpt.published.facts import DisclosedSettings, SystemDescription
 from pytest_ckpt.published.results import Result
 from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.times import USUAL_SECONDS_BETWEEN
+from pytest_ckpt.published.values import moment
 from pytest_ckpt.published.verdicts import caches_dropped, readings_of
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES
@@ -285,10 +286,10 @@ def _order(result: Result) -> _Found:
     if len(saving) > 1 or len(loading) > 1 or saving == loading:
         return "broken", f"{len(saving)} invocations save and {len(loading)} load: expected one of each."
     (save,), (load,) = saving, loading
-    ended = _moment(save.files.facts.disclosed.ended) or _moment(save.ended)
-    if ended and (started := _moment(load.files.facts.disclosed.started)) and _same_zone(started, ended):
+    ended = moment(save.files.facts.disclosed.ended) or moment(save.ended)
+    if ended and (started := moment(load.files.facts.disclosed.started)) and _same_zone(started, ended):
         return _gap((started - ended).total_seconds(), is_exact=bool(save.files.facts.disclosed.ended))
-    began = _moment(load.started)
+    began = moment(load.started)
     if ended is None or began is None or not _same_zone(began, ended):
         return "not told", "When the one ended and the other began is not recorded."
     return _gap((began - ended).total_seconds(), is_exact=False)
@@ -383,13 +384,6 @@ def _metric(result: Result) -> _Found:
 
 def _disclosed(result: Result) -> list[DisclosedSettings]:
     return [run.files.facts.disclosed for run in result.runs]
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 def _same_zone(one: datetime, other: datetime) -> bool:

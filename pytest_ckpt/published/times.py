@@ -25,6 +25,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from pytest_ckpt.facts.measurement import Basis, OperationKind
+from pytest_ckpt.published.values import moment, on_clock
 from pytest_ckpt.support.units import format_seconds
 
 _OPERATION = re.compile(r"(save|load)_ckpt([1-9]\d{0,5})", re.ASCII)
@@ -35,7 +36,6 @@ _LOGGED = re.compile(
     rf"(?P<number>\d{{1,6}})\b(?:.* in (?P<seconds>{_NUMBER}) s; Throughput: (?P<gib>{_NUMBER}) Gi?B/s)?",
     re.ASCII,
 )
-_CLOCK_START = datetime(2000, 1, 1)
 # The file repeats its two time stamps as a duration, to the microsecond.
 _SAME_SECONDS = 0.002
 _SIZES = 3
@@ -110,8 +110,8 @@ def rank_times(stats: Any) -> RankTimes:
             faults.append("an epoch in it is not a table")
             continue
         started = started or _text(epoch.get("start"))
-        if not timings and (moment := _moment(epoch.get("start"))):
-            began = _on_clock(moment)
+        if not timings and (begins := _local(epoch.get("start"))):
+            began = on_clock(begins)
         ended = _text(epoch.get("end")) or ended
         highest = before
         for name, entry in epoch.items():
@@ -152,7 +152,7 @@ def logged_times(lines: Iterable[str]) -> RankTimes:
     first = last = ""
     for line in lines:
         found = _LOGGED.search(line)
-        at = _moment(found["at"]) if found else None
+        at = _local(found["at"]) if found else None
         if found is None or at is None:
             continue
         key: Key = ("save" if "saving" in (found["started"] or found["ended"]) else "load", int(found["number"]))
@@ -163,7 +163,7 @@ def logged_times(lines: Iterable[str]) -> RankTimes:
             seconds = (at - starts[key]).total_seconds()
             last = found["at"]
             if seconds > 0:
-                timings[key] = Timing(_on_clock(starts[key]), seconds)
+                timings[key] = Timing(on_clock(starts[key]), seconds)
                 if found["gib"]:
                     sizes.append(float(found["gib"]) * float(found["seconds"]))
     return RankTimes(timings=timings, bytes=_checkpoint_bytes(sizes), started=first, ended=last)
@@ -173,7 +173,7 @@ def _timing(entry: Any) -> Timing | str:
     """Return an operation's timing, or its defect."""
     if not isinstance(entry, dict):
         return "is no table"
-    start, end = _moment(entry.get("start")), _moment(entry.get("end"))
+    start, end = _local(entry.get("start")), _local(entry.get("end"))
     if start is None or end is None:
         return f"has no {'start' if start is None else 'end'} that is a time"
     seconds = entry.get("duration")
@@ -182,25 +182,17 @@ def _timing(entry: Any) -> Timing | str:
     apart = (end - start).total_seconds()
     if abs(apart - seconds) > _SAME_SECONDS:
         return f"states that it took {seconds:.6g} s, but its start and end are {apart:.6g} s apart"
-    return Timing(_on_clock(start), float(seconds))
+    return Timing(on_clock(start), float(seconds))
 
 
 def _checkpoint_bytes(gib: list[float]) -> int | None:
     return round(statistics.median(gib) * 2**30) if gib else None
 
 
-def _on_clock(moment: datetime) -> float:
-    return (moment - _CLOCK_START).total_seconds()
-
-
-def _moment(text: Any) -> datetime | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is None else moment.replace(tzinfo=None)
+def _local(value: Any) -> datetime | None:
+    """Return a time as the clock of its host showed it: a zone is left out."""
+    found = moment(value)
+    return found.replace(tzinfo=None) if found else None
 
 
 def _is_positive(value: Any) -> TypeGuard[float]:
@@ -209,7 +201,7 @@ def _is_positive(value: Any) -> TypeGuard[float]:
 
 
 def _text(value: Any) -> str:
-    return value if _moment(value) else ""
+    return value if _local(value) else ""
 
 
 Ranks = Mapping[int, RankTimes]

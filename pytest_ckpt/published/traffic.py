@@ -9,16 +9,17 @@ Received bytes are a lower bound of what crossed the network: RDMA adapters do n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
+
+from pytest_ckpt.published.values import items, moment, on_clock, table
 
 # Interfaces that repeat what another one counts (bonds, bridges, VLANs, tunnels), or that never leave the host.
 _REPEATED = re.compile(r"lo|(?:bond|team|br|docker|veth|virbr|cni|flannel|cali|cilium|tun|tap|dummy|vxlan|wg)[-_.\w]*")
 # Azure's accelerated networking: the synthetic interface eth0 counts what its virtual function enP1234s1 received.
 _VIRTUAL_FUNCTION = re.compile(r"enP\d+s\d+\w*")
-_CLOCK_START = datetime(2000, 1, 1)
 _TIME_ZONE_SECONDS = 900.0
 _ENDLESS = 1 << 63
 
@@ -53,13 +54,13 @@ class Received:
 def counters_of(metadata: Any, series: Any) -> Counters:
     """Return the samples in mlpstorage's metadata and its time series; either may be missing (None)."""
     found: dict[str, list[Sample]] = {}
-    snapshots = _table(_table(metadata).get("cluster_snapshots"))
-    for snapshot in (_table(snapshots.get("start")), _table(snapshots.get("end"))):
-        for host in _list(snapshot.get("hosts")):
-            _add(found, host, _table(host).get("collection_timestamp"), "network")
-    for samples in _table(_table(series).get("samples_by_host")).values():
-        for sample in _list(samples):
-            _add(found, sample, _table(sample).get("timestamp"), "netdev")
+    snapshots = table(table(metadata).get("cluster_snapshots"))
+    for snapshot in (table(snapshots.get("start")), table(snapshots.get("end"))):
+        for host in items(snapshot.get("hosts")):
+            _add(found, host, table(host).get("collection_timestamp"), "network")
+    for samples in table(table(series).get("samples_by_host")).values():
+        for sample in items(samples):
+            _add(found, sample, table(sample).get("timestamp"), "netdev")
     return {name: tuple(sorted(samples, key=lambda s: s.at)) for name, samples in found.items()}
 
 
@@ -99,20 +100,20 @@ def dropped_between(saving: Counters, loading: Counters) -> bool | None:
     return all(a > b for b, a in known) if len(known) == len(before) else None
 
 
-def _add(found: dict[str, list[Sample]], host: Any, moment: Any, interfaces: str) -> None:
-    fields = _table(host)
-    name, at = fields.get("hostname"), _seconds(moment)
+def _add(found: dict[str, list[Sample]], host: Any, when: Any, interfaces: str) -> None:
+    fields = table(host)
+    name, at = fields.get("hostname"), _seconds(when)
     if not isinstance(name, str) or at is None:
         return
     received = {
         text: count
-        for row in _list(fields.get(interfaces))
-        if (text := _name(_table(row).get("interface_name")))
-        and (count := _count(_table(row).get("rx_bytes"))) is not None
+        for row in items(fields.get(interfaces))
+        if (text := _name(table(row).get("interface_name")))
+        and (count := _count(table(row).get("rx_bytes"))) is not None
     }
     if any(text.startswith("eth") for text in received):
         received = {text: count for text, count in received.items() if not _VIRTUAL_FUNCTION.fullmatch(text)}
-    dropped = _count(_table(fields.get("vmstat")).get("drop_pagecache"))
+    dropped = _count(table(fields.get("vmstat")).get("drop_pagecache"))
     found.setdefault(name, []).append(Sample(at=at, received=received, dropped=dropped))
 
 
@@ -124,27 +125,16 @@ def _name(value: Any) -> str:
 
 
 def _seconds(value: Any) -> float | None:
-    if not isinstance(value, str):
+    found = moment(value)
+    if found is None:
         return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    if moment.tzinfo is not None:
+    if found.tzinfo is not None:
         try:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
+            found = found.astimezone(UTC).replace(tzinfo=None)
         except OverflowError:
             return None
-    return (moment - _CLOCK_START).total_seconds()
+    return on_clock(found)
 
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _ENDLESS else None
-
-
-def _table(value: Any) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list) else ()

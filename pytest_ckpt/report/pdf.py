@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.resources import python_path
 
 OLDEST = 68
 """The oldest WeasyPrint whose fetcher can refuse every address, redirects included."""
@@ -59,7 +59,6 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 def _print_apart(page: str) -> bytes:
     """Print in a separate process: native libraries that crash there, as Pango does without fonts, do not end a run."""
-    paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest_ckpt.report.pdf"],
@@ -67,7 +66,7 @@ def _print_apart(page: str) -> bytes:
             capture_output=True,
             timeout=_MAXIMUM_SECONDS,
             check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, "PYTHONPATH": python_path()},
         )
     except subprocess.TimeoutExpired:
         raise UsageError(f"no PDF was printed within {_MAXIMUM_SECONDS} s.", _HTML) from None

@@ -42,7 +42,7 @@ from pytest_ckpt.report.live_metrics import (
 )
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import how_it_ended
-from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.resources import python_path
 from pytest_ckpt.support.user_files import answering, resolved_user_path
 from pytest_ckpt.targets.schemes import split
 
@@ -119,7 +119,6 @@ class MetricsReporter:
         # Anything that it prints is an error: warnings of libraries are not.
         options = ("-P", "-W", "ignore", "-m", __name__)
         command = [sys.executable, *options, destination, str(context.directory / EVENTS)]
-        paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._process = subprocess.Popen(
@@ -127,7 +126,7 @@ class MetricsReporter:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env={**os.environ, "PYTHONPATH": python_path()},
                 # Ctrl-C reaches the processes of the terminal's session; the metrics must show how the run ended.
                 start_new_session=True,
             )

@@ -1,13 +1,23 @@
-"""Finds the suites and templates: at the top of a checkout or inside the installed package."""
+"""Finds the suites and templates, in a checkout or an installed package, and the path by which processes import it."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 PACKAGE_HOME = _PACKAGE.parent
 """The directory that a process of ours needs on its path to import this copy of the package."""
+
+
+def python_path(inherited: Mapping[str, str] = os.environ) -> str:
+    """Return the PYTHONPATH with which a process imports this copy of the package, and then what it would have."""
+    return os.pathsep.join([str(PACKAGE_HOME), *filter(None, [inherited.get("PYTHONPATH")])])
 
 
 def directory(name: str) -> Path:

@@ -1,0 +1,34 @@
+"""Values in the JSON of results that others wrote: of any type, until they are looked at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+_CLOCK_START = datetime(2000, 1, 1)
+
+
+def table(value: Any) -> dict[str, Any]:
+    """Return a JSON object; an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: Any) -> Sequence[Any]:
+    """Return a JSON array; an empty one for any other value."""
+    return value if isinstance(value, list) else []
+
+
+def moment(value: Any) -> datetime | None:
+    """Return a time in ISO 8601, with or without a zone; None for any other value."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+def on_clock(naive: datetime) -> float:
+    """Return the seconds since 2000 of a time without a zone, on the clock of whoever wrote it."""
+    return (naive - _CLOCK_START).total_seconds()
