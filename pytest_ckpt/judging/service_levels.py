@@ -9,23 +9,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import math
 from collections.abc import Sequence
 
+from pytest_ckpt.analysis.acceptance import CONFIDENCE, trials_for
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_rate, format_seconds
 
 INCIDENT_SHARE, WINDOW_SECONDS = 0.85, 300.0
 STALL_SECONDS, SHARE_WITHOUT_STALL = 60.0, 0.999
-_CONFIDENCE = 0.95
 _NAME = "service level of NVIDIA"
-
-
-def operations_for_share(share: float, confidence: float = _CONFIDENCE) -> int:
-    """Return how many operations without one failure show that at least this share of all has none.
-
-    Source: (1 - share bound) of zero failures in n independent trials, share^n = 1 - confidence.
-    """
-    return math.ceil(math.log(1 - confidence) / math.log(share))
 
 
 def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
@@ -67,14 +58,15 @@ def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
 
 def stall_level(without_stall: int, operations: int, what: str) -> str:
     """Return how many operations had no stall over 60 s; ``what`` says how that is known."""
-    enough = operations_for_share(SHARE_WITHOUT_STALL)
+    enough = trials_for(SHARE_WITHOUT_STALL)
     share = format_percent(SHARE_WITHOUT_STALL, digits=3)
     text = (
         f"{_NAME}, {share} without a stall over {format_seconds(STALL_SECONDS)}: {without_stall:,} of "
         f"{counted(operations, 'operation')} {what}"
     )
     if without_stall == operations < enough:
-        return f"{text}; {format_count(enough)} without one are needed to show that share with 95 % confidence"
+        confidence = format_percent(CONFIDENCE)
+        return f"{text}; {format_count(enough)} without one are needed to show that share with {confidence} confidence"
     return text
 
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ckpt.analysis.acceptance import trials_for
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.service_levels import lowest_rate, operations_for_share, rate_level, stall_level
+from pytest_ckpt.judging.service_levels import lowest_rate, rate_level, stall_level
 from pytest_ckpt.judging.verdicts import decide_observed
 from tests.support.made_measurement import FULL, GATES, LIMITS, ByLimits, judged
 from tests.support.made_patterns import done, endured, failed_over, trial
@@ -61,8 +62,8 @@ def test_without_a_contracted_rate_or_5_minutes_nothing_is_known():
 
 
 def test_a_share_of_999_in_1000_takes_thousands_of_operations():
-    assert operations_for_share(0.999) == 2995
-    assert operations_for_share(0.95) == 59
+    assert trials_for(0.999) == 2995
+    assert trials_for(0.95) == 59
     shown = stall_level(360, 360, "took at most that long")
     assert shown.endswith("360 of 360 operations took at most that long; 2,995 without one are needed to show that "
                           "share with 95 % confidence")  # fmt: skip
