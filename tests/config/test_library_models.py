@@ -26,11 +26,10 @@ from pytest_ckpt.support.strict_json import parse
 from tests.support.doc_pages import DOCS
 from tests.support.fuzz.families import python_words
 from tests.support.fuzz.mutations import other_json
+from tests.support.machine import need
 from tests.support.public_models import LLAMA_4_SCOUT, PUBLIC, QWEN3_NEXT, sizes
 
-needs_library = pytest.mark.skipif(
-    not library_models.is_installed(), reason="transformers (extra `models`) is not installed: nothing was compared"
-)
+needs_library = pytest.mark.usefixtures("library")
 EVERY_WAY = "tp=2,pp=4,ep=8,dp=16,zero=1"
 
 # What only the library counts: published parameters in billions, and how far the count may be from them.
@@ -56,9 +55,15 @@ def answers_to(configs: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def listed() -> dict[str, Any]:
+def library() -> None:
+    need(library_models.is_installed(), "transformers (extra `models`) is not installed: nothing was compared")
+
+
+@pytest.fixture(scope="module")
+def listed(library) -> dict[str, Any]:
     configs = {name: public.config for name, public in PUBLIC.items()}
-    return answers_to(configs | {name: config for name, (config, _, _) in BY_LIBRARY.items()})
+    configs |= {name: config for name, (config, _, _) in BY_LIBRARY.items()}
+    return answers_to(configs | {name: config for name, (config, _) in REFUSED.items()})
 
 
 @pytest.fixture
@@ -134,17 +139,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def answers() -> dict[str, Any]:
-    return answers_to({name: config for name, (config, _) in REFUSED.items()})
-
-
 @needs_library
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_library_cannot_count_is_refused_in_a_sentence(answers, name: str) -> None:
+def test_what_the_library_cannot_count_is_refused_in_a_sentence(listed, name: str) -> None:
     given, what = REFUSED[name]
     with pytest.raises(ValueError, match=re.escape(what)) as error:
-        numbers_of(answers[name], given)
+        numbers_of(listed[name], given)
     assert "\n" not in str(error.value)
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from pytest_ckpt.facts.observation import Observation
 from tests.support.crash_checks import SMALL
-from tests.support.machine import Mounts, need_fuse
 from tests.support.made_check import kinds, made
-from tests.support.targets.misbehaving import Target, misbehaving
+from tests.support.targets.misbehaving import Target, with_small_volume
 
 REFUSED = "rename of a directory is refused"
 OF_SAVES = ["DURABLE.rank-killed", "DURABLE.power-cut", "LIVE.calls", "FULL.mid-save", "COMMIT-FULL.each-phase"]
@@ -54,16 +53,8 @@ class Gateway:
 
 @pytest.fixture(scope="module")
 def mounted(make_home) -> Iterator[Gateway]:
-    need_fuse()
-    mounts = Mounts(make_home)
-    try:
-        with (
-            misbehaving(make_home("gateway"), second=True) as target,
-            misbehaving(make_home("small"), backing=mounts("tmpfs", 96)) as small,
-        ):
-            yield Gateway(target, small)
-    finally:
-        mounts.unmount_all()
+    with with_small_volume(make_home) as (target, small):
+        yield Gateway(target, small)
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ import pytest
 
 from tests.support.front_door import SUBJECT, TINY, Run, opened_door
 
+# Its busy processes would disturb every other test.
+pytestmark = pytest.mark.alone
+
 # Long enough for the kernel's counts: a save writes 160 MB.
 OPTIONS = (*TINY, "--ckpt-scale=1/700", "--ckpt-ranks=4", "--ckpt-suite=performance:data-pairs=1")
 FOUR = SUBJECT.replace("-2", "-4")
@@ -21,13 +24,14 @@ FOUR = SUBJECT.replace("-2", "-4")
 @pytest.fixture(scope="module")
 def run(make_home: Callable[[str], Path]) -> Iterator[Run]:
     """A run beside four busy processes for each processor."""
-    with ExitStack() as stack:
-        for _ in range(4 * (os.cpu_count() or 1)):
-            loop = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
-            stack.callback(loop.wait)
-            stack.callback(loop.kill)
-        door = stack.enter_context(opened_door(make_home("busy")))
-        yield door.run(*OPTIONS, sees_load=True)
+    with opened_door(make_home("busy")) as door:
+        with ExitStack() as loops:
+            for _ in range(4 * (os.cpu_count() or 1)):
+                loop = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+                loops.callback(loop.wait)
+                loops.callback(loop.kill)
+            done = door.run(*OPTIONS, sees_load=True)
+        yield done
 
 
 @pytest.mark.parametrize("requirement", ["STRAGGLER", "DATA"])

@@ -6,20 +6,13 @@ import socket
 import statistics
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.support import CHECKOUT
-from tests.support.collector import Labels, collector
+from tests.support.collector import Values, collector, values_of
 from tests.support.front_door import MEASURED, TINY, FrontDoor, Run
 from tests.support.machine import Mounts
 
-Values = dict[tuple[str, Labels], float]
 WARNING = "METRICS ARE INCOMPLETE: --ckpt-metrics "
-
-
-def values_of(text: str) -> Values:
-    families = text_string_to_metric_families(text)
-    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
 def assert_that_they_are_those_of(found: Values, run: Run, total: str = "_total") -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.actions import actions
 from tests.support.front_door import SUBJECT, TINY, Run, opened_door
-from tests.support.machine import Mounts, need_fuse
-from tests.support.targets.misbehaving import misbehaving
+from tests.support.machine import need_fuse
+from tests.support.targets.misbehaving import misbehaving, with_small_volume
 
 FAULT = "rename of a directory is refused"
 
@@ -54,27 +54,18 @@ def test_nothing_is_left_on_the_target(run: Run) -> None:
 @pytest.fixture(scope="module")
 def behaviour(make_home: Callable[[str], Path]) -> Iterator[Run]:
     """A run of all checks of behaviour, with a second client, a small volume and a power switch."""
-    need_fuse()
-    mounts = Mounts(make_home)
-    try:
-        with (
-            opened_door(make_home("behaviour")) as door,
-            misbehaving(make_home("shared"), second=True) as target,
-            misbehaving(make_home("small"), backing=mounts("tmpfs", 96)) as small,
-        ):
-            target.fault(FAULT)
-            small.fault(FAULT)
-            yield door.run(
-                *TINY,
-                "--ckpt-gate-table=gateway",
-                "--ckpt-suite=conformance",
-                f"--ckpt-second-mount={target.second}",
-                f"--ckpt-small-volume={small.path}",
-                actions(power_cut=shlex.join(target.power_cut_command), power_cuts="1"),
-                target=target.path,
-            )
-    finally:
-        mounts.unmount_all()
+    with opened_door(make_home("behaviour")) as door, with_small_volume(make_home) as (target, small):
+        target.fault(FAULT)
+        small.fault(FAULT)
+        yield door.run(
+            *TINY,
+            "--ckpt-gate-table=gateway",
+            "--ckpt-suite=conformance",
+            f"--ckpt-second-mount={target.second}",
+            f"--ckpt-small-volume={small.path}",
+            actions(power_cut=shlex.join(target.power_cut_command), power_cuts="1"),
+            target=target.path,
+        )
 
 
 @pytest.mark.thorough

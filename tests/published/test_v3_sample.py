@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from pytest_ckpt.cli import main as cli
+from tests.support.made_results import CAPABILITIES, describe
 
 SCRIPT = os.environ.get("PYTEST_CKPT_V3_TREE", "")
 pytestmark = pytest.mark.skipif(not SCRIPT, reason="PYTEST_CKPT_V3_TREE names no script that writes results of v3.0")
@@ -60,12 +61,7 @@ def test_a_shared_file_system_and_a_description_are_seen(tree, capsys):
     (leaf,) = tree.glob("closed/Alluxio/results/*/checkpointing/llama3-8b/20260708_065100")
     probe = leaf / "fs_separation.json"
     probe.write_text(json.dumps(json.loads(probe.read_text()) | {"same_filesystem": True}))
-    system = leaf.parents[2].name
-    description = tree / "closed" / "Alluxio" / "systems" / f"{system}.yaml"
-    description.parent.mkdir()
-    capabilities = {"multi_host": False, "simultaneous_write": True, "simultaneous_read": True}
-    content = {"system_under_test": {"solution": {"capabilities": capabilities | {"remap_time_in_seconds": 0}}}}
-    description.write_text(json.dumps(content))
+    describe(tree, "Alluxio", leaf.parents[2].name, CAPABILITIES | {"multi_host": False})
     two_ranks, _ = rules(tree, capsys, "mlperf-v3")
     assert (two_ranks["4.4.2"], two_ranks["4.7.3"], two_ranks["4.7.4"]) == ("broken", "met", "met")
 
@@ -82,14 +78,6 @@ def test_a_datasize_leaf_beside_a_run_is_no_run(tree, capsys):
     assert (after["runs"], after["messages"]) == (4, before["messages"])
     # One or two directories of a workload are runs: the third is none.
     assert rules(tree, capsys, "mlperf-v3")[0]["2.1.23"] == "met"
-
-
-@pytest.mark.parametrize(("name", "division"), [("closed", "closed"), ("open", "open"), ("Closed", ""), ("draft", "")])
-def test_only_closed_and_open_at_their_place_are_divisions(tree, capsys, name, division):
-    if name != "closed":
-        (tree / "closed").rename(tree / name)
-    document = judged(tree, capsys, "--rules=mlperf-v3")
-    assert {row["division"] for row in document["results"]} == {division}
 
 
 def test_bytes_of_the_link_replace_signs_of_time(tree, capsys):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
@@ -19,8 +18,8 @@ from pytest_ckpt.facts.events import OperationDone, event_to_plain
 from pytest_ckpt.report.live_metrics import Message, RunEnd, RunFacts, VerdictFacts
 from pytest_ckpt.run import live_metrics
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.waits import LOOK_SECONDS
-from tests.support.collector import collector
+from tests.support.collector import Values, collector, values_of
+from tests.support.machine import eventually, patience
 from tests.support.made_measurement import SUBJECT, operation
 
 RUN = RunFacts(run_id="a-run", version="1", target="/mnt/array", profile="smoke", cluster="8", start_seconds=1.0)
@@ -58,7 +57,7 @@ class Reporting:
         """End it as a run does that wrote its report; without a message, as one that was killed."""
         if message:
             self.send(message)
-        output, _ = self.process.communicate(timeout=60)
+        output, _ = self.process.communicate(timeout=patience(60))
         assert self.process.returncode == 0, output
         return output
 
@@ -76,23 +75,12 @@ def reporting(tmp_path) -> Iterator[type[Reporting]]:
         yield start
 
 
-def values(file: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    families = text_string_to_metric_families(file.read_text())
-    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+def values(file: Path) -> Values:
+    return values_of(file.read_text())
 
 
 def names(found) -> set[str]:
     return {name for name, _ in found}
-
-
-def until(process: Reporting, condition) -> None:
-    """Wait for a change of a file that another process makes."""
-    for _ in range(600):
-        if condition():
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.process.wait(LOOK_SECONDS / 10)
-    pytest.fail("it did not come")
 
 
 def test_the_file_changes_while_the_run_goes_on_and_shows_its_end(reporting, tmp_path):
@@ -100,13 +88,13 @@ def test_the_file_changes_while_the_run_goes_on_and_shows_its_end(reporting, tmp
     place.mkdir()
     file = place / "ckpt.prom"
     working = reporting(file)
-    until(working, file.exists)
+    eventually(file.exists, "the file is written")
     assert values(file)["ckpt_run_running", (("run_id", "a-run"),)] == 1
     for index in (1, 2):
         working.saved(index)
-        until(working, lambda: values(file).get(DONE) == index)  # noqa: B023 - called at once
+        eventually(lambda: values(file).get(DONE) == index, "the save is reported")  # noqa: B023 - called at once
     working.send(Message(verdict=VerdictFacts(id="SAVE", subject="s", severity="required", outcome="met", margin=None)))
-    until(working, lambda: "ckpt_verdicts" in names(values(file)))
+    eventually(lambda: "ckpt_verdicts" in names(values(file)), "the verdict is reported")
     assert working.end() == ""
     assert values(file)["ckpt_run_running", (("run_id", "a-run"),)] == 0
     assert values(file)["ckpt_run_exit_code", (("run_id", "a-run"),)] == 0
@@ -116,10 +104,10 @@ def test_the_file_changes_while_the_run_goes_on_and_shows_its_end(reporting, tmp
 def test_a_reader_never_finds_a_part_of_the_file(reporting, tmp_path):
     file = tmp_path / "ckpt.prom"
     working = reporting(file)
-    until(working, file.exists)
+    eventually(file.exists, "the file is written")
     with file.open() as before:
         working.saved()
-        until(working, lambda: DONE in values(file))
+        eventually(lambda: DONE in values(file), "the save is reported")
         # It was replaced: who had opened it reads all of the file before.
         assert before.read().endswith("# EOF\n")
     working.end()
@@ -128,7 +116,7 @@ def test_a_reader_never_finds_a_part_of_the_file(reporting, tmp_path):
 def test_a_run_whose_controller_was_killed_is_shown_as_ended(reporting, tmp_path):
     file = tmp_path / "ckpt.prom"
     working = reporting(file)
-    until(working, file.exists)
+    eventually(file.exists, "the file is written")
     assert working.end(message=None) == ""
     assert values(file)["ckpt_run_running", (("run_id", "a-run"),)] == 0
     assert "ckpt_run_exit_code" not in names(values(file))

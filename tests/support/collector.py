@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry metrics in this process: a server that keeps what it is sent."""
+"""Readers of live metrics: a collector of OpenTelemetry in this process, and the parser of OpenMetrics text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-Labels = tuple[tuple[str, str], ...]
+from tests.support.machine import patience
+
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""Values of metrics by name and labels; the labels are sorted pairs."""
+
+
+def values_of(text: str) -> Values:
+    """Return the values of OpenMetrics text."""
+    families = text_string_to_metric_families(text)
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
 @dataclass
@@ -27,9 +37,9 @@ class Collector:
     def destination(self) -> str:
         return f"otlp://127.0.0.1:{self.port}"
 
-    def values(self, request: ExportMetricsServiceRequest | None = None) -> dict[tuple[str, Labels], float]:
+    def values(self, request: ExportMetricsServiceRequest | None = None) -> Values:
         """Return the values of a request, the newest one without another, by name and labels."""
-        found = {}
+        found: Values = {}
         for resource in (request or self.requests[-1]).resource_metrics:
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
@@ -42,7 +52,9 @@ class Collector:
     def wait_for(self, count: int) -> None:
         """Wait until so many requests have arrived."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.requests) >= count, timeout=60), "no metrics arrived"
+            assert self.arrived.wait_for(lambda: len(self.requests) >= count, timeout=patience(60)), (
+                "no metrics arrived"
+            )
 
 
 @contextlib.contextmanager

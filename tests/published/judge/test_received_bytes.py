@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ckpt.published.traffic import counters_of, dropped_between, received_between
 from tests.support.judged import because, outcomes, texts
-from tests.support.made_results import BYTES, GIB, MadeRun, published
+from tests.support.made_results import BYTES, MadeRun, published
 
 LOADED = 10 * BYTES["llama3-8b", 8]
 
@@ -137,7 +137,3 @@ def test_another_host_that_loads_has_no_count_to_compare_with():
     assert dropped_between(one, other) is None
     assert dropped_between(one, {}) is None
     assert dropped_between(one, one) is False
-
-
-def test_the_size_in_the_sentence_is_that_of_ten_loads():
-    assert pytest.approx(1047.05, abs=0.01) == LOADED / GIB

@@ -18,12 +18,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support import CHECKOUT
+from tests.support.machine import Mounts, need_fuse
 from tests.support.targets.fuse_channel import unmount
 from tests.support.targets.fuse_faults import FAULTS, Fault
 from tests.support.targets.misbehaving_process import SAY_WHERE
@@ -147,6 +148,21 @@ class Target:
 
     def _ask(self, what: str, /, **arguments: Any) -> Any:
         return _ask(self.name, what, **arguments)
+
+
+@contextlib.contextmanager
+def with_small_volume(make_home: Callable[[str], Path]) -> Iterator[tuple[Target, Target]]:
+    """Mount a target with two clients, and a small volume of the same kind."""
+    need_fuse()
+    mounts = Mounts(make_home)
+    try:
+        with (
+            misbehaving(make_home("two-clients"), second=True) as target,
+            misbehaving(make_home("small"), backing=mounts("tmpfs", 96)) as small,
+        ):
+            yield target, small
+    finally:
+        mounts.unmount_all()
 
 
 @contextlib.contextmanager
