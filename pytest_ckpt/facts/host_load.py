@@ -48,10 +48,10 @@ class HostLoad:
     @property
     def is_busy(self) -> bool:
         """Whether other work may have delayed the ranks of the host."""
-        others = self.others_share + self.steal_share
-        return self.steal_share >= MAXIMUM_STEAL or (self.idle_share < MINIMUM_IDLE and others >= MAXIMUM_OTHERS)
+        is_full = self.idle_share < MINIMUM_IDLE
+        return self.steal_share >= MAXIMUM_STEAL or (is_full and self.taken_share >= MAXIMUM_OTHERS)
 
     @property
     def taken_share(self) -> float:
-        """The share of the processors' time that the ranks could not have used, of two loads the higher."""
+        """The share of the processors' time that the ranks could not have used."""
         return self.others_share + self.steal_share

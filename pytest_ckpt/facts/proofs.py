@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_ckpt.facts.bounds import Count, NotNegative, Share
 from pytest_ckpt.facts.targets import StorageStack
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 Observer = Literal["store", "counted calls", "declared by the library", "unseen"]
 CommitMethod = Literal["rename", "marker", "copy", "engine"]

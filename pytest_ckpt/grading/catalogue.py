@@ -31,8 +31,6 @@ from pytest_ckpt.suites import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.subject import Subject

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.judging.gates import Gates
-    from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.sizing.plan import Plan
 
 

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.proofs import unsafe_options
 from pytest_ckpt.support.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.facts.proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan

@@ -26,7 +26,7 @@ from pytest_ckpt.ranks.client_proof import ClientProof
 from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
-from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
+from pytest_ckpt.ranks.engines.protocol import Engine, Loader, expect_parts, joined_facts
 from pytest_ckpt.ranks.engines.whole_state import threads_of
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
@@ -40,6 +40,7 @@ from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.caches import minimum_moved
 from pytest_ckpt.sizing.models import RankLayout
 from pytest_ckpt.sizing.patterns import PATTERNS
+from pytest_ckpt.sizing.ramp import RAMP
 from pytest_ckpt.sizing.reading import shifted
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
@@ -50,15 +51,11 @@ from pytest_ckpt.support.references import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ckpt.facts.proofs import MovedBytes
     from pytest_ckpt.facts.subject import Pattern
-    from pytest_ckpt.ranks.engines.protocol import Loader
-    from pytest_ckpt.ranks.operations import Loaded
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.process.host_cache import Files
     from pytest_ckpt.ranks.process.job import Job, Task
-    from pytest_ckpt.sizing.models import Layout, RankLayout
+    from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.ramp import PlannedRamp
     from pytest_ckpt.targets.protocol import Store
 
@@ -316,14 +313,14 @@ class MeasurementLoop:
         search = Ramp(
             group=self._group,
             activity=self._activity,
-            do=self._do,
             cache=self._cache(),
             store=store,
             task=self._task,
             ramp=ramp,
             options=self._options,
         )
-        found = search.found()
+        with self._do.stage(RAMP, None):
+            found = search.found()
         store.close()
         self._found.fault_count += search.fault_count
         self._found.faults += search.faults
@@ -414,9 +411,7 @@ class MeasurementLoop:
     ) -> Engine:
         """Return the engine of a shard; ``is_full``: every save is full, also if the task has deltas."""
         engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
-        # The store accepts objects in parts, and the engine sends them from its own buffers.
-        if hasattr(self._store, "part_bytes") and hasattr(engine, "expect_parts"):
-            engine.expect_parts(self._store.part_bytes)
+        expect_parts(engine, self._store)
         if (rule := self._task.deltas) and not is_full:
             return ChainedEngine(engine, shard, content, rule, options)
         return engine

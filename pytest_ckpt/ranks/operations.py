@@ -27,10 +27,9 @@ from pytest_ckpt.support.errors import ReplacedError
 from pytest_ckpt.support.host_state import ProcessorWait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pytest_ckpt.facts.events import Event
-    from pytest_ckpt.facts.measurement import OperationKind
     from pytest_ckpt.facts.subject import Action, Scenario, Stage, StepKind, Subject
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group

@@ -14,6 +14,7 @@ from pytest_ckpt.analysis.depth_knee import knee
 from pytest_ckpt.facts.request_depth import RampStep, RequestDepth
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.protocol import expect_parts
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.sizing.ramp import MAXIMUM_SECONDS, OF_RAMP, RAMP
@@ -43,7 +44,6 @@ class Ramp:
 
     group: Group
     activity: Activity
-    do: Operations
     cache: HostCache
     store: Store
     task: Task
@@ -54,10 +54,6 @@ class Ramp:
 
     def found(self) -> RequestDepth:
         """Return the number; the plan has depths to try."""
-        with self.do.stage(RAMP, None):
-            return self._found()
-
-    def _found(self) -> RequestDepth:
         layout = self.task.layout(self.ramp.scale)
         shard = layout.rank(self.group.rank)
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)
@@ -88,8 +84,7 @@ class Ramp:
         """Save and load a scratch checkpoint; return the rates, the same on all ranks."""
         options = replace(self.options, depth=depth)
         engine = made_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
-        if hasattr(self.store, "part_bytes") and hasattr(engine, "expect_parts"):
-            engine.expect_parts(self.store.part_bytes)
+        expect_parts(engine, self.store)
         strategy = SyncStrategy(engine=engine, store=self.store, group=self.group, activity=self.activity)
         at = OperationRef(subject=self.task.subject, scenario=RAMP, action="save", index=depth)
         saved = do.save(strategy, number, role=RAMP, at=at, stage=RAMP)

@@ -18,7 +18,7 @@ from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
 
 Operation = Mapping[str, Any]

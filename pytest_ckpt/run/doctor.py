@@ -34,7 +34,7 @@ from pytest_ckpt.run.hosts import alike, see_hosts, told_of_hosts
 from pytest_ckpt.run.preflight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.host_state import memory_limit_bytes
+from pytest_ckpt.support.host_state import SHARED_MEMORY, memory_limit_bytes, shared_memory_free_bytes
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts, TargetSpec
+    from pytest_ckpt.facts.targets import AreaRef, TargetFacts
     from pytest_ckpt.grading.obstacles import CacheSight
     from pytest_ckpt.judging.gates import Gates
-    from pytest_ckpt.sizing.plan import Plan
 
 
 UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
@@ -64,7 +63,6 @@ _FINEST_SECONDS = 1e-6
 
 _IMPORT_SECONDS = 180
 
-_SHARED = Path("/dev/shm")
 # Of Open MPI on one host 0.1 MiB a rank was seen; other MPIs take more.
 _BYTES_OF_RANK = 1 << 20
 _OF_POD = "KUBERNETES_SERVICE_HOST"
@@ -187,15 +185,14 @@ def memory_limit(plan: Plan | None) -> Finding:
     return Finding(name="memory limit", can=False, needed=True, description=description, remedy=remedy)
 
 
-def shared_memory(processes: int, place: Path = _SHARED) -> Finding:
+def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
     """Look at the memory in which a launcher keeps its segments: containers have 64 MiB of it."""
     needed = processes * _BYTES_OF_RANK
     if not os.access(place, os.W_OK):
         description = f"{place} cannot be written: the launcher's segments go to {tempfile.gettempdir()}"
         remedy = f"Mount memory at {place} (Kubernetes: emptyDir with medium: Memory)."
         return Finding(name="shared memory", can=False, needed=False, description=description, remedy=remedy)
-    found = os.statvfs(place)
-    free = found.f_bavail * found.f_frsize
+    free = shared_memory_free_bytes(place)
     description = f"{format_bytes(free)} free in {place}"
     if free >= needed:
         return Finding(name="shared memory", can=True, needed=False, description=description)

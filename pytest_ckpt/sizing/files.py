@@ -1,4 +1,4 @@
-"""The checkpoint files that each rank writes, the number of their requests, and buffers for these. Pure.
+"""The checkpoint files that each rank writes, and the number of their requests. Pure.
 
 Files are defined by the layout, by an engine's library or, in a replay, by a recorded rank: the bytes of a rank's
 layout are then divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their
@@ -344,20 +344,3 @@ def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> 
     """Return the bytes of a small file, or of a file that is removed, which is scaled like the others."""
     file = pattern.files[number]
     return file.bytes if file.kept else file.bytes * rank_bytes // total
-
-
-USUAL_BUFFERS_BYTES = 32 << 20
-"""Buffers of every rank of the engine ``stream``; more are made only where more requests are to be in flight."""
-
-# In addition to those in flight: buffers that wait for the comparison while a thread is not scheduled.
-_SPARE_BUFFERS = 4
-
-
-def buffer_count(request_bytes: int, depth: int) -> int:
-    """Return the buffers of a rank of the engine ``stream`` for ``depth`` requests of ``request_bytes`` in flight."""
-    return max(USUAL_BUFFERS_BYTES // request_bytes, depth + _SPARE_BUFFERS)
-
-
-def beyond_usual_bytes(request_bytes: int, depth: int) -> int:
-    """Return the bytes of buffers that a rank has beyond the usual ones."""
-    return max(0, buffer_count(request_bytes, depth) * request_bytes - USUAL_BUFFERS_BYTES)

@@ -23,7 +23,7 @@ from pytest_ckpt.support.units import counted, format_count, format_percent, for
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import OperationKind
-    from pytest_ckpt.facts.settings import Assurance, Settings
+    from pytest_ckpt.facts.settings import Assurance
     from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.reliability import FailureModel
 

@@ -22,7 +22,6 @@ from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import drain_buffers_bytes, drain_rule, with_drains
 from pytest_ckpt.sizing.files import (
-    beyond_usual_bytes,
     bytes_beside_tensors,
     consolidating_bytes,
     file_count,
@@ -35,7 +34,7 @@ from pytest_ckpt.sizing.object_parts import part_bytes
 from pytest_ckpt.sizing.pacing import READERS, PacedSaves, paced_saves, sample_bytes
 from pytest_ckpt.sizing.ramp import RAMP_BYTES, PlannedRamp, planned_ramp
 from pytest_ckpt.sizing.steps import scenarios
-from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH, beyond_usual_bytes
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.sizing.content_places import CHECKPOINT_BITS
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.stream_buffers import DEPTHS, USUAL_DEPTH, depths_within_memory
-from pytest_ckpt.support.units import counted, format_count
+from pytest_ckpt.support.units import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import Demand
@@ -69,13 +69,15 @@ def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations
         return _without(f"the content of {format_count(operations)} operations leaves no number for its checkpoints")
     files_of_rank = -(-shards.files // shards.processes)
     depths = depths_within_memory(request_bytes)
+    if len(depths) < 2:
+        return _without(f"buffers for requests of {format_bytes(request_bytes)} leave no numbers to compare")
     enough = shards.processes * files_of_rank * _REQUESTS_PER_DEPTH * depths[-1] * request_bytes
     usual = max(asks.save_bytes_per_second * _STEP_SECONDS, shards.bytes * _SHARE_OF_CHECKPOINT)
     most = min(shards.bytes, shards.bytes * operations / _STEPS_OF_ALL_SAVES, enough, usual)
     scratch = layout(
         shards.model,
         mode=shards.mode,
-        processes=shards.processes if shards.mode == "open" else None,
+        processes=shards.processes,
         scale=min(shards.scale, shards.scale * most / shards.bytes),
     )
     smallest = scratch.rank(min(range(scratch.processes), key=scratch.rank_bytes.__getitem__))

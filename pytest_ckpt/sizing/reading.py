@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_ckpt.facts.measurement import RestartReads
 from pytest_ckpt.facts.models import PARAMETERS_SHARDED
 from pytest_ckpt.sizing.models import Layout, RankLayout, is_of_experts
 from pytest_ckpt.sizing.models import layout as layout_of
-
-if TYPE_CHECKING:
-    from pytest_ckpt.sizing.models import Layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

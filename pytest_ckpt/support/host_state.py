@@ -24,15 +24,18 @@ _FILES = (
 )
 
 
+SHARED_MEMORY = Path("/dev/shm")
+
+
 def memory_of_host() -> dict[str, int]:
     """Return the kernel's values of this host's memory, by the kernel's names (MemTotal, Cached), in bytes."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
-def shared_memory_free_bytes() -> int:
+def shared_memory_free_bytes(place: Path = SHARED_MEMORY) -> int:
     """Return the space in which processes of this host share memory: a container has 64 MiB by default."""
-    found = os.statvfs("/dev/shm")
+    found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 

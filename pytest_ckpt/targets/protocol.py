@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_ckpt.facts.across_hosts import HostMount, Marker
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.pattern import Step

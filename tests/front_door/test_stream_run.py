@@ -19,10 +19,10 @@ from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.architectures import MODELS
-from pytest_ckpt.sizing.files import beyond_usual_bytes
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.ramp import RAMP_BYTES
+from pytest_ckpt.sizing.stream_buffers import beyond_usual_bytes
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import (
     HERE,

@@ -12,7 +12,7 @@ from pytest_ckpt.ranks.process import probe
 from pytest_ckpt.ranks.process.probe import facts_of_all, host_facts
 from pytest_ckpt.support import host_state
 from pytest_ckpt.support.references import load
-from pytest_ckpt.targets.posix.run_directory import OPENER
+from pytest_ckpt.targets.posix.names import OPENER
 
 
 @pytest.mark.parametrize("left", [None, 5 << 20, 1 << 60])

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.sizing.files import buffer_count
 from pytest_ckpt.sizing.plan import plan_run
-from pytest_ckpt.sizing.ramp import OF_RAMP, PASSES, RAMP_BYTES
+from pytest_ckpt.sizing.ramp import OF_RAMP, PASSES, RAMP_BYTES, planned_ramp
 from pytest_ckpt.sizing.stream_buffers import (
     DEPTHS,
     MAXIMUM_BUFFERS_BYTES,
     USUAL_DEPTH,
+    buffer_count,
     depths_within_memory,
 )
 
@@ -74,6 +74,10 @@ def test_without_a_ramp_the_plan_says_why():
         USUAL_DEPTH,
         "a scratch file of a ramp would have 1 request, too few to tell",
     )
+    # Parts of an object are as large as its size demands, so requests may be larger than the option permits.
+    model, limits = planned().layout, planned().demand
+    large = planned_ramp(model, limits, request_bytes=26 * MIB, operations=10)
+    assert (large.depths, large.because) == ((), "buffers for requests of 26 MiB leave no numbers to compare")
     many = planned(operations=str(4093 - OF_RAMP + 1)).ramp
     assert many.because.startswith("the content of 3,774 operations leaves no number")
 

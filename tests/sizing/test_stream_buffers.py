@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.sizing.files import beyond_usual_bytes, buffer_count
+from pytest_ckpt.sizing.stream_buffers import beyond_usual_bytes, buffer_count
 
 MIB = 1 << 20
 

@@ -12,8 +12,8 @@ from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.targets.owner import OWNER
-from pytest_ckpt.targets.posix.names import MARKER, RENAME_REFUSED
-from pytest_ckpt.targets.posix.run_directory import OPENER, OPENER_BY_MARKER, refuses_to_rename
+from pytest_ckpt.targets.posix.names import MARKER, OPENER, OPENER_BY_MARKER, RENAME_REFUSED
+from pytest_ckpt.targets.posix.run_directory import refuses_to_rename
 from pytest_ckpt.targets.posix.store import PosixStoreByMarker
 from pytest_ckpt.targets.posix.target import PosixTarget
 

@@ -482,9 +482,9 @@ def _save_and_overwrite(
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed, commit=context.commit)
         checkpoint.save(directory, calls)
         final = directory / checkpoint.name
-        contents = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.made_from().items()}
-        witness.acknowledge(contents)
-        witness.acknowledge({final / name: text for name, text in context.commit.files_of(final).items()})
+        data = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.made_from().items()}
+        added = {final / name: text for name, text in context.commit.files_of(final).items()}
+        witness.acknowledge({**data, **added})
     # Their names do not distinguish them from data that are not durable.
     in_place, replaced, replacement = (directory / own_name() for _ in range(3))
     for file in (in_place, replaced):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.content import Bytes, Content, Finding
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Store
 
 _STAND_IN_BYTES = 1 << 20
 
@@ -167,6 +167,12 @@ def expect(loader: Loader, checkpoint: int) -> None:
     """Announce the checkpoint of the next load to a loader that compares while it reads; outside the clock."""
     if hasattr(loader, "expect"):
         cast("ComparingLoader", loader).expect(checkpoint)
+
+
+def expect_parts(engine: Engine, store: Store) -> None:
+    """Let an engine that sends parts from its own buffers make these, if the store accepts objects in parts."""
+    if hasattr(store, "part_bytes") and hasattr(engine, "expect_parts"):
+        engine.expect_parts(store.part_bytes)
 
 
 class Engine(Loader, Protocol):

@@ -22,7 +22,7 @@ from safetensors.numpy import load as tensors_of
 from safetensors.numpy import save as bytes_of_file
 
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
+from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, LocalFault, write_in_order
 from pytest_ckpt.ranks.engines.safetensors_files import (
     INDEX,
     LENGTH_BYTES,
@@ -36,7 +36,6 @@ from pytest_ckpt.ranks.engines.safetensors_files import (
     weight_map,
 )
 from pytest_ckpt.ranks.engines.whole_state import (
-    MAXIMUM_FAULTS,
     Loaded,
     WholeState,
     compare_loaded,
@@ -143,7 +142,7 @@ class SafetensorsEngine:
         return Comparison(
             bytes_checked=found.bytes_checked,
             fault_count=found.fault_count + 1,
-            faults=(fault, *found.faults)[:MAXIMUM_FAULTS],
+            faults=(fault, *found.faults)[:MAXIMUM_FAULTS_OF_RANK],
         )
 
     def release(self) -> None:

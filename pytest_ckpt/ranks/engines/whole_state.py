@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from pytest_ckpt.ranks.content import TensorKey, compare
-from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
+from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Comparison, LocalFault
 from pytest_ckpt.support.host_state import cores_of_this_process
 from pytest_ckpt.support.units import counted
 
@@ -83,8 +83,6 @@ def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, i
             yield number, start - begin, stop - begin
         begin = end
 
-
-MAXIMUM_FAULTS = 20
 
 Array = TypeVar("Array")
 
@@ -204,4 +202,4 @@ def compare_loaded(
             count += pages
             faults.extend(LocalFault.of(one, file.name, tensor.name) for one in findings)
         del found
-    return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS]))
+    return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))

@@ -42,19 +42,24 @@ class HostLoadWatch:
     @contextmanager
     def spanning(self, *names: str) -> Iterator[None]:
         """Count what happens inside as these spans."""
-        began, self._spans = self.begin(), names
+        self._spans = names
+        began = self.begin()
         yield
         self.end(began, _WHOLE)
         self._spans = ()
 
-    def begin(self) -> LoadReading:
-        """Return the counts now; called off the clock."""
+    def begin(self) -> LoadReading | None:
+        """Return the counts now, None outside of spans; called off the clock."""
+        if not self._spans:
+            return None
         host = host_times() if self._group.leads_host else None
         return LoadReading(at=time.monotonic(), own=seconds_of_this_process(), host=host)
 
-    def end(self, began: LoadReading, of: str) -> None:
+    def end(self, began: LoadReading | None, of: str) -> None:
         """Take in the time since ``began``; called off the clock."""
         ended = self.begin()
+        if began is None or ended is None:
+            return
         own = self._group.sum_of_host(round((ended.own - began.own) * _MICROSECONDS)) / _MICROSECONDS
         seconds = ended.at - began.at
         shortest = _SHORTEST_SECONDS if of == _WHOLE else _SHORTEST_OPERATION_SECONDS

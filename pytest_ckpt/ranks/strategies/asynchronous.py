@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
-    from pytest_ckpt.ranks.strategies.protocol import Pending, RankSave
+    from pytest_ckpt.ranks.strategies.protocol import Pending
     from pytest_ckpt.targets.protocol import Store
 
 

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from pytest_ckpt.facts.proofs import CommitMethod
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.targets.posix.names import MARKER, partial_name
-from pytest_ckpt.targets.posix.run_directory import OPENER_BY_MARKER
+from pytest_ckpt.targets.posix.names import MARKER, OPENER_BY_MARKER, partial_name
 
 
 class CommitCalls(Protocol):

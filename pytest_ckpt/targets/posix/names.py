@@ -11,6 +11,10 @@ RENAME_REFUSED = frozenset((*NOT_OFFERED, errno.EMFILE, errno.EPERM, errno.EACCE
 """How a file system refuses to rename a directory with files: gcsfuse without ``rename-dir-limit`` (EMFILE),
 mountpoint-s3, and other file systems in front of object stores."""
 
+OPENER = "pytest_ckpt.targets.posix.store:open_store"
+OPENER_BY_MARKER = "pytest_ckpt.targets.posix.store:open_by_marker"
+"""The function that opens an area whose checkpoints a marker commits."""
+
 MARKER = "_COMMITTED"
 """The file that commits a checkpoint if the target cannot rename directories."""
 

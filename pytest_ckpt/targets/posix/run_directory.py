@@ -34,7 +34,7 @@ from pytest_ckpt.targets.posix.storage_stack import (
 from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
 
 # Whose directories keep their number for as long as they are there, on every client: others may give them a new one.
@@ -222,8 +222,6 @@ class PosixAreaView:
 
 
 PREFIX = "pytest-ckpt-"
-OPENER = "pytest_ckpt.targets.posix.store:open_store"
-OPENER_BY_MARKER = "pytest_ckpt.targets.posix.store:open_by_marker"
 _MAXIMUM_WORD = 4096
 _CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controller to see whether a target lives
 

@@ -11,10 +11,9 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import undisturbed
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import answering, user_path
+from pytest_ckpt.targets.posix.names import OPENER, OPENER_BY_MARKER
 from pytest_ckpt.targets.posix.page_cache import seen_storage
 from pytest_ckpt.targets.posix.run_directory import (
-    OPENER,
-    OPENER_BY_MARKER,
     RunDirectory,
     directory_of,
     find_leftovers,

@@ -24,7 +24,7 @@ from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring, one_pass
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.ranks.engines.whole_state import copy_state
-from pytest_ckpt.sizing.files import buffer_count
+from pytest_ckpt.sizing.stream_buffers import buffer_count
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
