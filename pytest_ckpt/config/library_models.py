@@ -20,13 +20,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_ckpt.config.hugging_face import Numbers, Said, adds_parameters
-from pytest_ckpt.facts.models import LayerKind
+from pytest_ckpt.facts.models import LayerKind, numbered_kinds
 from pytest_ckpt.support.processes import how_it_ended
 from pytest_ckpt.support.resources import python_path
 
@@ -146,10 +146,9 @@ def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...
         else:
             (after if layers else before).append(tensor)
     ordered = [before, *(layers.get(number, []) for number in range(max(layers) + 1)), output, after]
-    kinds: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-    order = tuple(kinds.setdefault(_elements(layer), len(kinds)) for layer in ordered)
+    kinds, order = numbered_kinds(map(_elements, ordered))
     named = tuple(
-        LayerKind(name=f"kind {number}", dense=dense, experts=experts) for (dense, experts), number in kinds.items()
+        LayerKind(name=f"kind {number}", dense=dense, experts=experts) for number, (dense, experts) in enumerate(kinds)
     )
     return named, order
 
@@ -207,11 +206,7 @@ def _listed(text: str) -> Numbers:
     except subprocess.TimeoutExpired:
         raise ValueError(f"transformers did not list its tensors within {_MAXIMUM_SECONDS} s") from None
     if done.returncode:
-        last = next(reversed(list(_lines(done.stderr))), "it printed nothing")
+        *_, last = done.stderr.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise ValueError(f"the process with transformers {how_it_ended(done.returncode)}: {last:.200}")
     found: Numbers = json.loads(done.stdout)
     return found
-
-
-def _lines(output: bytes) -> Iterator[str]:
-    return (line.strip() for line in output.decode(errors="replace").splitlines() if line.strip())

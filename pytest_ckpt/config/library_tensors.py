@@ -28,9 +28,8 @@ _MAXIMUM_MEMORY = 32 << 30
 _MAXIMUM_CPU_SECONDS = 180
 _MAXIMUM_LAYERS, _MAXIMUM_EXPERTS = 2_000, 10_000
 # Names of one fact in the configuration classes of transformers.
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
-EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts", "num_moe_experts")
-ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k", "top_k_experts")
+_EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts", "num_moe_experts")
+_ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 _SIZES = {
     "hidden": "hidden_size", "vocabulary": "vocab_size", "heads": "num_attention_heads",
     "key_value_heads": "num_key_value_heads", "feed_forward": "intermediate_size", "head_size": "head_dim",
@@ -95,17 +94,18 @@ def _tensors_of(given: Said) -> Answer:
     torch.set_default_dtype(getattr(torch, precision))
     with torch.device("meta"):
         model = class_of_model(config)
-    tensors = list(_tensors(model))
+    state = model.state_dict(keep_vars=True)
+    tensors = list(_tensors(state))
     head = model.get_output_embeddings()
     return {
         "version": transformers.__version__,
         "model_class": class_of_model.__name__,
         "weights": precision,
         "tensors": tensors,
-        "head": _name_of(model, getattr(head, "weight", None)),
+        "head": _name_of(state, getattr(head, "weight", None)),
         "sizes": {ours: n for ours, name in _SIZES.items() if isinstance(n := getattr(text, name, None), int)},
-        "experts": _first(text, EXPERTS) or 0,
-        "active_experts": _first(text, ACTIVE) or 0,
+        "experts": _first(text, _EXPERTS) or 0,
+        "active_experts": _first(text, _ACTIVE) or 0,
         "absent": _absent(given, text),
         "unread": sorted(_unread(given, config)),
     }
@@ -158,17 +158,17 @@ def _class(transformers: Any, config: Any, given: Said) -> Any:
     raise ValueError(f"the library has no model for {given['model_type']:.60}")
 
 
-def _tensors(model: Any) -> Iterator[tuple[str, list[int], str]]:
+def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, list[int], str]]:
     """Yield what a checkpoint of a model contains, a tensor with several names once."""
     seen = set()
-    for name, tensor in model.state_dict(keep_vars=True).items():
+    for name, tensor in state.items():
         if id(tensor) not in seen:
             seen.add(id(tensor))
             yield name, list(tensor.shape), str(tensor.dtype).rpartition(".")[2]
 
 
-def _name_of(model: Any, wanted: Any) -> str:
-    names = (name for name, tensor in model.state_dict(keep_vars=True).items() if tensor is wanted)
+def _name_of(state: Mapping[str, Any], wanted: Any) -> str:
+    names = (name for name, tensor in state.items() if tensor is wanted)
     return next(names, "") if wanted is not None else ""
 
 
@@ -186,7 +186,7 @@ def _fields(config: Any) -> set[str]:
 def _absent(given: Said, text: Any) -> list[str]:
     """Return the sizes that the file leaves to the defaults of the library's class."""
     said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
-    wanted = (_SIZES["hidden"], _SIZES["vocabulary"], LAYERS[0])
+    wanted = (_SIZES["hidden"], _SIZES["vocabulary"], "num_hidden_layers")
     return [n for n in wanted if hasattr(text, n) and said.isdisjoint((n, text.attribute_map.get(n, n)))]
 
 

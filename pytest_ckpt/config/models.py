@@ -18,7 +18,17 @@ from typing import Any, NamedTuple, get_args
 from pytest_ckpt.config.hugging_face import FAMILIES, Numbers, Said, UncountedError, from_config
 from pytest_ckpt.config.optimizers import Optimizer
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.models import Bias, FeedForward, LayerKind, Model, OwnModel, Precision, layer_tensors, named
+from pytest_ckpt.facts.models import (
+    Bias,
+    FeedForward,
+    LayerKind,
+    Model,
+    OwnModel,
+    Precision,
+    layer_tensors,
+    named,
+    numbered_kinds,
+)
 from pytest_ckpt.facts.written import fault
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -360,17 +370,17 @@ def _with_kinds(model: Model, kinds: _Kinds) -> Model:
         raise ValueError(f"layers is {model.layers:,}: at most {_MAXIMUM_LAYERS:,} are expected")
     if len(kinds.order) > model.layers:
         raise ValueError(f"layer_kinds names {len(kinds.order):,} layers, and layers is {model.layers:,}")
-    made: dict[tuple[tuple[int, ...], tuple[int, ...]], LayerKind] = {}
     of_name = {name: _tensors_of_kind(model, name, values) for name, values in kinds.values.items()}
     order = tuple(islice(cycle(kinds.order), model.layers))
     ordered = [("embedding", model.tensors(0)), *((name, of_name[name]) for name in order)]
     ordered += [(name, model.tensors(model.layers + n)) for n, name in ((1, "head"), (2, "last norm"))]
-    for name, (dense, experts) in ordered:
-        both = tuple(dense), tuple(experts)
-        made.setdefault(both, LayerKind(name=name, dense=both[0], experts=both[1]))
-    number = {both: index for index, both in enumerate(made)}
-    layer_order = tuple(number[tuple(dense), tuple(experts)] for _, (dense, experts) in ordered)
-    return replace(model, own=replace(model.own, layer_kinds=tuple(made.values()), layer_order=layer_order))
+    found, layer_order = numbered_kinds(tensors for _, tensors in ordered)
+    # A kind has the name of the first layer of it.
+    made = tuple(
+        LayerKind(name=ordered[layer_order.index(number)][0], dense=dense, experts=experts)
+        for number, (dense, experts) in enumerate(found)
+    )
+    return replace(model, own=replace(model.own, layer_kinds=made, layer_order=layer_order))
 
 
 def _tensors_of_kind(model: Model, name: str, values: Said) -> tuple[list[int], list[int]]:

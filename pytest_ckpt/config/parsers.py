@@ -19,7 +19,7 @@ from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.config.optimizers import parse_optimizer
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
-from pytest_ckpt.facts.metrics import FILE_SUFFIX
+from pytest_ckpt.facts.metrics import FILE_SUFFIX, OTLP
 from pytest_ckpt.facts.options import ACTIONS, OPTIONS
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, Assurance, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
@@ -163,14 +163,14 @@ def read_metrics(value: str) -> str:
         return read_path(value)
     try:
         url = urllib.parse.urlsplit(value)
-        is_endpoint = scheme == "otlp" and bool(url.hostname) and (url.port or 1) > 0 and url.path in ("", "/")
+        is_endpoint = scheme == OTLP and bool(url.hostname) and (url.port or 1) > 0 and url.path in ("", "/")
     except ValueError:
         is_endpoint = False
     if not is_endpoint or url.query or url.fragment or any(c.isspace() for c in value):
         raise ValueError("otlp://HOST:PORT is expected, such as otlp://localhost:4318")
     if "@" in url.netloc:
         raise ValueError("an endpoint contains no user and no password: headers come from OTEL_EXPORTER_OTLP_HEADERS")
-    return f"otlp://{url.netloc}"
+    return f"{OTLP}://{url.netloc}"
 
 
 def count_to(maximum: int) -> Callable[[str], int]:

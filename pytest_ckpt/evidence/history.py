@@ -18,7 +18,7 @@ from pytest_ckpt.facts.verdict import Grade
 from pytest_ckpt.facts.written import fault
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
-from pytest_ckpt.support.user_files import answering, is_there, resolved_user_path, user_path
+from pytest_ckpt.support.user_files import answering, is_there, refuse_inside, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,14 +72,8 @@ class Line(TypedDict):
 
 def check_place(history: Path, target: Path, report: Path) -> None:
     """Refuse a history that cannot be written, or that is located where a run cleans or measures. Raises UsageError."""
-    place = resolved_user_path(history, OPTION)
-    for option, other in (("--ckpt-target", target), ("--ckpt-report", report)):
-        inside = resolved_user_path(other, option)
-        if place == inside or inside in place.parents:
-            raise UsageError(
-                f"{OPTION} {history} is inside {option} {other}.",
-                "Name a directory elsewhere: /var/lib/ckpt, for example.",
-            )
+    others = {"--ckpt-target": target, "--ckpt-report": report}
+    place = refuse_inside(OPTION, history, others, "Name a directory elsewhere: /var/lib/ckpt, for example.")
     with answering(f"{OPTION} {history}"):
         there = next(p for p in (place, *place.parents) if is_there(p))
         can_be_written = there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -366,6 +366,10 @@ class Patterns:
         return getattr(self, name)
 
 
+PATTERN_NAMES = tuple(field.name for field in fields(Patterns) if field.name != "not_run")
+"""The names of all patterns."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
     """One process. ``peak_memory_bytes`` is its largest resident set."""
@@ -450,7 +454,7 @@ def with_patterns_of(measurement: Measurement, added: Measurement) -> Measuremen
     The saves and loads remain unchanged. A failure in an added pattern is a failure of the whole measurement.
     """
     own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
-    names = [f.name for f in fields(Patterns) if f.name != "not_run" and own.found(f.name) is None]
+    names = [name for name in PATTERN_NAMES if own.found(name) is None]
     found = {name: other.found(name) for name in names}
     not_run = {name: why for name, why in other.not_run.items() if name in names and name not in own.not_run}
     if not any(value is not None for value in found.values()) and not not_run and not added.failure:

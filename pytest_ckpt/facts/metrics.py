@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+OTLP = "otlp"
+"""The scheme of a collector's endpoint in the option."""
+
 DEFAULT_PORT = 4318
 """The port of OTLP over HTTP, as the OpenTelemetry specification names it."""
 

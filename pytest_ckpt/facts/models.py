@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -43,6 +44,17 @@ class LayerKind:
     name: str
     dense: tuple[int, ...] = ()
     experts: tuple[int, ...] = ()
+
+
+Tensors = tuple[tuple[int, ...], tuple[int, ...]]
+"""The elements of each tensor of a layer: of its own, and of its experts."""
+
+
+def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Tensors], tuple[int, ...]]:
+    """Return the different tensors of layers in the order in which they first occur, and the number of each layer's."""
+    numbers: dict[Tensors, int] = {}
+    order = tuple(numbers.setdefault((tuple(dense), tuple(experts)), len(numbers)) for dense, experts in layers)
+    return list(numbers), order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.bounds import Difference, Positive, Text
+from pytest_ckpt.facts.engines import STREAM
 from pytest_ckpt.facts.file_rules import AS_RECORDED, AS_SOON
 from pytest_ckpt.support.units import counted, format_bytes
 
@@ -59,14 +60,11 @@ def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[st
     return sentences
 
 
-BARE = "stream"
-"""The engine without a library: its requests go from its buffers to the storage."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkOverhead:
-    """One engine compared with ``against``, the subject of the same checkpoint and strategy by `BARE` in the same run.
+    """One engine compared with ``against``, the same checkpoint and strategy by `stream` in the same run.
 
+    `stream` has no library: its requests go from its buffers to the storage.
     Ratios are of the medians of all saves and of all loads; seconds are by how much the median is longer, negative if
     it is shorter. They decide no verdict.
     """
@@ -80,12 +78,12 @@ class FrameworkOverhead:
 
 
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:
-    """Return a row for each subject whose engine has a library, if both it and `BARE` measured everything."""
+    """Return a row for each subject whose engine has a library, if both it and `stream` measured everything."""
     whole = {m.subject: m for m in measurements if _is_whole(m)}
     rows = []
     for subject, m in whole.items():
-        bare = whole.get(dataclasses.replace(subject, engine=BARE))
-        if subject.engine == BARE or bare is None:
+        bare = whole.get(dataclasses.replace(subject, engine=STREAM))
+        if subject.engine == STREAM or bare is None:
             continue
         saves, loads = ([_median(each, kind) for each in (m, bare)] for kind in ("save", "load"))
         rows.append(

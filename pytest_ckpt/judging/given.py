@@ -13,7 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.measurement import DataEffect, Measurement, Operation, OperationKind, Patterns, Retention
+from pytest_ckpt.facts.measurement import (
+    PATTERN_NAMES,
+    DataEffect,
+    Measurement,
+    Operation,
+    OperationKind,
+    Patterns,
+    Retention,
+)
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.proofs import Durability
 from pytest_ckpt.facts.strategy_results import LOCAL_TIER
@@ -145,7 +153,9 @@ def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_T
     return None
 
 
-_PATTERNS = {f.name: str(f.type).removesuffix(" | None") for f in dataclasses.fields(Patterns) if f.name != "not_run"}
+_PATTERNS = {
+    f.name: str(f.type).removesuffix(" | None") for f in dataclasses.fields(Patterns) if f.name in PATTERN_NAMES
+}
 
 PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     "measurement": (_measurement, "Measurement"),

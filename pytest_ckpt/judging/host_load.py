@@ -7,7 +7,7 @@ the storage. A limit in seconds is what a job needs of its client and the storag
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.host_load import (
@@ -17,7 +17,7 @@ from pytest_ckpt.facts.host_load import (
     MINIMUM_IDLE,
     OWN_OPERATIONS,
 )
-from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.measurement import PATTERN_NAMES
 from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.judging.requirement import Requirement
 
-_SPANS = frozenset((DATA_PAIRS, *(f.name for f in fields(Patterns) if f.name != "not_run")))
+_SPANS = frozenset((DATA_PAIRS, *PATTERN_NAMES))
 # Failures of a ratio; wrong bytes and errors fail on any host.
 _OF_RATIOS: frozenset[Reason] = frozenset(("over limit", "uneven", "not steady", "cached"))
 

@@ -100,7 +100,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
     detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, bound, wanted))
     if is_failed:
-        slowest = max(blamed, key=lambda o: o.seconds)
+        slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)
         plan = f", {allowed_misses} allowed" if allowed_misses else ""
         because = (
@@ -108,7 +108,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
             f"{slowest.index}, {took} ({format_ratio(slowest.seconds / limit)} x the limit), {_where(slowest)}."
             f"{_share(slowest)}"
         )
-        decisive = sorted((o.seconds for o in blamed), reverse=True)[allowed_misses]
+        decisive = blamed[allowed_misses].seconds
         return replace(measured_as("over limit", decisive, limit, "s", because, detail), bound=bound)
     because = _met(done, limit, by_seconds, allowed_misses, assurance)
     return replace(measured_as("met", worst, limit, "s", because, detail), bound=bound)

@@ -114,7 +114,8 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
     )
 
 
-_KINDS: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
+KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
+"""The kind of operations that a requirement limits in time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +147,6 @@ def with_others(
 def _as_far_as_measured(measurement: Measurement, requirement: Requirement) -> Iterator[Measurement]:
     """Yield a measurement unchanged and, for a limit of every save or load, as if the ended operations were all."""
     yield measurement
-    kind = _KINDS.get(requirement.id)
+    kind = KIND_OF.get(requirement.id)
     if kind and (ended := len(measurement.of_kind(kind))):
         yield dataclasses.replace(measurement, operations_planned=ended)

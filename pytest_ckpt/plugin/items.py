@@ -12,13 +12,12 @@ import pytest
 from pytest_ckpt.config.options import command_words
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import compared_with, is_given
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, with_others
+from pytest_ckpt.judging.verdicts import KIND_OF, decide, decide_observed, not_run, with_others
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.recorder import Observer
@@ -40,7 +39,6 @@ _MEASUREMENTS = pytest.StashKey[Measurements]()
 _OBSERVATIONS = pytest.StashKey[Observations]()
 
 # The requirements whose seconds pytest-benchmark follows.
-_TIMED: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 
 
 class SuiteFile(pytest.File):
@@ -137,7 +135,7 @@ class RequirementItem(pytest.Item):
         measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)
         verdict = decide(requirement, measurement, run.plan.limits, run.gates)
         verdict = with_others(verdict, requirement, measured.others(planned.subject), run.plan.limits, run.gates)
-        kind = _TIMED.get(requirement.id)
+        kind = KIND_OF.get(requirement.id)
         if kind is None:
             return verdict, None
         seconds = tuple(o.seconds for o in measurement.of_kind(kind))

@@ -23,7 +23,6 @@ from pytest_ckpt.plugin.verdict_collector import RECORDERS, VerdictCollector, re
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash
-from pytest_ckpt.run.live_metrics import MetricsReporter
 from pytest_ckpt.run.open import open_run, preview_run
 from pytest_ckpt.support import resources, waits
 from pytest_ckpt.support.errors import UsageError
@@ -100,7 +99,11 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
     except Crash as crash:
         pytest.exit(str(crash), EXIT_CRASHED)
     config.stash[RUN] = run.context
-    reporter = MetricsReporter(run.context) if run.context.settings.metrics else None
+    reporter = None
+    if run.context.settings.metrics:
+        from pytest_ckpt.run.live_metrics import MetricsReporter  # noqa: PLC0415 - most runs report none
+
+        reporter = MetricsReporter(run.context)
     config.pluginmanager.register(VerdictCollector(config, run, plugins, reporter), "pytest-ckpt-verdicts")
 
 

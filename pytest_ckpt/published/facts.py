@@ -62,7 +62,6 @@ class Separation:
     same: bool | None
     checkpoints: str
     results: str
-    method: str
 
 
 def separation_of(content: Any) -> Separation | None:
@@ -75,7 +74,6 @@ def separation_of(content: Any) -> Separation | None:
         same=same if isinstance(same, bool) else None,
         checkpoints=_text(fields.get("data_or_chkpt_path")),
         results=_text(fields.get("results_path")),
-        method=_text(fields.get("method")),
     )
 
 

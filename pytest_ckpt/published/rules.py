@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Literal
 
+from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.published.facts import DisclosedSettings, SystemDescription
 from pytest_ckpt.published.results import Result
 from pytest_ckpt.published.runs import KINDS
@@ -306,13 +307,23 @@ def _gap(seconds: float, *, is_exact: bool) -> _Found:
     return outcome, f"The loads' began {at_most}{format_seconds(seconds)} after the saves' had ended."
 
 
+def _spans(result: Result, kind: OperationKind) -> list[tuple[float, float]]:
+    """Return the begin and end of the saves, or loads, of each run that has any."""
+    return [run.spans[kind] for run in result.runs if kind in run.spans]
+
+
+def _pause(result: Result) -> float | None:
+    """Return the seconds from the end of the last save to the begin of the first load; None without one of them."""
+    saves, loads = _spans(result, "save"), _spans(result, "load")
+    return min(begin for begin, _ in loads) - max(end for _, end in saves) if saves and loads else None
+
+
 def _duration(result: Result) -> _Found:
     """Judge whether the total duration can be taken from the first save's start to the last load's end (4.7.2)."""
-    saves = [run.spans["save"] for run in result.runs if "save" in run.spans]
-    loads = [run.spans["load"] for run in result.runs if "load" in run.spans]
-    if not saves or not loads:
+    saves, loads = _spans(result, "save"), _spans(result, "load")
+    gap = _pause(result)
+    if gap is None:
         return "broken", f"There is no {'load' if saves else 'save'}, so the test has no total duration."
-    gap = min(begin for begin, _ in loads) - max(end for _, end in saves)
     if gap < 0:
         is_one = len(result.runs) == 1
         text = f"The first load began {format_seconds(-gap)} before the last save ended"
@@ -336,13 +347,12 @@ def _remapping(result: Result) -> _Found:
             "broken",
             f"The description declares {format_seconds(declared)}, and simultaneous reads and writes by several hosts.",
         )
-    spans = [run.spans for run in result.runs]
-    ends, begins = [s["save"][1] for s in spans if "save" in s], [s["load"][0] for s in spans if "load" in s]
-    if declared and ends and begins and 0 <= min(begins) - max(ends) < declared / 2:
-        pause = format_seconds(min(begins) - max(ends))
+    pause = _pause(result)
+    if declared and pause is not None and 0 <= pause < declared / 2:
         return (
             "broken",
-            f"The description declares {format_seconds(declared)}, and the loads began {pause} after the saves.",
+            f"The description declares {format_seconds(declared)}, and the loads began {format_seconds(pause)} after "
+            "the saves.",
         )
     return "met", f"The description declares {format_seconds(declared)}."
 

@@ -6,7 +6,7 @@ checkpointing/README.md) for when caches have to be cleared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +16,7 @@ from pytest_ckpt.facts.verdict import Reason, Verdict
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.speed import HOW_SURE
-from pytest_ckpt.judging.verdicts import decide, not_run
+from pytest_ckpt.judging.verdicts import KIND_OF, decide, not_run
 from pytest_ckpt.published.results import Result, comparable
 from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.times import ALL_RANKS, RANK_0
@@ -28,7 +28,6 @@ from pytest_ckpt.support.units import counted, format_bytes, format_count, forma
 NOT_TESTED = "DLIO does not test this."
 NOT_EXPORTED = "These files have no place for it: judge the directory of the run of {} that was exported."
 
-_KIND_OF: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 _MAY_BE_CACHED = "A part of their reads may have come from a cache."
 
 TimeOutcome = Literal["met", "failed", "met as far as recorded", "not known"]
@@ -70,7 +69,7 @@ def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdic
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
     """Judge one requirement on a published result; if its files do not show it, it is "not run", with the reason."""
-    if kind := _KIND_OF.get(requirement.id):
+    if kind := KIND_OF.get(requirement.id):
         return _time(result, requirement, limits, gates, kind)
     if requirement.id == "STRAGGLER":
         return _straggler(result, requirement, limits, gates)
@@ -79,11 +78,7 @@ def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits
     if exported_by := next((d for run in result.runs if (d := run.files.facts.disclosed.exported_by)), ""):
         because = NOT_EXPORTED.format(exported_by)
         return not_run(requirement, str(result.measurement.subject), "not recorded", because, gates)
-    because = {
-        "INTEGRITY": "DLIO does not compare loaded bytes with saved bytes.",
-        "COLD": _cold(result),
-        "DURABLE-CALLS": _durable(result),
-    }.get(requirement.id, NOT_TESTED)
+    because = _WHY[requirement.id](result) if requirement.id in _WHY else NOT_TESTED
     verdict = not_run(requirement, str(result.measurement.subject), "not recorded", because, gates)
     return replace(verdict, detail="\n".join(_readings_text(result))) if requirement.id == "COLD" else verdict
 
@@ -336,3 +331,11 @@ def _durable(result: Result) -> str:
     if any(run.files.facts.fsync for run in result.runs):
         because += " Its setting checkpoint.fsync is on here, but is stored under a name that its save never reads."
     return because
+
+
+# Why the files of a result do not show a property.
+_WHY: Mapping[str, Callable[[Result], str]] = {
+    "INTEGRITY": lambda _: "DLIO does not compare loaded bytes with saved bytes.",
+    "COLD": _cold,
+    "DURABLE-CALLS": _durable,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -40,12 +41,7 @@ def list_checkpoint(place: str, endpoint: str) -> list[Listed]:
             "Copy the checkpoint's names and sizes to a directory, or mount the store.",
         )
     listing = _of_bucket(place.removeprefix(_SCHEME), endpoint) if place.startswith(_SCHEME) else _of_directory(place)
-    found: list[Listed] = []
-    for file in listing:
-        found.append(file)
-        if len(found) > MAXIMUM_LISTED:
-            break
-    return found
+    return list(itertools.islice(listing, MAXIMUM_LISTED + 1))
 
 
 def _of_directory(text: str) -> Iterator[Listed]:

@@ -1,10 +1,11 @@
 """Live metrics of a run for a lab's monitoring: from events and verdicts to OpenMetrics text and OTLP data.
 
-Only the process of `run.metrics` uses the libraries of the extra ``[metrics]``.
+Only the process of `run.live_metrics` uses the libraries of the extra ``[metrics]``.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts import metrics
 from pytest_ckpt.facts.events import (
+    KINDS,
     Event,
     IntegrityCompared,
     MeasurementDone,
@@ -32,7 +34,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.requests import Requests
     from pytest_ckpt.facts.subject import OperationRef
 
-_READ_EVENTS = ("measuring", "start", "operation", "step", "integrity", "pattern", "measured")
+_READ = frozenset(
+    (
+        MeasurementStarted, OperationStarted, OperationDone, StepDone, IntegrityCompared, PatternMeasured,
+        MeasurementDone,
+    )
+)  # fmt: skip
+_ORDER = {metric: place for place, metric in enumerate(METRICS)}
 # OpenTelemetry writes units as UCUM does. A count has no unit: for "1" a collector would add "_ratio" to its name.
 _UCUM: dict[Unit, str] = {"": "", "seconds": "s", "bytes": "By", "ratio": "1"}
 _NANOSECONDS = 1_000_000_000
@@ -40,7 +48,7 @@ _NANOSECONDS = 1_000_000_000
 
 def is_read(name: str) -> bool:
     """Whether events of that name change a metric; the others need not be read."""
-    return name in _READ_EVENTS
+    return KINDS.get(name) in _READ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,10 +171,7 @@ class LiveMetrics:
 
     def samples(self) -> list[Sample]:
         """Return the values of all metrics, in the order of the table."""
-        found: dict[str, list[Sample]] = {metric.name: [] for metric in METRICS}
-        for metric, labels, value in self._values():
-            found[metric.name].append(Sample(metric, labels, value))
-        return [sample for of_metric in found.values() for sample in of_metric]
+        return sorted((Sample(*value) for value in self._values()), key=lambda sample: _ORDER[sample.metric])
 
     def _operation(self, subject: str, operation: Operation) -> None:
         done = self._operations.setdefault((subject, operation.kind), _Operations(operation))
@@ -228,11 +233,10 @@ class LiveMetrics:
             yield metrics.VERDICTS, labels, count
 
 
-def _by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Sample]]:
-    found: dict[Metric, list[Sample]] = {}
-    for sample in samples:
-        found.setdefault(sample.metric, []).append(sample)
-    return found
+def _by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
+    """Yield each metric with its samples, which follow each other."""
+    for metric, of_metric in itertools.groupby(samples, key=lambda sample: sample.metric):
+        yield metric, list(of_metric)
 
 
 def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
@@ -244,7 +248,7 @@ def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
     from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
 
     families = []
-    for metric, of_metric in _by_metric(samples).items():
+    for metric, of_metric in _by_metric(samples):
         kind: Any = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
         family = kind(metric.name, metric.help, labels=(RUN, *metric.labels), unit=metric.unit)
         for sample in of_metric:
@@ -278,7 +282,7 @@ def otlp_data(run: RunFacts, samples: Sequence[Sample]) -> MetricsData:
 
     now, start = time.time_ns(), int(run.start_seconds * _NANOSECONDS)
     written = []
-    for metric, of_metric in _by_metric(samples).items():
+    for metric, of_metric in _by_metric(samples):
         points = [
             export.NumberDataPoint(
                 attributes=dict(zip((RUN, *metric.labels), (run.run_id, *sample.labels), strict=True)),

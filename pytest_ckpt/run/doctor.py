@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.config.engines import OPTION, is_installed, missing_packages
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.facts.bounds import Text
-from pytest_ckpt.facts.engines import BUILT_IN, TORCH
+from pytest_ckpt.facts.engines import BUILT_IN, STREAM, TORCH
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.targets import Access, TargetSpec
@@ -155,7 +155,7 @@ def engines(settings: Settings) -> Finding:
         remedy = f"Install {' and '.join(missing_packages(missing[0]))}, or choose another: {OPTION}={runs[0]}."
         return Finding(name="engines", can=False, needed=True, description=description, remedy=remedy)
     # This takes two seconds of a core, and matters to users whose torch reads files that stream writes.
-    if not is_installed(TORCH) or all(spec.name != "stream" for spec in settings.engines):
+    if not is_installed(TORCH) or all(spec.name != STREAM for spec in settings.engines):
         return Finding(name="engines", can=True, needed=True, description=description)
     command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.container_check"]
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -27,7 +27,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.evidence.run_files import EVENTS
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.events import Event, event_from_plain
-from pytest_ckpt.facts.metrics import DEFAULT_PORT
+from pytest_ckpt.facts.metrics import DEFAULT_PORT, OTLP
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.report.live_metrics import (
     LiveMetrics,
@@ -43,7 +43,7 @@ from pytest_ckpt.report.live_metrics import (
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import how_it_ended
 from pytest_ckpt.support.resources import python_path
-from pytest_ckpt.support.user_files import answering, resolved_user_path
+from pytest_ckpt.support.user_files import answering, refuse_inside, resolved_user_path
 from pytest_ckpt.targets.schemes import split
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.run.context import RunContext
 
 OPTION = "--ckpt-metrics"
-OTLP = "otlp"
 
 # Changes are reported after this time, at least; the values are repeated, because a collector forgets old ones.
 _LOOK_SECONDS, _REPEAT_SECONDS, _RETRY_SECONDS = 1.0, 15.0, 30.0
@@ -80,16 +79,11 @@ def check_destination(settings: Settings) -> None:
         )
     if is_endpoint(destination):
         return
-    file = resolved_user_path(destination, OPTION)
     others = {"--ckpt-report": settings.report}
     if settings.target and not split(settings.target)[0]:
         others["--ckpt-target"] = settings.target
-    for option, other in others.items():
-        if resolved_user_path(other, option) in file.parents:
-            raise UsageError(
-                f"{OPTION} {destination} is below {option} {other}.",
-                "Name a file elsewhere, in the directory of node_exporter's textfile collector.",
-            )
+    elsewhere = "Name a file elsewhere, in the directory of node_exporter's textfile collector."
+    file = refuse_inside(OPTION, destination, others, elsewhere)
     with answering(f"{OPTION} {destination}"):
         can_be_written = file.parent.is_dir() and os.access(file.parent, os.W_OK | os.X_OK) and not file.is_dir()
     if not can_be_written:

@@ -28,7 +28,6 @@ from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_directory
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.hosts import told_of_hosts, versions
-from pytest_ckpt.run.live_metrics import check_destination
 from pytest_ckpt.run.preflight import cache_sight, set_aside
 from pytest_ckpt.run.resume import Resumption, archive, clear_area, hold, read_earlier, resumed
 from pytest_ckpt.support import waits
@@ -352,7 +351,10 @@ def _check_evidence(settings: Settings) -> Signer | None:
         from pytest_ckpt.evidence.history import check_place  # noqa: PLC0415
 
         check_place(Path(settings.history), Path(settings.target), Path(settings.report))
-    check_destination(settings)
+    if settings.metrics:
+        from pytest_ckpt.run.live_metrics import check_destination  # noqa: PLC0415
+
+        check_destination(settings)
     if settings.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 

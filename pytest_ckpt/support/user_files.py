@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,16 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
         raise UsageError(
             f"{option} {text} cannot be reached: {error.strerror}.", "Name a directory that can be reached."
         ) from None
+
+
+def refuse_inside(option: str, given: str | Path, others: Mapping[str, str | Path], remedy: str) -> Path:
+    """Return a resolved path. Raises UsageError if it is one of the other options' directories, or inside one."""
+    place = resolved_user_path(given, option)
+    for other_option, other in others.items():
+        inside = resolved_user_path(other, other_option)
+        if place == inside or inside in place.parents:
+            raise UsageError(f"{option} {given} is inside {other_option} {other}.", remedy)
+    return place
 
 
 def is_there(path: Path) -> bool:

@@ -190,8 +190,8 @@ def settings(tmp_path: Path, metrics: str, **more: str):
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
-        ("target/ckpt.prom", "is below --ckpt-target"),
-        ("report/ckpt.prom", "is below --ckpt-report"),
+        ("target/ckpt.prom", "is inside --ckpt-target"),
+        ("report/ckpt.prom", "is inside --ckpt-report"),
         ("nowhere/ckpt.prom", "must be a directory that this user may write"),
     ],
 )
