@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,8 @@ def _observe(name: str, home: Path, task: str, *more: str) -> dict[str, Any]:
             timeout=patience(_RUN_SECONDS),
             check=False,
         )
+    # The mounts ended with their namespace. Their images are up to 4 GB for each test.
+    shutil.rmtree(home / "mounts", ignore_errors=True)
     if done.returncode or not out.exists():
         raise OSError(f"{name} could not be tried (exit code {done.returncode}): {log.read_text()[-4000:]}")
     seen: dict[str, Any] = json.loads(out.read_text())
