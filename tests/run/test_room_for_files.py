@@ -44,8 +44,9 @@ def test_fewer_kept_checkpoints_are_the_first_remedy_for_too_little_space_if_the
     assert ("keep fewer checkpoints with --ckpt-keep-last=2" in error.value.remedy) is helps
 
 
-def test_no_free_files_may_be_a_word_that_is_not_told():
-    assert capacity_of(os.statvfs_result((*SMALL[:7], 0, *SMALL[8:]))).free_files is None
+@pytest.mark.parametrize("of_btrfs_or_ceph", [0, -1])
+def test_a_file_system_without_a_limit_of_files_has_no_known_number(of_btrfs_or_ceph):
+    assert capacity_of(os.statvfs_result((*SMALL[:7], of_btrfs_or_ceph, *SMALL[8:]))).free_files is None
 
 
 def test_space_and_files_are_those_of_this_user():

@@ -42,9 +42,9 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
         total_bytes=space.f_blocks * space.f_frsize,
         used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
         free_bytes=space.f_bavail * space.f_frsize,
-        # Some file systems report no inodes and have no limit. If there really are no inodes, the run's first directory
-        # fails.
-        free_files=space.f_favail or None,
+        # A file system without a limit of its own reports 0 (btrfs) or -1 (CephFS). If there really are no inodes, the
+        # run's first directory fails.
+        free_files=space.f_favail if space.f_favail > 0 else None,
     )
 
 
