@@ -148,7 +148,8 @@ def make_run(
     def measure(planned: PlannedCheckpoint, is_first: bool) -> Measurement:
         stages = (_OF_LAUNCH if is_first else {}) | {"save": 1.0, "load": 1.0}
         operations = _operations(planned, functools.partial(operation, planned))
-        return change(_measurement(planned, operations, ("n1",), seed=seed, stages=stages))
+        hosts = tuple(f"n{n + 1}" for n in range(-(-planned.layout.processes // _HOST_RANKS)))
+        return change(_measurement(planned, operations, hosts, seed=seed, stages=stages))
 
     made = _judged(
         OPTIONS_OF_A_SMALL_RUN | (options or {}),
