@@ -148,8 +148,7 @@ def make_run(
     def measure(planned: PlannedCheckpoint, is_first: bool) -> Measurement:
         stages = (_OF_LAUNCH if is_first else {}) | {"save": 1.0, "load": 1.0}
         operations = _operations(planned, functools.partial(operation, planned))
-        hosts = tuple(f"n{n + 1}" for n in range(-(-planned.layout.processes // _HOST_RANKS)))
-        return change(_measurement(planned, operations, hosts, seed=seed, stages=stages))
+        return change(_measurement(planned, operations, ("n1",), seed=seed, stages=stages))
 
     made = _judged(
         OPTIONS_OF_A_SMALL_RUN | (options or {}),
@@ -383,8 +382,8 @@ def _measurement(
         integrity=made_measurement.compared(written),
         durability=Durability(files=files, files_synced=files, directories=count, directories_synced=count,
                               saves=count, commits=count),
-        ranks=tuple(RankFacts(rank=r, host=hosts[r // _HOST_RANKS], pid=100 + r, peak_memory_bytes=91_000_000)
-                    for r in range(shards.processes)),
+        ranks=tuple(RankFacts(rank=r, host=hosts[min(r // _HOST_RANKS, len(hosts) - 1)], pid=100 + r,
+                              peak_memory_bytes=91_000_000) for r in range(shards.processes)),
         launch="launches/1",
         **changes,
     )  # fmt: skip
