@@ -1,25 +1,88 @@
 """Processor time of engine ``stream`` for a GB saved and loaded: ``python benchmarks/processor_time.py DIRECTORY``.
 
-Each round runs the command at two sizes in turn. The difference of their processor time, all processes together, is
-divided by the difference of their bytes, so starts, checks and reports are left out. Beside it: the time to make and to
-compare the content alone, on one core, which any test that verifies every byte pays.
+Each round saves a checkpoint of one rank and loads it, then makes and compares the same amount of content alone on one
+core, which any test that verifies every byte pays. The processor time is that of all threads, user and kernel, from the
+checksums of the content to the result of the comparison. The start of processes and the page cache are left out.
+
+With ``--whole`` each round also runs the command at two sizes in turn. The difference of their processor time, all
+processes together, is divided by the difference of their bytes. Beside other load the starts of two runs differ by as
+much as these bytes cost, so only the median of many such rounds is meaningful.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from store_cost import engine_of
 from whole_run import only_measurement, run_pytest
 
 from pytest_ckpt.ranks.content import Content, TensorKey
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.stream_buffers import USUAL_BUFFERS_BYTES
 
+_SCALE = 0.02
 _SCALES = (0.004, 0.024)
 # The depth is set: a ramp would write more bytes at the larger size.
 _OPTIONS = {"engine": "stream:depth=2", "model": "llama3-8b", "suite": "performance", "profile": "smoke"}
+
+
+class Rank:
+    """One of eight ranks of ``llama3-8b``, in this process."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        shard = layout("llama3-8b", mode="open", processes=8, scale=_SCALE).rank(1)
+        self.gigabytes = shard.bytes / 1e9
+        self._engine, self._save, self._load = engine_of("stream", shard)
+
+    def round(self, checkpoint: int) -> tuple[float, float]:
+        """Save a checkpoint and load it; return the core-seconds per GB of each."""
+        engine, place = self._engine, Path(tempfile.mkdtemp(dir=self._directory))
+        start = time.process_time()
+        engine.fill(checkpoint)
+        self._save(place)
+        saved = time.process_time()
+        engine.expect(checkpoint)
+        for step in range(engine.load_steps()):
+            self._load(place, step)
+        assert not engine.verify(checkpoint).fault_count
+        loaded = time.process_time()
+        shutil.rmtree(place)
+        return (saved - start) / self.gigabytes, (loaded - saved) / self.gigabytes
+
+
+class ContentAlone:
+    """The content in requests and buffers as the engine has them."""
+
+    def __init__(self) -> None:
+        self._request_bytes = EngineOptions().request_bytes
+        self._buffers = Buffers(USUAL_BUFFERS_BYTES // self._request_bytes, self._request_bytes).slots
+        self._content = Content(1)
+
+    def round(self, checkpoint: int, requests: int = 64) -> float:
+        """Make and compare; return the core-seconds per GB of both together."""
+        place, size = TensorKey(checkpoint=checkpoint, rank=0, tensor=0), self._request_bytes
+        start = time.process_time()
+        for first in range(0, requests, len(self._buffers)):
+            for number, data in enumerate(self._buffers, first):
+                self._content.fill(data, place, number * size)
+            for number, data in enumerate(self._buffers, first):
+                assert not self._content.differing_pages(data, place, number * size)
+        return (time.process_time() - start) / (requests * size / 1e9)
+
+
+def _whole_run(directory: str) -> float:
+    runs = [run_pytest(directory, scale=scale, **_OPTIONS) for scale in _SCALES]
+    small, large = (_gigabytes(run.document) for run in runs)
+    return (runs[1].cpu - runs[0].cpu) / (large - small)
 
 
 def _gigabytes(document: dict[str, Any]) -> float:
@@ -28,32 +91,26 @@ def _gigabytes(document: dict[str, Any]) -> float:
     return float(sum(operation["bytes"] for operation in operations if operation["kind"] == "save")) / 1e9
 
 
-def _content_seconds(megabytes: int = 64, times: int = 8) -> float:
-    """Return the seconds in which one core makes and compares a GB, in requests as large as those of the engine."""
-    content, data = Content(1), np.zeros(megabytes << 20, dtype=np.uint8)
-    start = time.process_time()
-    for checkpoint in range(1, times + 1):
-        place = TensorKey(checkpoint=checkpoint, rank=0, tensor=0)
-        for offset in range(0, len(data), 1 << 20):
-            content.fill(data[offset : offset + (1 << 20)], place, offset)
-        for offset in range(0, len(data), 1 << 20):
-            assert not content.differing_pages(data[offset : offset + (1 << 20)], place, offset)
-    return (time.process_time() - start) / (len(data) * times / 1e9)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--whole", action="store_true")
     arguments = parser.parse_args()
-    found, content = [], []
-    for number in range(arguments.rounds):
-        runs = [run_pytest(arguments.directory, scale=scale, **_OPTIONS) for scale in _SCALES]
-        small, large = (_gigabytes(run.document) for run in runs)
-        found.append((runs[1].cpu - runs[0].cpu) / (large - small))
-        content.append(_content_seconds())
-        print(f"round {number + 1}: {found[-1]:.3f} core-seconds a GB, content alone {content[-1]:.3f}", flush=True)
-    print(f"median {statistics.median(found):.3f}, content alone {statistics.median(content):.3f}")
+    rank, content = Rank(arguments.directory), ContentAlone()
+    found: dict[str, list[float]] = {}
+    # The first round warms up.
+    for checkpoint in range(1, arguments.rounds + 2):
+        save, load = rank.round(checkpoint)
+        values = {"save": save, "load": load, "save and load": save + load, "content alone": content.round(checkpoint)}
+        if checkpoint > 1:
+            if arguments.whole:
+                values["whole run"] = _whole_run(arguments.directory)
+            for name, value in values.items():
+                found.setdefault(name, []).append(value)
+    print(f"core-seconds per GB, {arguments.rounds} rounds of {rank.gigabytes:.2f} GB: median (lowest to highest)")
+    for name, of in found.items():
+        print(f"{name:>14} {statistics.median(of):.3f} ({min(of):.3f} to {max(of):.3f})")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ result.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -33,10 +34,11 @@ import threading
 import zlib
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.sizing.content_places import CHECKPOINT_BITS, RANK_BITS, USUAL_TENSOR_BITS, WITHIN_RANK_BITS
 from pytest_ckpt.sizing.models import ITEM_BYTES
 from pytest_ckpt.support.units import counted
@@ -79,13 +81,14 @@ class PageChecksums:
 
     def __init__(self, rows: NDArray[np.uint64], words: WordChecksums) -> None:
         self._page_bytes = rows.shape[1] * 8
-        self._rows = np.array([linear(row.tobytes()) for row in rows], dtype=np.uint32)
+        zeros = of_zeros(self._page_bytes)
+        self._rows = np.array([zlib.crc32(row) ^ zeros for row in rows], dtype=np.uint32)
         self._words = words.tables
 
     def of_pages(self, first_row: int, words: NDArray[np.uint64]) -> int:
         """Return L of consecutive pages: the first is a XOR of row ``first_row``, rows repeat."""
-        rows = (np.arange(len(words)) + first_row) % len(self._rows)
-        sums = self._rows[rows] ^ _apply(self._words, words)
+        sums = _apply(self._words, words)
+        sums ^= np.resize(np.roll(self._rows, -first_row), len(words))
         # Leading zero bytes leave the sum unchanged, so the count may be padded to a power of two.
         missing = (1 << (len(sums) - 1).bit_length()) - len(sums)
         sums = np.concatenate([np.zeros(missing, dtype=np.uint32), sums])
@@ -153,27 +156,32 @@ def _tables(basis: list[int]) -> Sums:
 def _apply(tables: Sums, values: NDArray[np.uint32] | NDArray[np.uint64]) -> Sums:
     """Apply a linear function to many values."""
     digits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
-    out: Sums = tables[0][digits[:, 0]]
+    # `take` costs half as much as an index.
+    out: Sums = tables[0].take(digits[:, 0])
     for byte in range(1, len(tables)):
-        out ^= tables[byte][digits[:, byte]]
+        out ^= tables[byte].take(digits[:, byte])
     return out
 
 
 PAGE_BYTES = 4096
 BLOCK_PAGES = 256
+_BLOCK_BYTES = BLOCK_PAGES * PAGE_BYTES
+_PART_PAGES = 32
 _LANES = PAGE_BYTES // 8
 _ALL_BITS = np.uint64((1 << 64) - 1)
 _CHECKSUM_PAGES = 1 << 14  # the values of one step fit in the processor's cache
 # One block serves 64 MiB of each of 16 consecutive tensors: a GiB at most.
 _TENSOR_SHIFT, _PAGE_SHIFT = 4, 14
-# A tensor of up to 512 MiB uses at most this many blocks, repeatedly.
-_BLOCKS_HELD = 8
+# A tensor of up to 256 MiB uses at most this many blocks, repeatedly. A larger one makes them again for each pass.
+_BLOCKS_HELD = 4
 # The first word of a page gives its place; the second word confirms it.
 _COMMON = 2
 
 # The finalizer of SplitMix64 (Steele, Lea, Flood 2014) and the inverses of its two odd factors modulo 2^64.
 _FACTOR_1, _FACTOR_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _INVERSE_1, _INVERSE_2 = pow(_FACTOR_1, -1, 1 << 64), pow(_FACTOR_2, -1, 1 << 64)
+_STEPS = tuple((np.uint64(shift), np.uint64(factor)) for shift, factor in ((30, _FACTOR_1), (27, _FACTOR_2)))
+_LAST_SHIFT = np.uint64(31)
 
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -248,11 +256,64 @@ class _Rows:
         return self._checksums
 
 
-class _Scratch(threading.local):
-    """The expected content of a block, one buffer for each thread that compares."""
+class _Run(NamedTuple):
+    """Consecutive pages of one block, which cover bytes ``start`` .. ``stop`` of the data from byte ``head`` on.
+
+    ``rows`` and ``words`` have a row for each page; only the first page and the last page can be cut.
+    """
+
+    start: int
+    stop: int
+    head: int
+    kind: _Kind
+    rows: Words
+    words: Words
+
+    def make(self, out: Words, first: int, stop: int) -> None:
+        """Fill the rows of ``out`` with the complete pages ``first`` .. ``stop`` of this run."""
+        kind, words, filled = self.kind, self.words[first:stop], self.kind.lanes
+        rows, lanes = self.rows[first:stop, :filled], out[:, :filled]
+        if kind.is_masked:
+            np.bitwise_and(words, kind.mask[:filled], out=lanes)
+            np.bitwise_xor(rows, lanes, out=lanes)
+        else:
+            np.bitwise_xor(rows, words, out=lanes)
+        if filled < _LANES:
+            out[:, filled:] = 0
+
+
+class _Memory:
+    """Memory of a block's size, two in each huge page: outside huge pages, making and comparing take a tenth longer.
+
+    A huge page is freed when both of its halves are. Safe from several threads.
+    """
 
     def __init__(self) -> None:
-        self.words: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
+        self._spare: list[Words] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Words:
+        # With the lock, two threads that begin concurrently share one huge page.
+        with self._lock:
+            if not self._spare:
+                halves = Buffers(2, _BLOCK_BYTES).slots
+                self._spare = [half.view(np.uint64).reshape(BLOCK_PAGES, _LANES) for half in halves]
+            return self._spare.pop()
+
+
+class _Scratch:
+    """The expected content of a block, for a thread that compares."""
+
+    def __init__(self, memory: _Memory) -> None:
+        self.words = memory.take()
+        self.bytes: Bytes = self.words.reshape(-1).view(np.uint8)
+        self.address = self.words.ctypes.data
+
+
+class _OfThread(threading.local):
+    """Empty in a thread that has compared nothing, so such threads use no memory."""
+
+    scratch: _Scratch | None = None
 
 
 class Content:
@@ -292,12 +353,15 @@ class Content:
         # Misplaced pages come in long runs, so their blocks are kept in addition to the blocks in use.
         self._held_elsewhere = functools.lru_cache(maxsize=2)(self._made)
         self._checkpoint = 0
-        self._scratch = _Scratch()
+        # Separate, so that a scratch does not keep half of a huge page whose other half was a block.
+        self._memory, self._memory_to_compare = _Memory(), _Memory()
+        self._of_thread = _OfThread()
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
         """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
-        for start, stop, page, head in _stretches(offset, len(out)):
-            self._make(out[start:stop], place, page, head)
+        with _buffers_of_a_page():
+            for run in self._runs(place, offset, len(out)):
+                self._fill(out[run.start : run.stop], run)
 
     def differing_pages(self, data: Bytes, place: TensorKey, offset: int = 0) -> list[tuple[int, int]]:
         """Compare ``data`` with the tensor's bytes from ``offset`` on.
@@ -305,12 +369,15 @@ class Content:
         Return (start, stop) positions in ``data`` of every page that differs, in order.
         """
         bad: list[tuple[int, int]] = []
-        scratch = self._scratch.words.reshape(-1).view(np.uint8)
-        for start, stop, page, head in _stretches(offset, len(data)):
-            expected, seen = scratch[: stop - start], data[start:stop]
-            self._make(expected, place, page, head)
-            if _libc.memcmp(expected.ctypes.data, seen.ctypes.data, stop - start) != 0:
-                bad.extend((start + a, start + b) for a, b in _differing(expected, seen, head))
+        scratch = self._of_thread.scratch = self._of_thread.scratch or _Scratch(self._memory_to_compare)
+        address = data.ctypes.data
+        with _buffers_of_a_page():
+            for run in self._runs(place, offset, len(data)):
+                start, head, length, pages = run.start, run.head, run.stop - run.start, len(run.words)
+                run.make(scratch.words[:pages], 0, pages)
+                if _libc.memcmp(scratch.address + head, address + start, length) != 0:
+                    expected, seen = scratch.bytes[head : head + length], data[start : run.stop]
+                    bad.extend((start + a, start + b) for a, b in _differing(expected, seen, head))
         return bad
 
     def expected(self, place: TensorKey, offset: int, length: int) -> Bytes:
@@ -377,37 +444,50 @@ class Content:
     def _made(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
         """Make the block of a group of pages."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
-        block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
-        block[:, :_COMMON] = self._first
-        if self._constant:
-            block[:] = self._first[0, 0]
-        block[:, self._mask == 0] = 0
-        return _Rows(kind, kind.of(block))
+        rows = self._memory.take()
+        # In parts, because the allocator of each thread keeps the memory of one.
+        for start in range(0, BLOCK_PAGES, _PART_PAGES):
+            stop = start + _PART_PAGES
+            part: Words = generator.integers(0, 1 << 64, size=(_PART_PAGES, _LANES), dtype=np.uint64)
+            part[:, :_COMMON] = self._first[start:stop]
+            if self._constant:
+                part[:] = self._first[0, 0]
+            part[:, self._mask == 0] = 0
+            rows[start:stop] = kind.of(part)
+        return _Rows(kind, rows)
 
-    def _make(self, out: Bytes, place: TensorKey, page: int, head: int) -> None:
-        """Fill ``out`` from byte ``head`` of ``page`` on; whole pages must not run over the end of the block."""
-        rows, row = self._rows(place, page), page % BLOCK_PAGES
-        kind = rows.kind
-        if head or len(out) % PAGE_BYTES:
-            pages = -(-(head + len(out)) // PAGE_BYTES)
-            whole = rows.block[row : row + pages] ^ (self._words(place, page, pages)[:, None] & kind.mask)
-            out[:] = whole.reshape(-1).view(np.uint8)[head : head + len(out)]
-            return
-        pages, filled = len(out) // PAGE_BYTES, kind.lanes
-        words = self._words(place, page, pages)[:, None]
-        lanes = out.view(np.uint64).reshape(pages, _LANES)
-        block = rows.block[row : row + pages, :filled]
-        # With a buffer of its usual size, numpy copies each word before it spreads it over a page: half the speed.
-        usual = np.setbufsize(_LANES)
-        try:
-            if kind.is_masked:
-                np.bitwise_and(words, kind.mask[:filled], out=lanes[:, :filled])
-                np.bitwise_xor(block, lanes[:, :filled], out=lanes[:, :filled])
-            else:
-                np.bitwise_xor(block, words, out=lanes[:, :filled])
-        finally:
-            np.setbufsize(usual)
-        lanes[:, filled:] = 0
+    @staticmethod
+    def _fill(out: Bytes, run: _Run) -> None:
+        """Fill ``out`` with a run: complete pages in place, cut ones by way of a copy."""
+        head, pages = run.head, len(run.words)
+        first, last = (1 if head else 0), (head + len(out)) // PAGE_BYTES
+        if first < last:
+            whole = out[first * PAGE_BYTES - head : last * PAGE_BYTES - head]
+            run.make(whole.view(np.uint64).reshape(last - first, _LANES), first, last)
+        # If one page contains all bytes, it is made once.
+        for page in {*range(first), *range(last, pages)}:
+            made = np.empty((1, _LANES), dtype=np.uint64)
+            run.make(made, page, page + 1)
+            start, stop = max(0, page * PAGE_BYTES - head), min(len(out), (page + 1) * PAGE_BYTES - head)
+            begin = start + head - page * PAGE_BYTES
+            out[start:stop] = made[0].view(np.uint8)[begin : begin + stop - start]
+
+    def _runs(self, place: TensorKey, offset: int, length: int) -> Iterator[_Run]:
+        """Cut bytes ``offset`` .. ``offset + length`` of a tensor where a block ends or begins again."""
+        (page, head), done = divmod(offset, PAGE_BYTES), 0
+        end = -(-(offset + length) // PAGE_BYTES)
+        while page < end:
+            # The pages of a group have the same block.
+            pages = min(end, (page >> _PAGE_SHIFT) + 1 << _PAGE_SHIFT) - page
+            rows, words = self._rows(place, page), self._words(place, page, pages)[:, None]
+            at = 0
+            while at < pages:
+                row = (page + at) % BLOCK_PAGES
+                count = min(pages - at, BLOCK_PAGES - row)
+                stop = min(length, done + count * PAGE_BYTES - head)
+                yield _Run(done, stop, head, rows.kind, rows.block[row : row + count], words[at : at + count])
+                at, done, head = at + count, stop, 0
+            page += pages
 
     def _words(self, place: TensorKey, page: int, pages: int) -> Words:
         if (page + pages) >> self._page_bits:
@@ -418,10 +498,25 @@ class Content:
             return np.zeros(pages, dtype=np.uint64)
         base = place.checkpoint << RANK_BITS | place.rank
         base = (base << self._tensor_bits | place.tensor) << self._page_bits
-        word = np.arange(base + page, base + page + pages, dtype=np.uint64) ^ np.uint64(self._key)
-        word = (word ^ (word >> np.uint64(30))) * np.uint64(_FACTOR_1)
-        word = (word ^ (word >> np.uint64(27))) * np.uint64(_FACTOR_2)
-        return word ^ (word >> np.uint64(31))
+        word = np.arange(base + page, base + page + pages, dtype=np.uint64)
+        word ^= np.uint64(self._key)
+        for shift, factor in _STEPS:
+            word ^= word >> shift
+            word *= factor
+        word ^= word >> _LAST_SHIFT
+        return word
+
+
+@contextlib.contextmanager
+def _buffers_of_a_page() -> Iterator[None]:
+    """Let numpy use buffers of a page: with larger ones it copies each word before it spreads it over its page, which
+    takes twice the time.
+    """
+    usual = np.setbufsize(_LANES)
+    try:
+        yield
+    finally:
+        np.setbufsize(usual)
 
 
 def _group(place: TensorKey, page: int) -> tuple[int, ...]:
@@ -434,25 +529,6 @@ def _unmix(word: int) -> int:
     word = (word ^ (word >> 31) ^ (word >> 62)) * _INVERSE_2 & mask
     word = (word ^ (word >> 27) ^ (word >> 54)) * _INVERSE_1 & mask
     return word ^ (word >> 30) ^ (word >> 60)
-
-
-def _stretches(offset: int, length: int) -> Iterator[tuple[int, int, int, int]]:
-    """Split bytes ``offset`` .. ``offset + length`` at the starts of a block and at the ends of whole pages.
-
-    Yield (start, stop, page, head): positions in the data, the page of the tensor and the byte in it at ``start``.
-    """
-    done = 0
-    while done < length:
-        page, head = divmod(offset + done, PAGE_BYTES)
-        left = length - done
-        if head:
-            step = min(left, PAGE_BYTES - head)
-        elif left >= PAGE_BYTES:
-            step = min(left // PAGE_BYTES, BLOCK_PAGES - page % BLOCK_PAGES) * PAGE_BYTES
-        else:
-            step = left
-        yield done, done + step, page, head
-        done += step
 
 
 def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.targets.posix.checkpoint import SinkAtOffsets
 from tests.support.streaming import ODD, save, shard_of, streaming
 
 RANK = """
@@ -155,3 +157,17 @@ def test_a_file_has_no_byte_more_than_its_container(tmp_path):
     sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
     assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes
     assert all(size % PAGE_BYTES for size in sizes.values())
+
+
+def test_a_save_uses_all_buffers_in_turn(tmp_path):
+    """A buffer whose write has just ended is the slowest to fill, if a host copies the bytes of a virtual machine."""
+    engine = streaming(shard_of(0, [("float32", 4 << 20)]), request=1 << 20, depth=1)
+    real, places = SinkAtOffsets.write_at, []
+
+    def write_at(sink, offset, data):
+        places.append(data.ctypes.data)
+        real(sink, offset, data)
+
+    with mock.patch.object(SinkAtOffsets, "write_at", write_at):
+        save(engine, tmp_path)
+    assert len(places) == len(set(places)) == 17

@@ -38,6 +38,7 @@ class FileImage:
         self._rank = rank
         self._first_tensor = first_tensor
         self._checkpoint = 0
+        self._tensors = self._tensors_of(0)
         self._pieces: dict[int, Bytes] = {
             p.offset: np.frombuffer(bytearray(p.data), dtype=np.uint8) for p in container.pieces
         }
@@ -48,6 +49,7 @@ class FileImage:
         # The checksums of every checkpoint that this image has had: a load needs the save's results again.
         self._checksums: dict[int, array[int]] = {}
         self._stretches = self._cut()
+        self._ends = [stretch.stop for stretch in self._stretches]
 
     @property
     def bytes(self) -> int:
@@ -61,9 +63,10 @@ class FileImage:
         if checkpoint == self._checkpoint:
             return
         self._checkpoint = checkpoint
+        self._tensors = self._tensors_of(checkpoint)
         if checkpoint not in self._checksums:
-            records = self._container.records
-            made = (self._content.crc32(self._place(number), r.bytes) for number, r in enumerate(records))
+            sizes = (record.bytes for record in self._container.records)
+            made = map(self._content.crc32, self._tensors, sizes)
             self._checksums[checkpoint] = array("I", made)
         checksums = self._checksums[checkpoint]
         for places, checksum in zip(self._checksum_places, checksums, strict=True):
@@ -78,14 +81,13 @@ class FileImage:
             if stretch.number < 0:
                 part[:] = self._pieces[stretch.start][inside : inside + len(part)]
             else:
-                self._content.fill(part, self._place(stretch.number), inside)
+                self._content.fill(part, self._tensors[stretch.number], inside)
         if offset + len(out) > self.bytes:
             out[max(0, self.bytes - offset) :] = 0
 
     def tensor_bytes(self, start: int, stop: int) -> int:
         """Return how many of the file's bytes ``start`` .. ``stop`` are a tensor's."""
-        spans = ((max(start, s.start), min(stop, s.stop)) for s in self._stretches if s.number >= 0)
-        return sum(last - first for first, last in spans if first < last)
+        return sum(last - first for stretch, first, last in self._within(start, stop) if stretch.number >= 0)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
         """Cut bytes that were read from ``offset`` on at the begins and ends of tensors.
@@ -96,7 +98,7 @@ class FileImage:
             if stretch.number < 0:
                 yield part, -1, None, inside, self._pieces[stretch.start][inside : inside + len(part)]
             else:
-                yield part, stretch.number, self._place(stretch.number), inside, None
+                yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
         """Return ``size`` bytes of the pieces at each of these offsets of the file."""
@@ -107,8 +109,10 @@ class FileImage:
             found.append(self._pieces[start][offset - start : offset - start + size])
         return found
 
-    def _place(self, number: int) -> TensorKey:
-        return TensorKey(checkpoint=self._checkpoint, rank=self._rank, tensor=self._first_tensor + number)
+    def _tensors_of(self, checkpoint: int) -> list[TensorKey]:
+        """Return the place of each tensor of the file."""
+        numbers = range(self._first_tensor, self._first_tensor + len(self._container.records))
+        return [TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number) for number in numbers]
 
     def _cut(self) -> list[_ByteRange]:
         stretches = [
@@ -119,11 +123,16 @@ class FileImage:
         return sorted((s for s in stretches if s.stop > s.start), key=lambda s: s.start)
 
     def _parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, _ByteRange, int]]:
-        end = offset + len(data)
-        for stretch in self._stretches:
-            start, stop = max(offset, stretch.start), min(end, stretch.stop)
-            if start < stop:
-                yield data[start - offset : stop - offset], stretch, start - stretch.start
+        for stretch, start, stop in self._within(offset, offset + len(data)):
+            yield data[start - offset : stop - offset], stretch, start - stretch.start
+
+    def _within(self, start: int, stop: int) -> Iterator[tuple[_ByteRange, int, int]]:
+        """Yield each stretch that bytes ``start`` .. ``stop`` of the file touch, and from where to where they do."""
+        for number in range(bisect.bisect_right(self._ends, start), len(self._stretches)):
+            stretch = self._stretches[number]
+            if stretch.start >= stop:
+                return
+            yield stretch, max(start, stretch.start), min(stop, stretch.stop)
 
 
 def _put(places: Sequence[Bytes], checksum: int) -> None:

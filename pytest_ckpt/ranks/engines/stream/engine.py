@@ -8,8 +8,10 @@ buffer, the wait is timed, because it is not caused by the storage.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -124,8 +126,10 @@ class StreamEngine:
             sink = draft.create(file.name, image.bytes)
             try:
                 with clock.phase("write", file.name):
+                    requests = self._cut_sink(image, sink)
+                    write = functools.partial(self._write, image, sink, copy, deque(self._buffers.slots))
                     # One thread more than requests in flight: it makes the next bytes during this time.
-                    self._in_flight(self._cut_sink(image, sink), _Writer(self, image, sink, copy), self._depth + 1)
+                    self._in_flight(requests, write, self._depth + 1)
             except BaseException:
                 sink.abort()
                 raise
@@ -277,15 +281,16 @@ class StreamEngine:
             faults.extend(LocalFault.of(found, file.name, name) for found in findings)
         self._found.add_of(request, faults, count=count, checked=checked)
 
-    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int], None], maximum: int) -> None:
+    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request], None], maximum: int) -> None:
         """Let at most ``maximum`` threads, each of which can have a buffer, work through the requests.
 
-        ``act`` gets a request and the thread's number. The first error stops all and is raised here.
+        The first error stops all and is raised here.
         """
         waiting: Iterator[_Request] = iter(requests)
         lock = threading.Lock()
 
         def work(thread: int) -> None:
+            del thread
             nonlocal waiting
             while True:
                 with lock:
@@ -293,7 +298,7 @@ class StreamEngine:
                 if request is None:
                     return
                 try:
-                    act(request, thread)
+                    act(request)
                 except BaseException:
                     # No thread begins another request.
                     waiting = iter(())
@@ -301,15 +306,24 @@ class StreamEngine:
 
         self._pool.work(work, min(maximum, len(self._buffers.slots), len(requests)))
 
-    def write(self, image: FileImage, sink: Sink, copy: Bytes | None, request: _Request, slot: int) -> None:
+    def _write(
+        self, image: FileImage, sink: Sink, copy: Bytes | None, buffers: deque[Bytes], request: _Request
+    ) -> None:
         """Make the bytes of one request in a buffer, or use the bytes of a copy of the state, and write them."""
-        if copy is None:
-            data = self._buffers.slots[slot][: request.bytes]
+        if copy is not None:
+            with self._flights:
+                sink.write_at(request.offset, copy[request.offset : request.offset + request.bytes])
+            return
+        # The buffer whose write ended first. If a host copies the bytes of a virtual machine, a buffer that was just
+        # written is slow to fill: its bytes are in the cache of the core that copied them.
+        buffer = buffers.popleft()
+        try:
+            data = buffer[: request.bytes]
             image.make(data, request.offset)
-        else:
-            data = copy[request.offset : request.offset + request.bytes]
-        with self._flights:
-            sink.write_at(request.offset, data)
+            with self._flights:
+                sink.write_at(request.offset, data)
+        finally:
+            buffers.append(buffer)
 
     def _read(self, clock: Clock, request: _Request, buffer: Bytes) -> int:
         try:
@@ -343,19 +357,6 @@ class _Findings(FirstFaults):
     ) -> None:
         """Add the results of one request; faults ``of_file`` are listed before faults of its pages."""
         self.add((request.file, request.offset, not of_file), faults, count=count, checked=checked)
-
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    """Writes the requests of one file; each thread has a separate buffer, which therefore stays in the CPU cache."""
-
-    engine: StreamEngine
-    image: FileImage
-    sink: Sink
-    copy: Bytes | None
-
-    def __call__(self, request: _Request, thread: int) -> None:
-        self.engine.write(self.image, self.sink, self.copy, request, thread)
 
 
 def _blocks(count: int) -> int:
