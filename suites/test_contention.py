@@ -10,7 +10,7 @@ from pytest_ckpt.judging.decision import (
     not_decided,
 )
 from pytest_ckpt.judging.given import without_pattern
-from pytest_ckpt.judging.loads import missing_bytes, not_cold, skew_of, wrong_bytes
+from pytest_ckpt.judging.loads import ended_by, missing_bytes, not_cold, skew_of, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
 from pytest_ckpt.sizing.pacing import paced_accelerators, paced_limit_seconds
@@ -29,7 +29,7 @@ from pytest_ckpt.support.units import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.facts.measurement import LoadPattern, Measurement, MixedLoad, NoisyNeighbour, SavePace
+    from pytest_ckpt.facts.measurement import LoadPattern, Measurement, MixedLoad, NoisyNeighbour, Resized, SavePace
     from pytest_ckpt.facts.proofs import CacheFacts
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -168,6 +168,7 @@ def test_ranks_load_what_another_wrote(
     title="Fewer or more ranks restore the checkpoint",
     units=("s",),
     spans=("joined", "split"),
+    own_launch="resized",
     figure="the slowest load",
     limit="the load limit of the cluster",
     source="as LOAD: load budget x mean time to failure",
@@ -180,9 +181,12 @@ def test_the_checkpoint_is_loaded_by_another_number_of_ranks(
     """Half as many ranks, and twice as many readers per file, load the checkpoint within the load limit.
 
     Training continues with the remaining nodes, or with more. Then half of the ranks read two ranks' files each, or two
-    readers share each file. Every load is uncached, and every byte is compared with the saved byte.
+    readers share each file. With engine dcp, separate launches have half and twice as many ranks, and the library loads
+    and reshards. Every load is uncached, and every byte is compared with the saved byte.
     """
     patterns = measurement.patterns
+    if patterns and patterns.resized:
+        return _resized(patterns.resized, measurement, limits)
     if patterns is None or patterns.joined is None or patterns.split is None:
         return without_pattern(measurement, ("joined", "split"))
     both = {"joined": patterns.joined, "split": patterns.split}
@@ -298,6 +302,26 @@ def test_saves_and_data_loading_bear_each_other(
         f"empty; 99th percentile of a read: {format_seconds(max(mixed.contended_p99_seconds))}."
     )
     return measured_as("met", slowest, limit, "s", because, detail)
+
+
+def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """Decide on loads by other numbers of ranks: a failed load decides, also if another one could not be made."""
+    loads = found.loads
+    detail = tuple(_describe(name, each) for name, each in loads.items())
+    for each in loads.values():
+        if wrong := wrong_bytes(each.integrity, (each.reads,)) or missing_bytes(each.integrity, (each.reads,)):
+            return wrong
+    if ended := ended_by(found.failure, "resized", detail):
+        return ended
+    for each in loads.values():
+        if no_time := _no_time(each, measurement.cache):
+            return no_time
+    decision = _within(measurement, loads, limits, 1.0) if loads else None
+    if decision and decision.outcome == "failed":
+        return decision
+    for why in found.not_run.values():
+        return not_decided("not possible", why, detail)
+    return decision or not_decided("not measured", "It was not measured.")
 
 
 def _paced(pace: SavePace | None, measurement: Measurement, limits: ClusterLimits) -> tuple[float, str] | Decision:

@@ -179,3 +179,7 @@ class Snapshots:
     not_run: str = ""
     failure: Failure | None = None
     ran_after: CommandRun | None = None
+
+
+Changed = Failover | Upgrade | Snapshots
+"""The results of the launches in which commands change the storage."""

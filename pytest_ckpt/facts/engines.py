@@ -53,7 +53,8 @@ class EngineSpec(NamedTuple):
     the library that must be installed (several are separated by commas), with the ``extra`` of pytest-ckpt that
     installs it. ``stages``: it can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as
     strategies with background saves need it. ``has_process``: its library has a process that saves the copy.
-    ``replays``: it makes the calls of a recorded job, which the user names.
+    ``resizes`` is the "module:function" of a loader for another number of ranks than saved the checkpoint; empty: its
+    library has none. ``replays``: it makes the calls of a recorded job, which the user names.
     ``system_certificates``: its library verifies TLS only by the system's certificates. ``files`` are the files of a
     checkpoint: the plan counts them, and clean-up removes no others. ``owner`` is the plugin that supplies the engine,
     with its version; empty for a built-in one.
@@ -72,6 +73,7 @@ class EngineSpec(NamedTuple):
     has_process: bool = False
     files: FileRule = OF_LAYOUT
     owner: str = ""
+    resizes: str = ""
     replays: bool = False
     system_certificates: bool = False
 
@@ -128,6 +130,7 @@ BUILT_IN = (
         stages=True,
         has_process=True,
         files=DCP_FILES,
+        resizes="pytest_ckpt.ranks.engines.dcp_resized:make",
     ),
     EngineSpec(
         name="dcp-s3torchconnector",

@@ -137,6 +137,32 @@ class LoadPattern:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Resized:
+    """Loads of a checkpoint of ``saved_by`` ranks by another number of ranks, each number in a separate launch.
+
+    The library of the engine loads and reshards: ``halved`` by half as many ranks, ``doubled`` by twice as many.
+    ``not_run`` contains, by the name of one of these, why its ranks could not be started. ``failure`` is how the ranks
+    ended if they did not complete.
+    """
+
+    saved_by: CountFromOne
+    halved: LoadPattern | None = None
+    doubled: LoadPattern | None = None
+    not_run: dict[str, str] = field(default_factory=dict)
+    failure: Failure | None = None
+
+    @property
+    def loads(self) -> dict[str, LoadPattern]:
+        """The measured loads by name."""
+        return {name: found for name, found in (("halved", self.halved), ("doubled", self.doubled)) if found}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further launch follows."""
+        return self.failure is not None or {"halved", "doubled"} == {*self.loads, *self.not_run}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SavePace:
     """The pace of saves that share the storage with other work.
 
@@ -327,7 +353,8 @@ class Patterns:
     """Loads and saves during other work, or by ranks other than the writers.
 
     ``storm``: all replicas read the same files concurrently. ``shifted``: each rank reads another rank's files.
-    ``joined`` and ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves
+    ``joined`` and ``split``: half as many readers, and twice as many for each file. ``resized``: the engine's library
+    loads with half and with twice as many ranks. ``neighbour``: a second job saves
     concurrently. ``mixed``: samples are read concurrently. ``endurance``: saves for a long time. ``near_full``: on a
     full volume. ``failover``: a fault is injected during the operation. ``upgrade``: the storage is changed while it
     serves. ``snapshots``: one is taken during a save. ``training``: steps run during the subject's own saves.
@@ -343,6 +370,7 @@ class Patterns:
     shifted: LoadPattern | None = None
     joined: LoadPattern | None = None
     split: LoadPattern | None = None
+    resized: Resized | None = None
     neighbour: NoisyNeighbour | None = None
     mixed: MixedLoad | None = None
     endurance: Endurance | None = None

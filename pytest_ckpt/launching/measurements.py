@@ -17,16 +17,18 @@ from typing import Any
 
 from pytest_ckpt.evidence.starts import ADDED, BROKEN_OFF, directory_of_start
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.commands import Changed
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.facts.measurement import Measurement, Patterns, with_patterns_of
+from pytest_ckpt.facts.measurement import Measurement, Patterns, Resized, with_patterns_of
 from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.judging.verdicts import OtherMeasurement
 from pytest_ckpt.launching.depths import known_depth
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
+from pytest_ckpt.launching.own_launch import name_of_launch
 from pytest_ckpt.launching.recorder import HookFailed, LaunchHooks, Observer, Recorder, write_atomically
-from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
+from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES, OwnLaunch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
@@ -81,21 +83,26 @@ class Measurements:
         return self._read(subject)
 
     def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
-        """Return the facts about a subject, with the results of the patterns in which commands change the storage.
+        """Return the facts about a subject, with the results of a pattern that has separate launches, if it is asked.
 
         These patterns are measured last, those with a fault at the very end: a rebuild of the storage would slow any
         other measurement.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
+        if not self._is_asked(name, subject):
+            return self.measurement(subject)
         for planned in self._context.plan.runnable:
             if planned.subject in self._wanted or planned.subject == subject:
                 self.measurement(planned.subject)
         for row in OWN_LAUNCHES.values():
             if row.name == name:
                 break
-            if PATTERNS[row.name].is_asked(self._context.plan.of(subject), self._context.settings):
+            if self._is_asked(row.name, subject):
                 self._launch_own(row, subject)
         return self._launch_own(OWN_LAUNCHES[name], subject)
+
+    def _is_asked(self, name: Pattern, subject: Subject) -> bool:
+        return PATTERNS[name].is_asked(self._context.plan.of(subject), self._context.settings)
 
     def _launch_own(self, row: OwnLaunch, subject: Subject) -> Measurement:
         with self._lock():
@@ -105,8 +112,9 @@ class Measurements:
                 return measurement
             planned = self._context.plan.of(subject)
             began = time.monotonic()
-            directory = f"launches/{self._launches() + 1}"
-            launch = LaunchWithCommands(row, self._context, planned, directory, self._observer)
+            number = self._launches() + 1
+            directory = name_of_launch(number)
+            launch = row.launches(self._context, planned, number, self._observer)
             try:
                 # This start measures nothing of the subject again, so its kept files stay.
                 if broke := self._tidy(()) or self._hook(directory, lambda: self._hooks.before((str(subject),))):
@@ -149,7 +157,7 @@ class Measurements:
         """Launch the ranks and write their measurement. With an ``obstacle``, write only that they could not be
         launched.
         """
-        launch_name = f"launches/{self._launches() + 1}"
+        launch_name = name_of_launch(self._launches() + 1)
         settings = self._context.settings
         subjects = tuple(c.subject for c in planned)
         began = time.monotonic()
@@ -272,7 +280,7 @@ class Measurements:
             yield
 
 
-def _with(patterns: Patterns, name: Pattern, found: Found) -> Patterns:
+def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patterns:
     changes: dict[str, Any] = {name: found}
     return dataclasses.replace(patterns, **changes)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
+from pytest_ckpt.facts.commands import Changed, Snapshots, Upgrade
 from pytest_ckpt.facts.events import (
     DepthChosen,
     MeasurementDone,
@@ -16,8 +16,8 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
     StepDone,
 )
-from pytest_ckpt.facts.measurement import Endurance
-from pytest_ckpt.facts.subject import Pattern
+from pytest_ckpt.facts.measurement import Endurance, Resized
+from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -224,7 +224,10 @@ class Progress:
     def end(self) -> None:
         """End a launch: subtract its missing steps from the total, unless another launch begins with them."""
         launched = self._launched
-        self._drop(launched.begun - launched.ended if launched.begun else launched.subjects)
+        if launched.begun:
+            self._drop(launched.begun - launched.ended, has_failed=True)
+        else:
+            self._drop(launched.subjects)
         self._spent.end()
         self._show("")
 
@@ -258,14 +261,17 @@ class Progress:
             return
         if event.found is None:
             row.count = row.done
-        elif isinstance(event.found, Failover | Snapshots | Upgrade):
+        elif isinstance(event.found, Changed):
             self._of_own_launch(row, event.found)
+        elif isinstance(event.found, Resized):
+            if event.found.is_over:
+                row.count = row.done
         elif isinstance(event.found, Endurance):
             row.done = row.count
             saves = len(event.found.save_seconds)
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
-    def _of_own_launch(self, row: Row, found: Failover | Snapshots | Upgrade) -> None:
+    def _of_own_launch(self, row: Row, found: Changed) -> None:
         """Print the newest operation of a pattern that has a separate launch, once for each attempt."""
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
@@ -310,10 +316,12 @@ class Progress:
     def _rows_of(self, subject: Subject) -> list[Row]:
         return [row for (of, _), row in self._rows.items() if of == subject]
 
-    def _drop(self, subjects: Collection[Subject]) -> None:
+    def _drop(self, subjects: Collection[Subject], *, has_failed: bool = False) -> None:
+        """Subtract the missing steps of subjects; if their measurement has not failed, separate launches may follow."""
         for subject in subjects:
             for row in self._rows_of(subject):
-                if row.steps.kind not in get_args(Pattern):
+                pattern = PATTERNS.get(row.steps.kind)
+                if has_failed or pattern is None or not pattern.has_own_launch:
                     row.count = row.done
 
     def _now(self, doing: str) -> None:

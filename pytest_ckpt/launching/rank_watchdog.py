@@ -55,7 +55,8 @@ _START_SECONDS = 60.0
 class Allowance:
     """The time that the saves, or the loads, of a subject may take, and the bytes of each rank's own files.
 
-    A load in a pattern may read other files than a rank's own; its pace is then computed from the rank's own.
+    A load in a pattern may read other files than a rank's own; its pace is then computed from the rank's own. A rank
+    that has saved no files has no pace.
     """
 
     seconds: float
@@ -67,7 +68,7 @@ class Allowance:
         # Without any progress, the deadline decides.
         if not moved or seconds < self.seconds * _WAITED_SHARE:
             return ""
-        whole = max(self.rank_bytes[rank], moved)
+        whole = max((*self.rank_bytes[rank : rank + 1], moved))
         needed = seconds * whole / moved
         if needed <= self.seconds:
             return ""

@@ -1,6 +1,7 @@
-"""A launch of ranks during which the controller runs commands that change the storage, and repairs it in any case.
+"""Separate launches, each of which measures one pattern of one subject, after the measurements of all subjects.
 
-Each launch measures one pattern of one subject, after all measurements on unchanged storage.
+In most of them the controller runs commands that change the storage, and repairs it in any case. In others, another
+number of ranks loads what the subject's ranks saved (`pytest_ckpt.launching.resized_launches`).
 
 A new one needs a row of `OWN_LAUNCHES` in addition to its row of `sizing.patterns`, and, if one of its commands must
 follow another, an entry in `launching.command_keeper`.
@@ -9,22 +10,20 @@ follow another, an entry in `launching.command_keeper`.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.commands import Command, CommandRun, Failover, Snapshots, Upgrade
-from pytest_ckpt.facts.events import CommandAsked, CommandEnded, Event, PatternMeasured, event_to_plain
+from pytest_ckpt.facts.commands import Changed, Command, CommandRun, Failover, Snapshots, Upgrade
+from pytest_ckpt.facts.events import CommandAsked, CommandEnded, Event, PatternMeasured
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.launching.command_keeper import CommandKeeper
-from pytest_ckpt.launching.depths import known_depth
 from pytest_ckpt.launching.launch import Launch
-from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
-from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
+from pytest_ckpt.launching.own_launch import EventsOfLaunch, directory_of_launch, job_of
+from pytest_ckpt.launching.resized_launches import ResizedLaunches
+from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.units import format_seconds
 
@@ -37,11 +36,9 @@ if TYPE_CHECKING:
 COMMAND_LOG = "commands.jsonl"
 """In the directory of a launch: every run of the commands, as it ended."""
 
-Found = Failover | Upgrade | Snapshots
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class OwnLaunch:
+class LaunchOfCommands:
     """One row of the table: a pattern that is measured in a separate launch, because its commands change the storage.
 
     ``words`` returns the commands from the settings; ``fields`` are the fields of the finding that store the text of
@@ -49,7 +46,7 @@ class OwnLaunch:
     """
 
     name: Pattern
-    empty: Callable[[Mapping[str, str]], Found]
+    empty: Callable[[Mapping[str, str]], Changed]
     fields: Mapping[str, Command]
     after: str
     words: Callable[[Settings], Mapping[Command, str | None]]
@@ -58,18 +55,41 @@ class OwnLaunch:
         """Return the commands that it runs."""
         return {command: words or "" for command, words in self.words(settings).items()}
 
+    def launches(
+        self, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
+    ) -> LaunchWithCommands:
+        """Return the launch that measures a subject: launch ``number`` of the run."""
+        return LaunchWithCommands(self, context, planned, number, observer)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchesOfRanks:
+    """One row of the table: a pattern for which other numbers of ranks are started."""
+
+    name: Pattern
+
+    def launches(
+        self, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
+    ) -> ResizedLaunches:
+        """Return the launches that measure a subject; the first is launch ``number`` of the run."""
+        return ResizedLaunches(self.name, context, planned, number, observer)
+
+
+OwnLaunch = LaunchOfCommands | LaunchesOfRanks
 
 OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
     row.name: row
     for row in (
-        OwnLaunch(
+        # First: it leaves the storage as it is.
+        LaunchesOfRanks(name="resized"),
+        LaunchOfCommands(
             name="snapshots",
             empty=lambda words: Snapshots(command=words["command"], remove_command=words["remove_command"]),
             fields={"command": "snapshot", "remove_command": "remove"},
             after="ran_after",
             words=lambda s: {"snapshot": s.snapshot_command, "remove": s.remove_snapshot_command},
         ),
-        OwnLaunch(
+        LaunchOfCommands(
             name="upgrade",
             empty=lambda words: Upgrade(command=words["command"]),
             fields={"command": "upgrade"},
@@ -77,7 +97,7 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
             words=lambda s: {"upgrade": s.upgrade_command},
         ),
         # Last: the storage may rebuild for long.
-        OwnLaunch(
+        LaunchOfCommands(
             name="failover",
             empty=lambda words: Failover(fault_command=words["fault_command"], repair_command=words["repair_command"]),
             fields={"fault_command": "break", "repair_command": "repair"},
@@ -96,38 +116,29 @@ class LaunchWithCommands:
 
     def __init__(
         self,
-        row: OwnLaunch,
+        row: LaunchOfCommands,
         context: LaunchContext,
         planned: PlannedCheckpoint,
-        launch_name: str,
+        number: int,
         observer: Observer,
     ) -> None:
         self._row, self._context, self._planned, self._observer = row, context, planned, observer
         self._subject = planned.subject
-        self._directory = context.directory / launch_name
+        self._directory = directory_of_launch(context, number)
+        self._events = EventsOfLaunch(context, observer)
         self._commands = row.commands(context.settings)
         self._words = {field: self._commands[command] for field, command in row.fields.items()}
         self.found = row.empty(self._words)
-        self._began = time.monotonic()
 
     def run(self) -> None:
         """Fill ``found`` also from the run's events. A KeyboardInterrupt waits for all owed commands."""
         context, settings = self._context, self._context.settings
-        self._began = time.monotonic()
         task = dataclasses.replace(
             Task.of(self._planned, settings, context.seed),
             own_launch=self._row.name,
             patterns=(),
         )
-        processes = self._planned.layout.processes
-        found = known_depth(settings, context.directory, processes)
-        job = Job(
-            options=EngineOptions(request_bytes=settings.io_size_bytes, depth=found.requests if found else USUAL_DEPTH),
-            processes=processes,
-            area=context.own_area,
-            deadline_seconds=settings.io_timeout_seconds,
-            tasks=(task,),
-        )
+        job = job_of(context, self._planned.layout.processes, task)
         self._launch = Launch(context.launcher, context.run_id, self._directory, context.redactor)
         self._directory.parent.mkdir(exist_ok=True)
         log = context.directory / f"{self._directory.name}-{COMMAND_LOG}"
@@ -158,19 +169,19 @@ class LaunchWithCommands:
 
     def _end(self, changes: Mapping[str, Failure | CommandRun | None]) -> None:
         self.found = dataclasses.replace(self.found, **changes)  # type: ignore[arg-type]
-        self._keep(PatternMeasured(subject=self._subject, name=self._row.name, found=self.found))
+        self._events.keep(PatternMeasured(subject=self._subject, name=self._row.name, found=self.found))
 
     def _take(self, event: Event) -> None:
         """Record an event of rank 0."""
         if isinstance(event, CommandAsked):
-            self._keep(event)
+            self._events.keep(event)
             self._keeper.ask(event.command)
             return
-        if isinstance(event, PatternMeasured) and isinstance(event.found, Found):
+        if isinstance(event, PatternMeasured) and isinstance(event.found, Changed):
             # Ranks do not receive the commands: their output could then contain a secret.
             self.found = dataclasses.replace(event.found, **self._words)  # type: ignore[arg-type]
             event = dataclasses.replace(event, found=self.found)
-        self._keep(event)
+        self._events.keep(event)
 
     def _tick(self) -> None:
         """Pass the results of ended commands to the record, the terminal and the ranks."""
@@ -184,13 +195,6 @@ class LaunchWithCommands:
             self._launch.answer(to_plain(run))
 
     def _tell(self, run: CommandRun) -> None:
-        self._keep(CommandEnded(subject=self._subject, run=run))
+        self._events.keep(CommandEnded(subject=self._subject, run=run))
         text = f"the {run.command} command ended after {format_seconds(run.seconds)}" if run.is_good else run.sentence
         self._observer.printed(self._context.redactor.text(f"{self._subject} {self._row.name}: {text}"))
-
-    def _keep(self, event: Event) -> None:
-        timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
-        with (self._context.directory / "events.jsonl").open("a") as events:
-            events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")
-        if isinstance(event, PatternMeasured):
-            self._observer.take(event)

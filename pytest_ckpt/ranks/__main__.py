@@ -189,9 +189,11 @@ def _measure_tasks(group: Group, activity: Activity, job: Job, controller: Contr
 
     for task in job.tasks:
         if task.own_launch:
-            from pytest_ckpt.ranks.scenarios.with_commands import run_with_commands  # noqa: PLC0415
+            from pytest_ckpt.sizing.patterns import PATTERNS  # noqa: PLC0415
+            from pytest_ckpt.support.references import load  # noqa: PLC0415
 
-            run_with_commands(group, activity, task, job, controller)
+            scenario = load(PATTERNS[task.own_launch].scenario)
+            scenario(group, activity, task, job, task.own_launch, controller).run()
         else:
             loop = MeasurementLoop(group, activity, task, job)
             loop.run()

@@ -16,10 +16,12 @@ from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.sizing.deltas import OF_CHAIN
 from pytest_ckpt.sizing.near_full import LEVELS, Volume, ballast_name
 from pytest_ckpt.sizing.reading import storm, weights_of
+from pytest_ckpt.sizing.resharding import SIZES, ranks_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_ckpt.facts.engines import EngineSpec
     from pytest_ckpt.facts.measurement import ClientUnit
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.strategies import StrategySpec
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 LOADS_OF_A_PATTERN = 3
+"""Loads of each pattern, and of each number of ranks."""
+
 TURNS = 6
 """Saves of the two jobs, half of them each, and turns of a data loader, half of them during saves."""
 SAVES_OF_A_LEVEL = 5
@@ -62,10 +66,11 @@ class PatternRow(NamedTuple):
     """One pattern.
 
     ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only: a function of a
-    `ScenarioContext`, the same for patterns that are measured together, or with ``has_own_launch`` a `RunWithCommands`
-    in a separate launch. ``amount`` returns None if these ranks cannot measure the pattern. ``first`` is the number of
-    its first checkpoint, after the checkpoints of the subject's own operations. ``lasts``: it takes hours or space, and
-    runs after all others. ``names`` are files of checkpoints that only it writes, ``beside`` files next to them.
+    `ScenarioContext`, the same for patterns that are measured together, or with ``has_own_launch`` a class with the
+    parameters of `RunWithCommands`, in a separate launch. ``amount`` returns None if these ranks cannot measure the
+    pattern. ``first`` is the number of its first checkpoint, after the checkpoints of the subject's own operations.
+    ``lasts``: it takes hours or space, and runs after all others. ``names`` are files of checkpoints that only it
+    writes, ``beside`` files next to them.
     """
 
     name: Pattern
@@ -116,6 +121,12 @@ def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
     return "ranks", tuple(range(len(hosts)))
 
 
+def resizes(engine: EngineSpec, strategy: StrategySpec, settings: Settings) -> bool:
+    """Return whether the engine's library loads full checkpoints with another number of ranks."""
+    is_full = not strategy.saves_deltas and not strategy.compresses
+    return is_full and settings.asks_contention and bool(engine.resizes)
+
+
 def planned_counts(processes: int, settings: Settings) -> tuple[int, ...]:
     """Return the counts that a run with these settings will measure: launchers fill a host's slots first."""
     slots = [host.name for host in settings.hosts for _ in range(host.slots)]
@@ -157,6 +168,12 @@ def _storm(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts |
 
 def _resharded(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
     return Amount(LOADS_OF_A_PATTERN, planned.layout.bytes, _load(planned)) if _can_share(planned) else None
+
+
+def _resized(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    # One save, then the loads of each number of ranks.
+    sizes = sum(ranks_of(size, planned.layout.processes) > 0 for size in SIZES)
+    return Amount(1 + sizes * LOADS_OF_A_PATTERN, planned.layout.bytes, max(_save(planned), _load(planned)))
 
 
 def _neighbour(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
@@ -343,6 +360,15 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             amount=_near_full,
             lasts=True,
             beside=lambda planned: {ballast_name(n, rank.rank) for n in LEVELS for rank in planned.layout.ranks()},
+        ),
+        PatternRow(
+            name="resized",
+            label="save, or load by another number of ranks",
+            scenario=f"{_IN}.resized:ResizedRun",
+            is_asked=lambda planned, settings: resizes(planned.engine, planned.strategy, settings),
+            amount=_resized,
+            first=30,
+            has_own_launch=True,
         ),
         PatternRow(
             name="snapshots",

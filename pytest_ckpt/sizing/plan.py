@@ -353,7 +353,7 @@ def _plan_checkpoint(
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
-        scenarios=scenarios(settings, pace, is_collective=engine.is_collective),
+        scenarios=scenarios(settings, pace, engine, strategy),
         deltas=rule,
         drains=drains,
         pace=pace,

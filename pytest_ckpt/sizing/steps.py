@@ -9,13 +9,22 @@ from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.pacing import PacedSaves
-from pytest_ckpt.sizing.patterns import PATTERNS, TURNS, TURNS_OF_A_COUNT, Amount
+from pytest_ckpt.sizing.patterns import (
+    LOADS_OF_A_PATTERN,
+    PATTERNS,
+    TURNS,
+    TURNS_OF_A_COUNT,
+    Amount,
+    resizes,
+)
 from pytest_ckpt.support.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ckpt.facts.engines import EngineSpec
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.facts.subject import StepKind, Subject
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
@@ -81,17 +90,23 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     ]
 
 
-def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: bool) -> tuple[str, ...]:
+def scenarios(
+    settings: Settings, pace: PacedSaves | None, engine: EngineSpec, strategy: StrategySpec
+) -> tuple[str, ...]:
     """Return the measurements in addition to the saves and loads, and the time or the written bytes of each.
 
-    ``pace`` is the pace of saves during other work; None: no such saves. The ranks of an engine that ``is_collective``
-    save and load only together.
+    ``pace`` is the pace of saves during other work; None: no such saves.
     """
     listed = []
-    if pace and not is_collective:
+    if pace and not engine.is_collective:
         listed.append("12 loads by other ranks than the writers")
     if pace:
         listed.append(_paced(pace, settings))
+    if resizes(engine, strategy, settings):
+        listed.append(
+            f"one save, then {LOADS_OF_A_PATTERN} loads by twice as many ranks and {LOADS_OF_A_PATTERN} by half as "
+            "many, in separate launches"
+        )
     if settings.asks_serving:
         listed.append("cold and warm loads of only the weights by replicas, by reads and mapped; one copy of them")
     if settings.asks_scaling:

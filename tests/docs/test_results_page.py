@@ -40,7 +40,7 @@ SECTION_OF = {
     "MovedBytes": "cache", "StorageStack": "cache", "Layer": "cache",
     "Integrity": "integrity", "Fault": "faults", "Durability": "durability",
     "Retention": "retention and data", "DataEffect": "retention and data",
-    "Patterns": "patterns", "LoadPattern": "patterns", "RestartReads": "patterns",
+    "Patterns": "patterns", "LoadPattern": "patterns", "Resized": "patterns", "RestartReads": "patterns",
     "NoisyNeighbour": "patterns", "MixedLoad": "patterns",
     "SavePace": "patterns",
     "Endurance": "patterns", "NearFull": "patterns", "FillLevel": "patterns", "Training": "patterns",

@@ -220,9 +220,98 @@ def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: Front
     patterns = run.measurement()["patterns"]
     for name in ("storm", "shifted", "joined", "split"):
         assert "load together" in patterns["not_run"][name]
+    resharded_by_the_library(run, saved_by=2)
     assert "cannot be paced" in patterns["not_run"]["neighbour"]
     assert "cannot be paced" in patterns["not_run"]["mixed"]
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
+
+
+def resharded_by_the_library(run: Run, saved_by: int) -> None:
+    """Twice and half as many ranks loaded every byte, cold, and RESHAPED is judged by their slowest load."""
+    found = run.measurement(f"llama3-8b-open-{saved_by}")["patterns"]["resized"]
+    (planned,) = run.document["checkpoints"]
+    assert (found["saved_by"], found["not_run"], found["failure"]) == (saved_by, {}, None)
+    for name, ranks in (("doubled", 2 * saved_by), ("halved", saved_by // 2)):
+        loads = found[name]
+        assert len(loads["operations"]) == 3
+        assert [len(load["rank_seconds"]) for load in loads["operations"]] == [ranks] * 3
+        assert [load["resident_bytes"] for load in loads["operations"]] == [0] * 3
+        assert min(loads["rank_bytes"]) > 0
+        assert sum(loads["rank_bytes"]) == planned["bytes"]
+        assert loads["integrity"] == {
+            "bytes_expected": 3 * planned["bytes"], "bytes_checked": 3 * planned["bytes"], "fault_count": 0,
+            "faults": [],
+        }  # fmt: skip
+    verdict = run.verdict("RESHAPED", f"llama3-8b-open-{saved_by}")
+    slowest = max(load["seconds"] for name in ("doubled", "halved") for load in found[name]["operations"])
+    assert (verdict["outcome"], verdict["measured"]) == ("met", slowest)
+    certificate = (run.report / "certificate.html").read_text()
+    assert found["doubled"]["reads"] in certificate
+    assert found["halved"]["reads"] in certificate
+
+
+# Damages a file of the checkpoint that other numbers of ranks load: once, before their first load.
+DAMAGE_OF_RESIZED = """
+import os, pathlib, sys
+for file in pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0032/" + sys.argv[2]):
+    if sys.argv[3] == "remove":
+        file.unlink()
+    elif not pathlib.Path(sys.argv[4]).exists():
+        with file.open("r+b") as out:
+            out.seek(file.stat().st_size // 2)
+            byte = out.read(1)[0]
+            out.seek(file.stat().st_size // 2)
+            out.write(bytes([byte ^ 255]))
+        pathlib.Path(sys.argv[4]).touch()
+for path in pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/*/*"):
+    with path.open("rb") as data:
+        os.fsync(data.fileno())
+        os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+"""
+RESIZED = ("--ckpt-suite=performance,contention", "--ckpt-gate-table=posix-local", "-k", "RESHAPED")
+
+
+def run_with_damage(door: FrontDoor, file: str, way: str) -> Run:
+    words = [sys.executable, "-c", DAMAGE_OF_RESIZED, str(door.target), file, way, str(door.home / "damaged")]
+    return door.run(*TINY, DCP, *RESIZED, f"--ckpt-drop-caches={shlex.join(words)}")
+
+
+@pytest.mark.thorough
+def test_a_wrong_byte_of_one_shard_is_found_by_twice_as_many_ranks(door: FrontDoor) -> None:
+    run = run_with_damage(door, "__1_0.distcp", "flip")
+    verdict = run.verdict("RESHAPED")
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "wrong bytes"), run.text
+    resized = run.measurement()["patterns"]["resized"]
+    for name, ranks in (("doubled", (2, 3)), ("halved", (0,))):
+        faults = resized[name]["integrity"]["faults"]
+        assert {(fault["kind"], fault["file"]) for fault in faults} == {("flipped", "__1_0.distcp")}
+        assert {fault["rank"] for fault in faults} <= set(ranks)
+        assert len({(fault["rank"], fault["offset"]) for fault in faults}) == 1
+    assert run.measurement()["integrity"]["fault_count"] == 0
+    assert run.left_on_target == []
+
+
+@pytest.mark.thorough
+def test_a_missing_file_of_a_checkpoint_fails_the_load_by_twice_as_many_ranks(door: FrontDoor) -> None:
+    run = run_with_damage(door, "__1_0.distcp", "remove")
+    verdict = run.verdict("RESHAPED")
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "error"), run.text
+    resized = run.measurement()["patterns"]["resized"]
+    assert (resized["failure"]["errno"], resized["failure"]["operation"]["scenario"]) == ("ENOENT", "resized")
+    assert (resized["doubled"], resized["halved"]) == (None, None)
+    assert run.left_on_target == []
+    assert "Traceback" not in run.text
+
+
+@pytest.mark.thorough
+def test_what_one_rank_saved_is_loaded_by_two_and_the_half_is_told_to_be_impossible(door: FrontDoor) -> None:
+    run = door.run(*TINY, DCP, *RESIZED, "--ckpt-ranks=1")
+    verdict = run.verdict("RESHAPED", "llama3-8b-open-1")
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "not possible"), run.text
+    assert "One rank cannot be halved" in verdict["because"]
+    found = run.measurement("llama3-8b-open-1")["patterns"]["resized"]
+    assert found["doubled"]["integrity"]["fault_count"] == 0
+    assert set(found["not_run"]) == {"halved"}
 
 
 def test_the_plan_names_its_files(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,13 @@ def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
     assert watched.goes_on(SAVE, every, 0.5 * MAXIMUM)[0] is None
 
 
+def test_a_rank_that_saved_no_files_is_ended_only_when_its_time_is_over():
+    """Twice as many ranks load as have saved; the numbers of the others have no bytes to compare with."""
+    allowed = Allowance(seconds=MAXIMUM, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))
+    assert allowed.exceeded_by(3, 100, MAXIMUM) == ""
+    assert "100 B of 100 B" in allowed.exceeded_by(3, 100, MAXIMUM + 1)
+
+
 def test_without_any_progress_the_deadline_decides(watched):
     found, after = watched.goes_on(SAVE, 0, MAXIMUM)
     assert found.kind == "hung"

@@ -7,15 +7,23 @@ import re
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.events import MeasurementStarted, OperationDone, OperationStarted, StepDone, StepKind
-from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.facts.events import (
+    MeasurementDone,
+    MeasurementStarted,
+    OperationDone,
+    OperationStarted,
+    PatternMeasured,
+    StepDone,
+    StepKind,
+)
+from pytest_ckpt.facts.measurement import OperationKind, Resized
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.launching import progress as module
 from pytest_ckpt.launching.progress import Progress
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.support.units import format_seconds
-from tests.support.made_measurement import operation
+from tests.support.made_measurement import measurement, operation
 
 CHECKS = 2
 OWN: tuple[OperationKind, ...] = ("save", "load")
@@ -133,3 +141,24 @@ def test_what_a_launch_that_ended_early_did_not_come_to_is_no_longer_waited_for(
     run.own("save", 1, 4.0)
     run.progress.end()
     assert (run.progress.done, run.progress.total) == (1, 1 + CHECKS)
+
+
+def test_steps_of_a_separate_launch_are_waited_for_until_it_is_over(clock: Clock) -> None:
+    run = Watched(clock, ckpt_engine="dcp", ckpt_suite="performance,contention")
+    subject = run.planned.subject
+    run.progress.take(PatternMeasured(subject=subject, name="joined", not_run="ranks load together"))
+    for kind in OWN:
+        for index in (1, 2):
+            run.own(kind, index, 2.0)
+    cache = measurement().cache
+    assert cache
+    run.progress.take(MeasurementDone(subject=subject, cache=cache, ranks=()))
+    run.progress.end()
+    (separate,) = (steps.count for steps in run.steps if steps.kind == "resized")
+    assert run.progress.total == 4 + separate + CHECKS
+    run.progress.begin([run.planned])
+    run.step("resized", 1, 2.0)
+    found = Resized(saved_by=8, not_run={"halved": "too few", "doubled": "too few"})
+    run.progress.take(PatternMeasured(subject=subject, name="resized", found=found))
+    run.progress.end()
+    assert (run.progress.done, run.progress.total) == (5, 5 + CHECKS)

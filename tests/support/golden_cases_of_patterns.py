@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.golden_cases import ENDED, FLIPPED, LOAD, SAVE
@@ -27,6 +28,7 @@ from tests.support.made_patterns import (
     of_copies,
     paced,
     pattern,
+    resized,
     scaled,
     served,
     snapshot,
@@ -109,7 +111,25 @@ CASES_OF_PATTERNS = {
         "not possible": with_patterns(storm=None, not_run={"storm": "Two are needed."}),
     },
     "SHIFTED": of_pattern("shifted"),
-    "RESHAPED": of_pattern("joined", "split"),
+    "RESHAPED": of_pattern("joined", "split") | {
+        "by the library, met": resized(),
+        "by the library, too slow": resized(doubled=pattern(1.0, 3 * LOAD, 2.0)),
+        "by the library, wrong bytes": resized(doubled=pattern(fault_count=2, faults=(FAULT,))),
+        "by the library, wrong bytes and an error after it": resized(
+            halved=None, doubled=pattern(fault_count=2, faults=(FAULT,)),
+            failure=failed_in(at("load", 1, scenario="resized"))),
+        "by the library, bytes are missing": resized(halved=pattern(bytes_checked=3 * FULL - 1)),
+        "by the library, cached": resized(halved=pattern(resident=0.5)),
+        "by the library, a call failed": resized(
+            halved=None, failure=failed_in(at("load", 2, scenario="resized"))),
+        "by the library, the launcher failed": resized(
+            halved=None, doubled=None, failure=Failure(kind="launch", message="the launcher ended with exit code 1")),
+        "by the library, one rank": resized(halved=None, not_run={"halved": "One rank cannot be halved."}),
+        "by the library, one rank, and too slow": resized(
+            halved=None, doubled=pattern(1.0, 3 * LOAD, 2.0), not_run={"halved": "One rank cannot be halved."}),
+        "by the library, no ranks": resized(
+            halved=None, doubled=None, not_run={"doubled": "16 ranks need too much.", "halved": "4 ranks, too."}),
+    },
     "NEIGHBOUR": {
         "met": with_neighbour(),
         "too slow": with_neighbour(neighbour_save_seconds=(1.0, 2 * SAVE, 1.0)),

@@ -26,6 +26,7 @@ from pytest_ckpt.facts.measurement import (
     NearFull,
     NoisyNeighbour,
     Patterns,
+    Resized,
     RestartReads,
     Retention,
     SavePace,
@@ -114,6 +115,12 @@ def pattern(*seconds, resident=0.0, ranks=None, size=FULL, restart=None, **integ
         integrity=Integrity(**known),
         restart=restart,
     )
+
+
+def resized(**changes):
+    """Return a measurement in which half and twice as many ranks loaded by the library."""
+    known = {"saved_by": 4, "halved": pattern(), "doubled": pattern()}
+    return measurement(patterns=Patterns(resized=Resized(**known | changes)))
 
 
 def of_copies(read, *, needed=4, copy_bytes=FULL // 4):

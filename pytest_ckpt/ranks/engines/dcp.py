@@ -26,6 +26,7 @@ when it plans, 8 bytes each. Jobs that shard matrices by rows, as FSDP does, do 
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
-    from pytest_ckpt.sizing.models import RankLayout, Tensor
+    from pytest_ckpt.sizing.models import Dtype, RankLayout, Tensor
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft
 
 METADATA = ".metadata"
@@ -317,14 +318,13 @@ class DcpEngine:
     def _ready(self) -> ShardedState:
         """Return the state, which is made with the process group at the first call, outside of any clock."""
         if self._state is None:
-            if self._holders is None:
-                self._holders = find_holders(self._group, self._tensors)
             self._ranks.join()
             self._state = self._new_state()
         return self._state
 
     def _new_state(self, *, is_shared: bool = False) -> ShardedState:
-        assert self._holders
+        if self._holders is None:
+            self._holders = find_holders(self._group, self._tensors)
         return ShardedState(self._shard, self._holders, is_shared=is_shared)
 
     def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
@@ -416,14 +416,13 @@ class Arrivals(DefaultLoadPlanner):
                 ends_early = place.offset + place.length > size
                 kind: FaultKind = "short" if ends_early else "unreadable"
                 seen = f"{size} bytes, the part ends at {place.offset + place.length}"
-                each = state.item_bytes(item.dest_index.fqn)
+                each, columns = state.item_bytes(item.dest_index.fqn), state.columns(item.dest_index.fqn)
                 return LocalFault(
                     kind=kind,
                     file=name,
                     tensor=item.dest_index.fqn,
-                    # A part is a row.
-                    offset=item.dest_offsets[-1] * each,
-                    bytes=item.lengths[-1] * each,
+                    offset=(item.dest_offsets[0] * columns + item.dest_offsets[1]) * each,
+                    bytes=math.prod(item.lengths) * each,
                     detail=f"torch.distributed.checkpoint cannot read it, nor the bytes after it ({seen}): {why}",
                 )
         return None
@@ -475,7 +474,7 @@ class ShardedState:
     def __init__(self, shard: RankLayout, holders: Holders, *, is_shared: bool = False) -> None:
         """Make the tensors, all ranks together: the ranks that share a tensor become a mesh."""
         own = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
-        self._parts = {name: torch.zeros(1, t.elements, dtype=_dtype(t)) for name, t in own.items()}
+        self._parts = {name: torch.zeros(1, t.elements, dtype=dtype_of(t.dtype)) for name, t in own.items()}
         if is_shared:
             parts: list[Any] = list(self._parts.values())
             for part in parts:
@@ -500,14 +499,19 @@ class ShardedState:
         """Return the bytes of an element of a tensor."""
         return self._parts[name].element_size()
 
+    def columns(self, name: str) -> int:
+        """Return the elements of a row of this rank's part of a tensor."""
+        return self._parts[name].shape[1]
+
     def clear(self) -> None:
         """Overwrite all tensors, so a tensor that a load omits does not keep the content of an earlier checkpoint."""
         for part in self._parts.values():
             part.zero_()
 
 
-def _dtype(tensor: Tensor) -> torch.dtype:
-    return {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}[tensor.dtype]
+def dtype_of(name: Dtype) -> torch.dtype:
+    """Return the library's type of numbers."""
+    return {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}[name]
 
 
 class GlooRanks:

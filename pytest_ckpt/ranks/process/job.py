@@ -84,6 +84,17 @@ class ServingTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ResizedTask:
+    """The part of one launch: ranks of this ``size`` (`pytest_ckpt.sizing.resharding`) load; empty: ranks save.
+
+    ``make`` is the ``module:name`` of the function that makes the loader.
+    """
+
+    make: str
+    size: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EnduranceTask:
     """Saves for ``duration_seconds``; 0: until they are steady."""
 
@@ -110,8 +121,8 @@ class Task:
 
     ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance`` and
     ``near_full`` are the parameters of the pattern of that name, ``paced`` the parameters of neighbour and mixed; None
-    if the pattern is not measured. ``own_launch`` is the one pattern that is measured in place of all else, in which
-    the controller runs commands.
+    if the pattern is not measured. ``own_launch`` is the one pattern that is measured in place of all else;
+    ``resized`` are its parameters if another number of ranks loads the checkpoint.
     """
 
     subject: Subject
@@ -147,6 +158,7 @@ class Task:
     near_full: NearFullTask | None
     ramp: PlannedRamp | None
     own_launch: Pattern | None = None
+    resized: ResizedTask | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
         """Return the layout that is saved and loaded, or this layout at another scale."""

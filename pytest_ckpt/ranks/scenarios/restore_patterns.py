@@ -16,8 +16,10 @@ from pytest_ckpt.sizing.reading import Reading, joined, restart_reads, shifted, 
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from pytest_ckpt.facts.measurement import RestartReads
+    from pytest_ckpt.facts.subject import Scenario
     from pytest_ckpt.ranks.engines.protocol import Loader
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
@@ -60,37 +62,67 @@ class LoadPatterns:
         options = [replace(self.options, part=piece.part, parts=piece.parts) for piece in mine]
         makers = [partial(load, piece.shard, of) for piece, of in zip(mine, options, strict=True)]
         names = self.do.names_of_loads(piece.shard for piece in mine)
-        operations: list[Operation] = []
-        checked, fault_count = 0, 0
-        faults: list[Fault] = []
-        rank_bytes: tuple[int, ...] = ()
         with self.do.stage("content", self.do.all("content", reading.name)):
             loader = ShardsInTurn(makers)
-        for number in range(1, LOADS_OF_A_PATTERN + 1):
-            self.drop([self.do.files(checkpoint, names)])
-            loaded = self.do.load(
-                loader, self.cache, number, checkpoint, counted=False, scenario=reading.name, names=names
-            )
-            checked, fault_count = checked + loaded.bytes_checked, fault_count + loaded.fault_count
-            faults = (faults + loaded.faults)[:MAXIMUM_FAULTS]
-            if loaded.operation:
-                operations.append(loaded.operation)
-                self.do.step(reading.name, number, loaded.operation.seconds)
-                rank_bytes = loaded.rank_bytes
-        loader.release()
-        found = LoadPattern(
+        found = repeated_loads(
+            loader,
+            do=self.do,
+            cache=self.cache,
+            checkpoint=checkpoint,
+            scenario=reading.name,
+            names=names,
+            drop=self.drop,
             reads=reading.description,
-            rank_bytes=rank_bytes,
-            operations=tuple(operations),
-            integrity=Integrity(
-                bytes_expected=reading.bytes * LOADS_OF_A_PATTERN,
-                bytes_checked=checked,
-                fault_count=fault_count,
-                faults=tuple(faults),
-            ),
+            bytes_each=reading.bytes,
             restart=restart_reads(self.layout, reading.copies) if reading.name == "storm" else None,
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))
+
+
+def repeated_loads(
+    loader: Loader,
+    *,
+    do: Operations,
+    cache: HostCache,
+    checkpoint: int,
+    scenario: Scenario,
+    names: Collection[str],
+    drop: Callable[[Sequence[Files]], None],
+    reads: str,
+    bytes_each: int,
+    restart: RestartReads | None = None,
+) -> LoadPattern:
+    """Load a checkpoint `LOADS_OF_A_PATTERN` times, cold each time, and free the loader; complete only on rank 0.
+
+    ``names`` are the files that this rank reads, ``drop`` empties their caches. All ranks together read ``bytes_each``
+    bytes of tensors in each load, as ``reads`` describes.
+    """
+    operations: list[Operation] = []
+    checked, fault_count = 0, 0
+    faults: list[Fault] = []
+    rank_bytes: tuple[int, ...] = ()
+    for number in range(1, LOADS_OF_A_PATTERN + 1):
+        drop([do.files(checkpoint, names)])
+        loaded = do.load(loader, cache, number, checkpoint, counted=False, scenario=scenario, names=names)
+        checked, fault_count = checked + loaded.bytes_checked, fault_count + loaded.fault_count
+        faults = (faults + loaded.faults)[:MAXIMUM_FAULTS]
+        if loaded.operation:
+            operations.append(loaded.operation)
+            do.step(scenario, number, loaded.operation.seconds)
+            rank_bytes = loaded.rank_bytes
+    loader.release()
+    return LoadPattern(
+        reads=reads,
+        rank_bytes=rank_bytes,
+        operations=tuple(operations),
+        integrity=Integrity(
+            bytes_expected=bytes_each * LOADS_OF_A_PATTERN,
+            bytes_checked=checked,
+            fault_count=fault_count,
+            faults=tuple(faults),
+        ),
+        restart=restart,
+    )
 
 
 def measure(at: ScenarioContext) -> None:

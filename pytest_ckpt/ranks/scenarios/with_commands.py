@@ -45,13 +45,6 @@ if TYPE_CHECKING:
 _EARLIEST, _LATEST = 0.1, 0.9
 
 
-def run_with_commands(group: Group, activity: Activity, task: Task, job: Job, controller: Controller) -> None:
-    """Run the scenario of a task with only this measurement; ``controller`` runs the commands."""
-    assert task.own_launch
-    run: type[RunWithCommands] = load(PATTERNS[task.own_launch].scenario)
-    run(group, activity, task, job, task.own_launch, controller).run()
-
-
 class RunWithCommands(ABC):
     """Two checkpoints in turns: one is complete, and the other is free to be written."""
 

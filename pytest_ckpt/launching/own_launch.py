@@ -1,0 +1,59 @@
+"""Shared parts of separate launches: their directory, the job of their ranks, the record of their events."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import PatternMeasured, event_to_plain
+from pytest_ckpt.launching.depths import known_depth
+from pytest_ckpt.ranks.process.job import EngineOptions, Job
+from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_ckpt.facts.events import Event
+    from pytest_ckpt.launching.launch_context import LaunchContext
+    from pytest_ckpt.launching.recorder import Observer
+    from pytest_ckpt.ranks.process.job import Task
+
+
+def name_of_launch(number: int) -> str:
+    """Return the directory of a launch, relative to the directory of the run."""
+    return f"launches/{number}"
+
+
+def directory_of_launch(context: LaunchContext, number: int) -> Path:
+    """Return the directory of a launch."""
+    return context.directory / name_of_launch(number)
+
+
+def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
+    """Return the job of a launch with one task."""
+    settings = context.settings
+    found = known_depth(settings, context.directory, processes)
+    return Job(
+        options=EngineOptions(request_bytes=settings.io_size_bytes, depth=found.requests if found else USUAL_DEPTH),
+        processes=processes,
+        area=context.own_area,
+        deadline_seconds=settings.io_timeout_seconds,
+        tasks=(task,),
+    )
+
+
+class EventsOfLaunch:
+    """Adds events to the events of the run, with the seconds since the launch began."""
+
+    def __init__(self, context: LaunchContext, observer: Observer) -> None:
+        self._context, self._observer = context, observer
+        self._began = time.monotonic()
+
+    def keep(self, event: Event) -> None:
+        """Record an event; the observer sees the results of patterns."""
+        timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
+        with (self._context.directory / "events.jsonl").open("a") as events:
+            events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")
+        if isinstance(event, PatternMeasured):
+            self._observer.take(event)

@@ -1,0 +1,105 @@
+"""Launches in which the subject's ranks save a checkpoint, and twice and half as many ranks load it.
+
+All launches before and after these remove the remains of others first. Between these, the checkpoint stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import PatternMeasured, StepDone
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.measurement import Resized
+from pytest_ckpt.launching.launch import Launch
+from pytest_ckpt.launching.own_launch import EventsOfLaunch, directory_of_launch, job_of
+from pytest_ckpt.ranks.process.job import ResizedTask, Task
+from pytest_ckpt.sizing.resharding import SIZES, ranks_of, why_no_ranks
+from pytest_ckpt.support.host_state import memory_available_bytes
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.events import Event
+    from pytest_ckpt.facts.subject import Pattern
+    from pytest_ckpt.launching.launch_context import LaunchContext
+    from pytest_ckpt.launching.recorder import Observer
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+
+class ResizedLaunches:
+    """The launches of one subject; ``found`` are the results so far. The first is launch ``number`` of the run."""
+
+    def __init__(
+        self, name: Pattern, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
+    ) -> None:
+        self._name, self._context, self._planned, self._number = name, context, planned, number
+        self._observer = observer
+        self._events = EventsOfLaunch(context, observer)
+        self.found = Resized(saved_by=planned.layout.processes)
+
+    def run(self) -> None:
+        """Fill ``found``: the first launch that fails is the last. A size without ranks is not launched."""
+        saved_by = self._planned.layout.processes
+        why = {size: self._why_not(size) for size in SIZES}
+        self.found = dataclasses.replace(self.found, not_run={size: words for size, words in why.items() if words})
+        sizes = [size for size in SIZES if not why[size]]
+        self._observer.begin([self._planned])
+        try:
+            for size in ("", *sizes) if sizes else ():
+                if failure := self._launch(size, ranks_of(size, saved_by) if size else saved_by):
+                    self.end(failure)
+                    return
+            self._keep_found()
+        finally:
+            self._observer.end()
+
+    def end(self, failure: Failure) -> None:
+        """Record why a launch ended or could not be made; the first reason counts."""
+        self.found = dataclasses.replace(self.found, failure=self.found.failure or failure)
+        self._keep_found()
+
+    def _why_not(self, size: str) -> str:
+        launcher = self._context.launcher
+        return why_no_ranks(
+            size,
+            self._planned.layout,
+            self._planned.engine.memory,
+            slots=sum(host.slots for host in launcher.hosts) if launcher.is_slurm and launcher.hosts else None,
+            available_bytes=memory_available_bytes() if launcher.stays_here else None,
+        )
+
+    def _launch(self, size: str, processes: int) -> Failure | None:
+        """Launch the ranks that save, or the ranks of a size; return how they ended if they did not complete."""
+        context = self._context
+        task = dataclasses.replace(
+            Task.of(self._planned, context.settings, context.seed),
+            own_launch=self._name,
+            patterns=(),
+            resized=ResizedTask(make=self._planned.engine.resizes, size=size),
+        )
+        directory = directory_of_launch(context, self._number)
+        directory.parent.mkdir(exist_ok=True)
+        self._number += 1
+        launch = Launch(context.launcher, context.run_id, directory, context.redactor)
+        job = job_of(context, processes, task)
+        try:
+            return launch.run(job, self._take, self._observer.tick, self._observer.printed, [self._planned])
+        except BaseException:
+            self.end(Failure(kind="interrupted", message="the run was interrupted"))
+            raise
+
+    def _take(self, event: Event) -> None:
+        """Record an event of rank 0; each launch adds the results of its size."""
+        if isinstance(event, PatternMeasured) and isinstance(event.found, Resized):
+            self.found = dataclasses.replace(
+                self.found,
+                halved=event.found.halved or self.found.halved,
+                doubled=event.found.doubled or self.found.doubled,
+            )
+            self._keep_found()
+            return
+        self._events.keep(event)
+        if isinstance(event, StepDone):
+            self._observer.take(event)
+
+    def _keep_found(self) -> None:
+        self._events.keep(PatternMeasured(subject=self._planned.subject, name=self._name, found=self.found))

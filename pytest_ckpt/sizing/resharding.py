@@ -1,0 +1,129 @@
+"""The tensors of a checkpoint as another number of ranks loads them, and which saved bytes each of these ranks gets.
+
+A whole tensor has one row for each rank that saved a part of it (`pytest_ckpt.ranks.engines.dcp`). Twice as many ranks
+get half of a row each, half as many ranks get two rows each. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ckpt.sizing.models import ITEM_BYTES
+from pytest_ckpt.support.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ckpt.facts.engines import MemoryRule
+    from pytest_ckpt.sizing.models import Dtype, Layout
+
+SIZES = ("doubled", "halved")
+"""The fields of `facts.measurement.Resized`, in the order of their launches."""
+
+
+def ranks_of(size: str, processes: int) -> int:
+    """Return the number of ranks that load what ``processes`` ranks saved; 0 if one rank would be halved."""
+    return 2 * processes if size == "doubled" else processes // 2
+
+
+class SavedPart(NamedTuple):
+    """Part of a row: the rank that saved it, the tensor's number on that rank, and the bytes ``start`` to ``stop``."""
+
+    rank: int
+    number: int
+    start: int
+    stop: int
+
+
+class ResizedTensor(NamedTuple):
+    """A whole tensor. ``rows`` are the ranks that saved a row of ``columns`` elements, with the tensor's number there.
+
+    ``grid`` contains the ranks that load it: its rows share the rows of the tensor, its columns share the columns. Both
+    are divided as ``torch.chunk`` divides: parts of the same size, rounded up, and the last part gets the rest.
+    """
+
+    name: str
+    dtype: Dtype
+    columns: int
+    rows: tuple[tuple[int, int], ...]
+    grid: tuple[tuple[int, ...], ...]
+
+    def shape_of(self, rank: int) -> tuple[int, int]:
+        """Return the rows and columns of a rank's part; zeros if the rank gets no part."""
+        rows, columns = self._spans(rank)
+        return (len(rows), len(columns)) if rows and columns else (0, 0)
+
+    def parts_of(self, rank: int) -> Iterator[SavedPart]:
+        """Yield the saved parts that form a rank's part, row by row."""
+        rows, columns = self._spans(rank)
+        size = ITEM_BYTES[self.dtype]
+        for row in rows if columns else ():
+            yield SavedPart(*self.rows[row], start=columns.start * size, stop=columns.stop * size)
+
+    def _spans(self, rank: int) -> tuple[range, range]:
+        for number, together in enumerate(self.grid):
+            if rank in together:
+                columns = _chunk(self.columns, len(together), together.index(rank))
+                return _chunk(len(self.rows), len(self.grid), number), columns
+        return range(0), range(0)
+
+
+def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
+    """Return the whole tensors of a layout as ``processes`` ranks load them, in the same order on all ranks."""
+    rows: dict[str, list[tuple[int, int]]] = {}
+    shapes: dict[str, tuple[Dtype, int]] = {}
+    for shard in shards.ranks():
+        tensors = (tensor for file in shard.files for tensor in file.tensors)
+        for number, tensor in enumerate(tensors):
+            rows.setdefault(tensor.name, []).append((shard.rank, number))
+            shapes[tensor.name] = (tensor.dtype, tensor.elements)
+    return tuple(
+        ResizedTensor(
+            name=name,
+            dtype=shapes[name][0],
+            columns=shapes[name][1],
+            rows=tuple(of),
+            grid=_grid([rank for rank, _ in of], shards.processes, processes),
+        )
+        for name, of in rows.items()
+    )
+
+
+def why_no_ranks(
+    size: str, shards: Layout, memory: MemoryRule, *, slots: int | None, available_bytes: int | None
+) -> str:
+    """Return why the ranks of a size cannot be started; empty if they can.
+
+    ``slots``: the launcher starts no more ranks than this; None: it puts more ranks on hosts than they have slots.
+    ``available_bytes`` is the memory for all of these ranks; None if other hosts take part.
+    """
+    saved_by, count = shards.processes, ranks_of(size, shards.processes)
+    if not count:
+        return "One rank cannot be halved; two are needed."
+    if slots is not None and count > slots:
+        return (
+            f"{counted(count, 'rank')} need as many slots, and --ckpt-hosts has {slots}: this launcher starts no more "
+            "ranks than there are slots."
+        )
+    # A rank has its part of the state, and the library needs memory for a saved tensor while it loads.
+    state = shards.largest_rank_bytes * (saved_by / count + max(0.0, memory.state_share - 1.0))
+    need = count * (memory.process_bytes + math.ceil(state))
+    if available_bytes is not None and need > available_bytes:
+        return (
+            f"{counted(count, 'rank')} need {format_bytes(need)} of memory on this host, and "
+            f"{format_bytes(available_bytes)} are available."
+        )
+    return ""
+
+
+def _grid(savers: list[int], saved_by: int, processes: int) -> tuple[tuple[int, ...], ...]:
+    if processes >= saved_by:
+        each = processes // saved_by
+        return tuple(tuple(range(rank * each, (rank + 1) * each)) for rank in savers)
+    return tuple((rank,) for rank in sorted({rank * processes // saved_by for rank in savers}))
+
+
+def _chunk(length: int, parts: int, number: int) -> range:
+    size = -(-length // parts)
+    return range(min(length, number * size), min(length, (number + 1) * size))
