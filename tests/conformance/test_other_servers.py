@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -9,8 +10,8 @@ import pytest
 
 from tests.support.object_checks import failed
 from tests.support.object_matrix import ALL, LARGE
-from tests.support.targets import other_servers
-from tests.support.targets.other_servers import OtherServer
+from tests.support.targets.other_servers import OtherServer, azurite, fake_gcs_server, s3rver, swift
+from tests.support.targets.rgw import rgw
 
 pytestmark = pytest.mark.thorough
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.thorough
 class Known:
     """What is known of a server: checks that fail with words of why, and those that may, by the moment."""
 
-    server: str
+    start: Callable[[], AbstractContextManager[OtherServer]]
     fails: dict[str, str]
     may_fail: frozenset[str] = frozenset()
     # What it cannot do in a test: it would be sent 5 GiB for each.
@@ -27,17 +28,12 @@ class Known:
     # What it does not outlive: these have a server each.
     ends_it: frozenset[str] = frozenset()
 
-    def start(self) -> AbstractContextManager[OtherServer]:
-        """Start it."""
-        started: AbstractContextManager[OtherServer] = getattr(other_servers, self.server)()
-        return started
-
 
 KNOWN = (
     # It keeps objects whole and checks digests, but of several who create one object at once more than one is told that
     # he did, If-Match of a PUT is not implemented, and no checksum comes back.
     Known(
-        server="swift",
+        start=swift,
         fails={
             "OBJECT-CREATE.put": "several winners",
             "OBJECT-CREATE.multipart": "several winners",
@@ -48,7 +44,7 @@ KNOWN = (
     # It heeds neither conditions nor digests, can neither abort nor list uploads, and shows an object before it is
     # whole; a key of 1,024 bytes ends it.
     Known(
-        server="s3rver",
+        start=s3rver,
         fails={
             "OBJECT-CREATE.put": "condition ignored",
             "OBJECT-CREATE.multipart": "condition ignored",
@@ -71,14 +67,14 @@ KNOWN = (
     # Of a range that begins where an object ends it answers that it is there, and has no bytes. What S3 says of parts
     # is not asked of a store of Azure.
     Known(
-        server="azurite",
+        start=azurite,
         fails={"OBJECT-RANGE.bytes": "range beyond the end"},
         not_asked=LARGE | {"OBJECT-LIMITS.parts"},
     ),
     # It heeds no condition where it composes objects or reads one, and no MD5; of keys that share a directory, each
     # page of a listing names that directory again.
     Known(
-        server="fake_gcs_server",
+        start=fake_gcs_server,
         fails={
             "OBJECT-CREATE.multipart": "condition ignored",
             "OBJECT-DIGEST.object": "wrong digest accepted",
@@ -88,10 +84,25 @@ KNOWN = (
         },
         not_asked=LARGE | {"OBJECT-LIMITS.parts"},
     ),
+    # It heeds Content-MD5 and If-None-Match of a PUT, but no other checksum and no condition at the end of an upload.
+    # Whoever ends an upload must name all of its parts. tests/conformance/test_gateways_of_ceph.py shows each of them
+    # with boto3. Objects of 5 GiB do not fit its memory here.
+    Known(
+        start=rgw,
+        fails={
+            "OBJECT-CREATE.multipart": "several winners",
+            "OBJECT-DIGEST.object": "wrong digest accepted",
+            "OBJECT-DIGEST.part": "wrong digest accepted",
+            "OBJECT-DIGEST.kept": "checksum not kept",
+            "OBJECT-LIMITS.parts": "not refused: part 10,001",
+            "OBJECT-MULTIPART.parts": "the end of an upload was refused with 400 invalidpart",
+        },
+        not_asked=LARGE,
+    ),
 )
 
 
-@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.server)
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.start.__name__)
 def test_the_known_defects_are_found_and_nothing_else(known: Known) -> None:
     seen: dict[str, str] = {}
     for asked in (ALL - known.not_asked - known.ends_it, *(frozenset({name}) for name in sorted(known.ends_it))):

@@ -144,12 +144,14 @@ class Bucket:
     def versions(self, prefix: str) -> list[Version]:
         """Return the versions that the bucket keeps of keys with a prefix; empty if it keeps no versions."""
         return [
-            Version(key=key, version=version, is_marker=group == "DeleteMarker")
+            Version(key=each["Key"], version=each["VersionId"], is_marker=group == "DeleteMarker")
             for page in self._marked("list versions", "versions", prefix, "version-id-marker", "NextVersionIdMarker")
             for group in ("Version", "DeleteMarker")
-            for key, version in zip(_texts(page, group, "Key"), _texts(page, group, "VersionId"), strict=True)
-            # Without versioning an object is listed as its own, and goes as such.
-            if key.startswith(prefix) and (version != "null" or group == "DeleteMarker")
+            for each in _fields(page, group)
+            # An object from before versioning has the version "null". As the newest it is listed as an object, and is
+            # deleted as such; below a newer version or a marker it stays.
+            if each["Key"].startswith(prefix)
+            and (each["VersionId"] != "null" or group == "DeleteMarker" or each.get("IsLatest") == "false")
         ]
 
     def make(self) -> None:
@@ -333,6 +335,11 @@ def _parsed(answer: Answer, place: str) -> ET.Element:
         return ET.fromstring(answer.data)
     except ET.ParseError:
         raise StoreError(errno.EIO, "list: the store's answer is no XML", place) from None
+
+
+def _fields(page: ET.Element, group: str) -> list[dict[str, str]]:
+    """Return the fields of all groups of that name of a page, in order."""
+    return [{local_name(field): field.text or "" for field in child} for child in page if local_name(child) == group]
 
 
 def _texts(page: ET.Element, group: str, name: str) -> list[str]:

@@ -173,7 +173,7 @@ def swift() -> Iterator[OtherServer]:
             endpoint=f"http://127.0.0.1:{ports['proxy']}",
             environment={"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "testing"},
         )
-        _ready(server)
+        is_ready(server)
         yield server
 
 
@@ -208,7 +208,7 @@ def fake_gcs_server() -> Iterator[OtherServer]:
 def _served(server: OtherServer, words: Callable[[str], list[str]]) -> Iterator[None]:
     """Run a program of these words in a directory of its own until its server has a bucket, and on."""
     with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
-        _ready(server)
+        is_ready(server)
         yield
 
 
@@ -223,7 +223,7 @@ def _running(words: list[str], directory: Path) -> Iterator[None]:
         process.wait(30)
 
 
-def _ready(server: OtherServer) -> None:
+def is_ready(server: OtherServer) -> None:
     """Wait until a bucket can be made."""
 
     def made() -> bool:

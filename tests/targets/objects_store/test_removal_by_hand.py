@@ -137,3 +137,19 @@ def test_versions_and_markers_that_stay_are_counted_and_the_command_removes_them
     assert "4 versions and delete markers" in done.stdout
     with contextlib.closing(bucket_of(versioned)) as bucket:
         assert bucket.versions("versions/") == []
+
+
+def test_an_object_from_before_versions_stays_below_its_marker_and_is_counted_too(monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.targets.objects.target.try_all", lambda *_asked: None)
+    with moto_server() as endpoint:
+        storage, area = made(endpoint, "turned-on", "versions")
+        with contextlib.closing(open_store(area)) as store:
+            save(store, bytes(5))[1].finish()
+        with contextlib.closing(bucket_of(endpoint)) as bucket:
+            bucket._wire.ask("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)
+            assert bucket.versions("versions/") == []
+        (left,) = storage.clean(area, Names(files={"m": frozenset(("a.pt",))}), 60.0)
+        assert "2 versions and 2 delete markers stay below" in left
+        assert "4 versions and delete markers" in run(command_in(left)).stdout
+        with contextlib.closing(bucket_of(endpoint)) as bucket:
+            assert bucket.versions("versions/") == []

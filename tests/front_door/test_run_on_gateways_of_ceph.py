@@ -1,0 +1,179 @@
+"""Runs on two gateways of Ceph: one is killed in a save, a quota is exhausted in a save, versions are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import SMALLEST, Run, Started, opened_door
+from tests.support.object_runs import IN_PARTS, started, subject, texts_of
+from tests.support.targets.object_server import BUCKET
+from tests.support.targets.rgw import Gateways, gateways, quota
+
+pytestmark = pytest.mark.thorough
+
+# Checks of behaviour are made in tests/conformance/test_other_servers.py.
+SPEED = "--ckpt-gate-table=speed-only"
+# Its saves last long enough that some are under way when a look at the bucket has been answered.
+LONGER = (*SMALLEST, "--ckpt-scale=1/1000", "--cluster=1", "--ckpt-operations=6")
+HALF_A_CHECKPOINT = 56_000_000
+# Its largest object, which has so many parts.
+OF_RANK_0, PARTS = "zero_pp_rank_0_mp_rank_0_optim_states.pt", 10
+
+
+@pytest.fixture(scope="module")
+def ceph() -> Iterator[Gateways]:
+    with gateways() as found:
+        yield found
+
+
+@pytest.fixture
+def home(make_home: Callable[[str], Path]) -> Path:
+    return make_home("gateways")
+
+
+def in_a_save(run: Started, ceph: Gateways, bucket: str = BUCKET) -> None:
+    """Wait until objects of a checkpoint are being uploaded."""
+    s3 = ceph.boto3(ceph.both[1])
+
+    def is_uploading() -> bool:
+        uploads = s3.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+        return any("/checkpoint-" in upload["Key"] for upload in uploads)
+
+    run.until(is_uploading, "a checkpoint is uploaded")
+
+
+def killed_while_it_takes_parts(run: Started, ceph: Gateways) -> None:
+    """Kill the first gateway when rank 0, which begins there, has sent some of the parts of its largest object.
+
+    At the end of an upload RGW locks it for ten minutes, so another gateway cannot end it: see
+    tests/conformance/test_gateways_of_ceph.py. Here it is killed before that.
+    """
+    first, second = ceph.both
+    s3 = ceph.boto3(second)
+
+    def is_killed() -> bool:
+        if not ceph.runs(first):
+            return True
+        for upload in s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
+            if "/checkpoint-" not in upload["Key"] or not upload["Key"].endswith(OF_RANK_0):
+                continue
+            with ceph.frozen(first):
+                words = {"Bucket": BUCKET, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+                if len(s3.list_parts(**words).get("Parts", [])) <= PARTS // 2:
+                    ceph.kill(first)
+                    return True
+        return False
+
+    run.until(is_killed, "rank 0 sends parts through the first gateway")
+
+
+def saves_told(run: Run) -> str:
+    return str(run.verdict("SAVE", subject(run))["because"])
+
+
+def test_a_run_meets_what_is_required_and_uses_both_gateways(ceph: Gateways, home: Path) -> None:
+    with opened_door(home) as door:
+        run = started(
+            door, f"--ckpt-endpoint={ceph.endpoints}", SPEED, of=IN_PARTS, environment=ceph.environment
+        ).finish()
+    assert run.code == 0, run.text
+    assert set(run.outcomes(subject(run)).values()) == {"met"}
+    measured = run.measurement(subject(run))
+    assert {row["endpoint"] for row in measured["requests"]} == {gateway.endpoint for gateway in ceph.both}
+    assert measured["durability"]["acknowledged"] == ["only size and ETag"]
+    assert run.document["left_behind"] == []
+    assert ceph.server.what_lies_there() == ([], [])
+    for name, text in texts_of(run.report).items():
+        assert ceph.environment["AWS_SECRET_ACCESS_KEY"] not in text, name
+
+
+def test_a_gateway_that_is_killed_in_a_save_is_replaced_by_the_other(ceph: Gateways, home: Path) -> None:
+    first, second = ceph.both
+    with opened_door(home) as door:
+        going = started(door, f"--ckpt-endpoint={ceph.endpoints}", SPEED, of=LONGER, environment=ceph.environment)
+        killed_while_it_takes_parts(going, ceph)
+        try:
+            run = going.finish()
+        finally:
+            ceph.start(first)
+    assert run.code == 0, run.text
+    outcomes = run.outcomes(subject(run))
+    assert set(outcomes.values()) == {"met"}, run.text
+    sent = {gateway.endpoint: 0 for gateway in ceph.both}
+    for row in run.measurement(subject(run))["requests"]:
+        sent[row["endpoint"]] += row["sent"]
+    # The rank that began at the first gateway went on with the second.
+    assert 0 < sent[first.endpoint] < sent[second.endpoint]
+    assert run.document["left_behind"] == []
+    assert ceph.server.what_lies_there() == ([], [])
+
+
+def test_without_another_gateway_the_save_fails_and_the_endpoint_is_named(ceph: Gateways, home: Path) -> None:
+    second = ceph.both[1]
+    words = (f"--ckpt-endpoint={second.endpoint}", "--ckpt-io-timeout=20s")
+    with opened_door(home) as door:
+        going = started(door, *words, SPEED, of=LONGER, environment=ceph.environment)
+        in_a_save(going, ceph)
+        ceph.kill(second)
+        try:
+            run = going.finish()
+        finally:
+            ceph.start(second)
+    assert run.code == 1, run.text
+    verdict = run.verdict("SAVE", subject(run))
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "error")
+    failure = run.measurement(subject(run))["failure"]
+    assert failure["errno"] in {"ECONNREFUSED", "ECONNRESET"}
+    assert failure["operation"]["action"] == "save"
+    assert "endpoint" in saves_told(run)
+    assert "Traceback" not in run.text
+    # Nobody could remove it while no gateway answered: the report says what stays, and how it is removed.
+    assert run.document["left_behind"]
+    ceph.empty()
+
+
+def test_a_quota_that_is_exhausted_in_a_save_is_told_as_one(ceph: Gateways, home: Path) -> None:
+    with opened_door(home) as door, quota(ceph, HALF_A_CHECKPOINT):
+        run = started(
+            door, f"--ckpt-endpoint={ceph.endpoints}", SPEED, of=LONGER, environment=ceph.environment
+        ).finish()
+    assert run.code == 1, run.text
+    failure = run.measurement(subject(run))["failure"]
+    assert failure["errno"] == "EDQUOT"
+    assert failure["operation"]["action"] == "save"
+    assert "QuotaExceeded" in saves_told(run)
+    verdict = run.verdict("SAVE", subject(run))
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "error")
+    assert "quota" in run.text
+    assert run.document["left_behind"] == []
+    assert ceph.server.what_lies_there() == ([], [])
+
+
+def test_a_bucket_that_keeps_versions_is_refused(ceph: Gateways, home: Path) -> None:
+    ceph.boto3(ceph.both[0]).create_bucket(Bucket="versions")
+    ceph.versions("versions", "Enabled")
+    with opened_door(home) as door:
+        words = (*IN_PARTS, "--ckpt-suite=performance", f"--ckpt-endpoint={ceph.endpoints}")
+        run = door.run(*words, target="s3://versions/ckpt", environment=ceph.environment)
+    assert run.code == 4, run.text
+    assert "the bucket keeps versions" in run.text
+    assert "Traceback" not in run.text
+
+
+def test_versions_that_an_operator_turns_on_in_a_run_are_told_and_counted(ceph: Gateways, home: Path) -> None:
+    s3 = ceph.boto3(ceph.both[1])
+    s3.create_bucket(Bucket="turned-on")
+    with opened_door(home) as door:
+        words = (*LONGER, SPEED, "--ckpt-suite=performance", f"--ckpt-endpoint={ceph.endpoints}")
+        going = door.start(*words, target="s3://turned-on/ckpt", environment=ceph.environment)
+        in_a_save(going, ceph, "turned-on")
+        ceph.versions("turned-on", "Enabled")
+        run = going.finish()
+    (left,) = run.document["left_behind"]
+    listed = s3.list_object_versions(Bucket="turned-on")
+    versions, markers = len(listed["Versions"]), len(listed["DeleteMarkers"])
+    assert f"{versions} versions and {markers} delete markers stay below" in left, run.text
+    assert "Traceback" not in run.text

@@ -1,0 +1,94 @@
+"""A cluster of Ceph on one address of this host: a monitor, a manager and one object store of Debian's packages."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.file_systems.serving import daemon, listening, made, run, until
+
+# Whoever has a key may do everything: with no keys at all, a monitor turns away some of those that it knows.
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "mon.": ("mon",),
+    "client.admin": ("mon", "mgr", "osd", "mds"),
+    "mgr.a": ("mon", "mgr", "osd", "mds"),
+    "osd.0": ("mon", "mgr", "osd"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster that runs; its daemons end with ``daemons``."""
+
+    home: Path
+    config: Path
+    daemons: contextlib.ExitStack
+    store: subprocess.Popen[bytes]
+
+    def start(self, program: str, name: str) -> subprocess.Popen[bytes]:
+        """Start another daemon of it."""
+        return _started(self.daemons, self.home, self.config, program, name)
+
+    def ceph(self, *words: str) -> str:
+        """Run a command of Ceph."""
+        return _ceph(self.config, *words)
+
+
+@contextlib.contextmanager
+def cluster(
+    home: Path, store: Path, *, address: str, port: int, keys: Mapping[str, tuple[str, ...]], settings: str
+) -> Iterator[Cluster]:
+    """Start a cluster whose monitor listens at a port, and whose object store has a directory.
+
+    ``keys`` are those of further daemons, ``settings`` further lines of its configuration.
+    """
+    config = _configured(home, store, address, port, {**_KEYS, **keys}, settings)
+    with contextlib.ExitStack() as daemons:
+        run("ceph-mon", "--mkfs", "-i", "a", "-c", config, "--monmap", home / "monmap", "--keyring", home / "keyring")
+        _started(daemons, home, config, "ceph-mon", "a")
+        until(lambda: listening(port), "the monitor listens", None, home / "ceph-mon.log")
+        _started(daemons, home, config, "ceph-mgr", "a")
+        _ceph(config, "osd", "new", run("ceph-conf", "-c", config, "--lookup", "osd_uuid"))
+        run("ceph-osd", "-i", "0", "-c", config, "--mkfs")
+        process = _started(daemons, home, config, "ceph-osd", "0")
+        yield Cluster(home=home, config=config, daemons=daemons, store=process)
+
+
+def _started(
+    daemons: contextlib.ExitStack, home: Path, config: Path, program: str, name: str
+) -> subprocess.Popen[bytes]:
+    words = (program, "-f", "-i", name, "-c", config)
+    return daemons.enter_context(daemon(home / f"{program}.log", *words, ready=lambda: True))
+
+
+def _ceph(config: Path, *words: str) -> str:
+    # The program is Debian's, and so is its Python, whatever environment the tests run in.
+    return run("/usr/bin/python3", "/usr/bin/ceph", "-c", config, *words)
+
+
+def _configured(
+    home: Path, store: Path, address: str, port: int, keys: Mapping[str, tuple[str, ...]], settings: str
+) -> Path:
+    """Write the configuration of a cluster whose daemons keep to this directory, its keys and its map of monitors."""
+    config, identity, state = home / "ceph.conf", str(uuid.uuid4()), made(home / "state")
+    keyring = home / "keyring"
+    config.write_text(
+        f"[global]\nfsid = {identity}\nmon_initial_members = a\nmon_host = v1:{address}:{port}\n"
+        f"public_addr = {address}\nkeyring = {keyring}\nrun_dir = {state}\n"
+        f"admin_socket = {state}/$cluster-$name.$pid.asok\nlog_file = {state}/$name.log\n"
+        f"mon_data = {made(state / 'mon')}\nmgr_data = {made(state / 'mgr')}\nmds_data = {made(state / 'mds')}\n"
+        f"osd_data = {store}\nosd_uuid = {uuid.uuid4()}\nosd_pool_default_size = 1\nosd_pool_default_min_size = 1\n"
+        "osd_pool_default_pg_autoscale_mode = off\nosd_crush_chooseleaf_type = 0\nmon_allow_pool_size_one = true\n"
+        f"mgr_initial_modules =\n{settings}"
+    )
+    keyring.touch()
+    for name, kinds in keys.items():
+        allowed = [word for kind in kinds for word in ("--cap", kind, "allow *")]
+        run("ceph-authtool", keyring, "--gen-key", "-n", name, *allowed)
+    words = ("--create", "--clobber", "--fsid", identity, "--addv", "a", f"[v1:{address}:{port}]")
+    run("monmaptool", *words, home / "monmap")
+    return config
