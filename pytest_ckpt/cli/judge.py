@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shlex
 import sys
@@ -81,7 +82,10 @@ def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: b
         raise UsageError(f"{directory} is a file.", f"Name its directory: {shlex.quote(str(directory.parent))}")
     ours = (directory / "report.json").exists() or is_unfinished(directory)
     document = None if ours else _judge_published(directory, limits)
-    return judge_sealed_directory(directory, limits, foresees=foresees) if document is None else document
+    if document is not None:
+        return document
+    moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return judge_sealed_directory(directory, limits, foresees=foresees, moment=moment)
 
 
 def _hold_against_rules(asked: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_ckpt import __version__
 from pytest_ckpt.config.engines import known_engines, recorded_engine
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.config.models import kept_models
@@ -296,21 +297,25 @@ def judge_directory(
     as_recorded: bool = False,
     foresees: bool = True,
     report: ReadDocument | None = None,
+    moment: str = "",
 ) -> Document:
     """Return the report of a run directory, judged again; ``command_line`` contains the given limits.
 
     With the limits of the run, the verdicts are the same as in the run. Plugins are not available: with the limits of
     the run their verdicts are kept and marked as kept, with other limits they are "not run", and neither certifies.
     With ``as_recorded`` their verdicts are kept unchanged, for a comparison. Without ``foresees`` there is no forecast;
-    it is simulated, and needs numpy. ``report`` is the report of the directory, if the caller has read it already. A
-    run whose controller was killed is judged from its files, and is "incomplete". Raises UsageError if the directory
-    contains no run, or a file in it is not a file of a run.
+    it is simulated, and needs numpy. ``report`` is the report of the directory, if the caller has read it already.
+    ``moment`` is the time of this judgement, for the field ``judged_again``. A run whose controller was killed is
+    judged from its files, and is "incomplete". Raises UsageError if the directory contains no run, or a file in it is
+    not a file of a run.
     """
     unfinished = is_unfinished(directory)
     found = read_file(directory / SESSION) if unfinished else report or read_report(directory)
     with odd_facts_named(directory):
         begun = begun_report(found, read_file(directory / PLAN)) if unfinished else found
         document = _judge(directory, begun, command_line, as_recorded=as_recorded, foresees=foresees)
+        if moment:
+            document["judged_again"] = _judged_again(begun, document, command_line, moment)
         return as_incomplete(document) if unfinished else document
 
 
@@ -330,13 +335,14 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
 
 
 def judge_sealed_directory(
-    directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True
+    directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True, moment: str = ""
 ) -> Document:
     """Return the report of a run directory, judged again; changed files are named, and the run cannot pass then.
 
-    Only files that are judged are compared. Raises UsageError as `judge_directory` does.
+    Only files that are judged are compared. With ``moment``, the time of this judgement in ISO 8601, the report names
+    the cluster and the grade of the run. Raises UsageError as `judge_directory` does.
     """
-    document = judge_directory(directory, command_line, foresees=foresees)
+    document = judge_directory(directory, command_line, foresees=foresees, moment=moment)
     if is_unfinished(directory) or not (changed := changes_of_facts(directory)):
         return document
     return without_trust(document, [f"The directory is not as its run left it: {', '.join(changed)}. {VERIFY_REMEDY}"])
@@ -393,3 +399,23 @@ def _judge(
     if report.get("sections") and not as_recorded:
         document["disclosures"].append(SECTIONS_LEFT_OUT)
     return document
+
+
+def _judged_again(
+    report: ReadDocument, document: Document, command_line: Mapping[str, str | None], moment: str
+) -> Document:
+    """Return the cluster and grade of the run, and the options of limits that differ from those of the run."""
+    of_run = {s["option"]: s["value"] for s in report["settings"]}
+    now = {s["option"]: s["value"] for s in document["settings"]}
+    given = [option.flag for option in with_role("limit") if command_line.get(option.ini_name) is not None]
+    return {
+        "accelerators": recorded_settings(report, {}).cluster,
+        "grade": report.get("grade", ""),
+        "judged": moment,
+        "version": __version__,
+        "limits": [
+            {"option": flag, "of_run": of_run.get(flag, ""), "value": now[flag]}
+            for flag in given
+            if now[flag] != of_run.get(flag, "")
+        ],
+    }

@@ -252,6 +252,28 @@ class Published(TypedDict):
     messages: list[Message]
 
 
+class ChangedLimit(TypedDict):
+    """An option that decides a limit, with its value in the run and its value when the run was judged again."""
+
+    option: Text
+    of_run: str
+    value: str
+
+
+class JudgedAgain(TypedDict):
+    """The run of a report that was judged again: the rest of the report is the conclusion of that judgement.
+
+    ``accelerators`` and ``grade`` are of the run; ``grade`` is empty if the run wrote no report. ``judged`` is the
+    time of the judgement, ISO 8601, and ``version`` made it. ``limits`` are the options whose values differ.
+    """
+
+    accelerators: CountFromOne
+    grade: Grade | Literal[""]
+    judged: Moment
+    version: Text
+    limits: list[ChangedLimit]
+
+
 class Report(TypedDict):
     """The measurements, verdicts and conclusions of one run of pytest-ckpt.
 
@@ -290,6 +312,7 @@ class Report(TypedDict):
     left_behind: list[str]
     published: NotRequired[Published]
     starts: NotRequired[list[Start]]
+    judged_again: NotRequired[JudgedAgain]
 
 
 SCHEMA = "pytest-ckpt/report/1"

@@ -34,7 +34,7 @@ from pytest_ckpt.report.quantity import (
     three_digits,
 )
 from pytest_ckpt.report.svg import printable
-from pytest_ckpt.report.view import start_lines
+from pytest_ckpt.report.view import judged_again_lines, start_lines
 from pytest_ckpt.sizing.limits import LimitInput
 from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.embedded_pictures import data_address
@@ -216,6 +216,8 @@ def render(document: dict[str, Any]) -> str:
         helps=front.helps(verdicts),
         help_of=lambda verdict: (h := front.heading_of(verdict)) and front.anchor_of(h),
         starts=start_lines(document),
+        judged_again=judged_again_lines(document),
+        judge_command=view.judge_command(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
@@ -230,6 +232,8 @@ def _storage(document: Mapping[str, Any]) -> str:
 
 def _signature(document: Mapping[str, Any]) -> str:
     """Return a sentence on the signer of a run's report; the signature itself is made after the page."""
+    if document.get("judged_again"):
+        return "this page is not signed; pytest-ckpt verify DIRECTORY shows who signed the run"
     is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
     if is_signed and (document.get("run") or {}).get("directory"):
         return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify DIRECTORY --key PUBLIC"

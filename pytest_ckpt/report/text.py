@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
 from pytest_ckpt.report.svg import printable
-from pytest_ckpt.report.view import shares_shown, start_lines
+from pytest_ckpt.report.view import judged_again_lines, shares_shown, start_lines
 from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
 
@@ -196,6 +196,8 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
         markup, addition = _GRADES["not certified" if result == "failed" else grade], _REHEARSALS[result]
     of = (document.get("scope") or {}).get("text")
     lines: list[Line] = [(f"{grade.upper()}{cluster}{addition}", markup)]
+    for sentence in judged_again_lines(document):
+        lines += _wrapped(f"  {sentence}", {})
     lines += _wrapped(f"  {of[0].upper()}{of[1:]}.", {}) if of else []
     lines += [line for sentence in shares_shown(document) for line in _wrapped(f"  {sentence}", {})]
     # A reason that ends in a verdict's own sentence appears above already.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -333,6 +334,34 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
         sufficient_up_to_accelerators=size.get(kind),
         projected=bool(size.get("projected")),
     )
+
+
+def judged_again_lines(document: Document) -> list[str]:
+    """Return for which cluster a run was made, and for which it was judged again; empty for the run's own report."""
+    found = document.get("judged_again")
+    if not found:
+        return []
+    run, cluster = document["run"], document["cluster"]["accelerators"]
+    graded = found["grade"] or "without a report, because it did not end"
+    lines = [
+        f"Run on {moment_text(run['started'])} for a cluster of {counted(found['accelerators'], 'accelerator')}, with "
+        f"pytest-ckpt {run['version']}: {graded}.",
+        f"Judged again on {moment_text(found['judged'])} for a cluster of {counted(cluster, 'accelerator')}, with "
+        f"pytest-ckpt {found['version']}: {document['grade']}. Nothing was measured again.",
+    ]
+    changed = [
+        f"{limit['option']} {limit['value'] or 'none'} ({limit['of_run'] or 'none'} in the run)"
+        for limit in found["limits"]
+    ]
+    if changed:
+        return [*lines, f"Other than in the run: {', '.join(changed)}."]
+    return [*lines, "All limits are those of the run."]
+
+
+def judge_command(document: Document) -> str:
+    """Return the command that makes the judgement of a report again."""
+    limits = (document.get("judged_again") or {}).get("limits") or []
+    return shlex.join(["pytest-ckpt", "judge", "DIRECTORY", *(f"{of['option']}={of['value']}" for of in limits)])
 
 
 _MAXIMUM_NAMES = 6

@@ -59,7 +59,8 @@ SECTION_OF = {
     "HostNetwork": "environment", "TargetFacts": "environment", "Capacity": "environment",
     "PluginFacts": "environment", "Section": "sections", "Published": "published", "Figure": "published",
     "ReceivedBytes": "published",
-    "Message": "published", "Start": "starts", "InterruptedWork": "starts", "RepeatedMeasurement": "starts",
+    "Message": "published", "Start": "starts", "JudgedAgain": "judged_again", "ChangedLimit": "judged_again",
+    "InterruptedWork": "starts", "RepeatedMeasurement": "starts",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.
 FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "system", "bases", "client"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.report.quantity import moment_text
 from tests.support.made_up_run import make_run
 
 pytestmark = pytest.mark.covers(commands=("judge",))
@@ -99,6 +100,40 @@ def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_a
     assert "failed: SAVE of llama3-8b-open-2" in found.stdout
     assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in found.stdout
     assert "100,000,000 accelerators" in (tmp_path / "again.html").read_text()
+
+
+def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement(tmp_path):
+    """A stored run for 64 accelerators, certified: the page for 16,000 must not look like a page of that run."""
+    before = make_run(tmp_path / "run", options={"ckpt_scale": "1", "ckpt_operations": "10"})
+    assert "judged_again" not in before
+    again = ("--cluster=16000", "--ckpt-save-budget=3%", "--json", f"--html={tmp_path / 'again.html'}")
+    after = json.loads(judge(tmp_path / "run", *again).stdout)
+    found = after["judged_again"]
+    assert (found["accelerators"], found["grade"]) == (64, before["grade"])
+    assert found["limits"] == [
+        {"option": "--ckpt-cluster", "of_run": "64", "value": "16000"},
+        {"option": "--ckpt-save-budget", "of_run": "5%", "value": "3%"},
+    ]
+    day = moment_text(found["judged"]).partition(",")[0]
+    page, said = (tmp_path / "again.html").read_text(), judge(tmp_path / "run", *again[:2]).stdout
+    for text in (" ".join(page.split()), " ".join(said.split())):
+        assert "Run on 6 May 2031, 07:08 UTC for a cluster of 64 accelerators" in text
+        assert f"Judged again on {day}" in text
+        assert "for a cluster of 16,000 accelerators" in text
+        assert "--ckpt-save-budget 3% (5% in the run)" in text
+    assert page.index('id="judged-again"') < page.index('id="limits"')
+    assert "pytest-ckpt judge DIRECTORY --ckpt-cluster=16000 --ckpt-save-budget=3%" in page
+
+
+def test_with_the_limits_of_the_run_it_says_so(tmp_path):
+    make_run(tmp_path / "run")
+    assert "All limits are those of the run." in judge(tmp_path / "run").stdout
+    assert "Judged again" not in (tmp_path / "run" / "certificate.html").read_text()
+
+
+def test_of_a_run_without_a_report_it_names_the_cluster_too(unfinished):
+    document = json.loads(judge(unfinished, "--cluster=100000000", "--json").stdout)
+    assert (document["judged_again"]["accelerators"], document["judged_again"]["grade"]) == (64, "")
 
 
 def test_a_test_that_did_not_run_then_does_not_run_now(run_directory, tmp_path):
