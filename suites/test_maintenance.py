@@ -95,6 +95,8 @@ def test_storage_that_is_changed_goes_on_serving(
     asked_by=lambda settings: settings.asks_snapshots,
     not_given="No commands were given that take and remove a snapshot (--ckpt-actions [snapshot]).",
     needs=("paths",),
+    ratios=("fraction",),
+    hidden_by_load=True,
     next_step="Find out whether a snapshot takes all files at one moment, and why it delays the writer.",
     help="A component broke, or the storage was maintained",
 )

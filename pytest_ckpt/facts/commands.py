@@ -11,6 +11,7 @@ from typing import Literal
 
 from pytest_ckpt.facts.bounds import Count, NotNegative, Share
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.proofs import Integrity
 
 Command = Literal["break", "repair", "upgrade", "snapshot", "remove"]
@@ -94,7 +95,7 @@ class Failover:
     ``undisturbed`` are a save and a load before. ``integrity`` counts every checkpoint that was loaded and compared.
     ``resident_fraction`` is the largest share of one that a page cache contained before its load; None if unknown.
     ``not_run`` is why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete;
-    ``repaired_after`` is the repair command if it ran after the end of the ranks.
+    ``repaired_after`` is the repair command if it ran after the end of the ranks. ``host_loads`` as in a `Measurement`.
     """
 
     fault_command: str
@@ -107,6 +108,7 @@ class Failover:
     not_run: str = ""
     failure: Failure | None = None
     repaired_after: CommandRun | None = None
+    host_loads: tuple[HostLoad, ...] = ()
 
 
 PAIRS = 6
@@ -122,7 +124,7 @@ class Upgrade:
     first failed one. ``lost`` is why the newest committed checkpoint could not be loaded at the end. ``integrity``
     counts every loaded and compared checkpoint. ``resident_fraction`` is the largest share of a checkpoint in a page
     cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not complete; ``ran_after``
-    is the command if it ended, or was abandoned, after the ranks.
+    is the command if it ended, or was abandoned, after the ranks. ``host_loads`` as in a `Measurement`.
     """
 
     command: str
@@ -136,6 +138,7 @@ class Upgrade:
     is_declared_cold: bool = False
     failure: Failure | None = None
     ran_after: CommandRun | None = None
+    host_loads: tuple[HostLoad, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +172,7 @@ class Snapshots:
 
     ``integrity`` counts every checkpoint that was loaded and compared, from clones and from the target. ``not_run`` is
     why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete; ``ran_after``
-    is the command that removed a snapshot after the end of the ranks.
+    is the command that removed a snapshot after the end of the ranks. ``host_loads`` as in a `Measurement`.
     """
 
     command: str
@@ -179,6 +182,7 @@ class Snapshots:
     not_run: str = ""
     failure: Failure | None = None
     ran_after: CommandRun | None = None
+    host_loads: tuple[HostLoad, ...] = ()
 
 
 Changed = Failover | Upgrade | Snapshots

@@ -22,6 +22,8 @@ from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_ckpt.facts.host_load import HostLoad
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.facts.verdict import Reason
@@ -48,8 +50,16 @@ def spans_of(requirement: Requirement) -> tuple[str, ...]:
 def busy_host(requirement: Requirement, measurement: Measurement) -> HostLoad | None:
     """Return the host with the highest load of other work in the spans of a requirement; None if no host was busy."""
     spans = spans_of(requirement)
-    busy = [load for load in measurement.host_loads if load.span in spans and load.is_busy]
+    busy = [load for load in _loads(measurement) if load.span in spans and load.is_busy]
     return max(busy, key=lambda load: load.taken_share, default=None)
+
+
+def _loads(measurement: Measurement) -> Iterator[HostLoad]:
+    """Yield the loads of all launches; a launch that runs commands keeps its own."""
+    yield from measurement.host_loads
+    if patterns := measurement.patterns:
+        for found in (patterns.failover, patterns.upgrade, patterns.snapshots):
+            yield from found.host_loads if found else ()
 
 
 def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -> Decision:

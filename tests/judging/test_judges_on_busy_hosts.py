@@ -6,12 +6,23 @@ import dataclasses
 
 import pytest
 
+from pytest_ckpt.facts.commands import PAIRS
 from pytest_ckpt.facts.host_load import MAXIMUM_OTHERS, MAXIMUM_STEAL, MINIMUM_IDLE
 from pytest_ckpt.facts.measurement import Patterns, with_patterns_of
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.host_load import BOUNDS, spans_of
 from tests.support.made_measurement import BUSY, QUIET, judged, measurement, on_busy_host, operation
-from tests.support.made_patterns import pattern, with_data, with_patterns
+from tests.support.made_patterns import (
+    FAULT,
+    done,
+    failed_over,
+    pattern,
+    snapshot,
+    snapshotted,
+    upgraded,
+    with_data,
+    with_patterns,
+)
 
 UNEVEN = measurement(operations=[operation("save", 1, 4.0, ranks=[1.0, 1.0, 4.0, 1.0])])
 
@@ -93,3 +104,30 @@ def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
     own = dataclasses.replace(measurement(patterns=Patterns()), host_loads=(QUIET,))
     joined = with_patterns_of(own, added)
     assert [(load.span, load.is_busy) for load in joined.host_loads] == [("operations", False), ("storm", True)]
+
+
+def loaded_in(of, name):
+    """Return a measurement whose launch with commands ran on a busy host."""
+    found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY, span=name),))
+    return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
+
+
+def test_the_cost_of_a_snapshot_does_not_decide_on_a_busy_host() -> None:
+    costly = snapshotted(trials=[snapshot(beside=done("save", seconds=20.0))] * PAIRS)
+    for of in (snapshotted(), costly):
+        assert judged("SNAPSHOT", of).reason != "host busy"
+        verdict = judged("SNAPSHOT", loaded_in(of, "snapshots"))
+        assert (verdict.outcome, verdict.reason) == ("not run", "host busy")
+    assert (
+        judged("SNAPSHOT", loaded_in(snapshotted(fault_count=1, faults=(FAULT,)), "snapshots")).reason == "wrong bytes"
+    )
+
+
+@pytest.mark.parametrize(("requirement", "name", "of"), [
+    ("FAILOVER", "failover", failed_over()),
+    ("UPGRADE", "upgrade", upgraded()),
+])  # fmt: skip
+def test_limits_in_seconds_beside_commands_are_judged_and_show_the_load(requirement, name, of) -> None:
+    quiet, busy = judged(requirement, of), judged(requirement, loaded_in(of, name))
+    assert (busy.outcome, busy.because) == (quiet.outcome, quiet.because)
+    assert f"busy host: n1 during save 2 of {name}" in busy.detail

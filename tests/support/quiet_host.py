@@ -15,8 +15,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if not session.config.getoption("ckpt_target", None):
         return
     # Not before: what a run imports without us is a matter of tests.
-    from pytest_ckpt.facts.events import Event, MeasurementDone  # noqa: PLC0415
+    from pytest_ckpt.facts.events import Event, MeasurementDone, PatternMeasured  # noqa: PLC0415
     from pytest_ckpt.launching.recorder import Recorder  # noqa: PLC0415
+    from pytest_ckpt.launching.separate_launches import Found, LaunchWithCommands  # noqa: PLC0415
 
     take = Recorder.take
 
@@ -25,3 +26,11 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         take(self, dataclasses.replace(event, host_loads=()) if quiet else event)
 
     Recorder.take = take_without_load
+    take_of_own = LaunchWithCommands._take
+
+    def take_of_own_without_load(self: LaunchWithCommands, event: Event) -> None:
+        if isinstance(event, PatternMeasured) and isinstance(event.found, Found):
+            event = dataclasses.replace(event, found=dataclasses.replace(event.found, host_loads=()))
+        take_of_own(self, event)
+
+    LaunchWithCommands._take = take_of_own_without_load

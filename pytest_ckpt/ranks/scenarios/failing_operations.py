@@ -121,6 +121,7 @@ class OperationsThatMayFail:
         clock, quiet = Clock(activity=self._activity), SilenceWatch(self._activity)
         saved: list[Any] = []
         written = 0.0
+        load_began = self._do.host_load.begin()
         self._activity.begin(at)
         self._group.start_together()
         start = time.perf_counter()
@@ -139,6 +140,7 @@ class OperationsThatMayFail:
                     error = self._met(lambda: self._commit(ref, entries, clock))
         seconds = time.perf_counter() - start
         tried = self._tried("save", error, seconds, quiet)
+        self._do.host_load.end(load_began, _name_of(at))
         tried.written = written
         # If an engine commits itself, it is unknown which of its calls was the commit.
         self._commits_itself = self._commits_itself or (not failed and self._group.share(saved[0].commit is not None))
@@ -173,6 +175,7 @@ class OperationsThatMayFail:
         clock = Clock(activity=self._activity)
         committed: list[Any] = []
         checks: list[Comparison] = []
+        load_began = self._do.host_load.begin()
         for step in range(0 if failed else steps):
             self._activity.begin(at)
             self._group.start_together()
@@ -195,6 +198,7 @@ class OperationsThatMayFail:
             with self._do.stage("verify", at.at("verify")):
                 checks.append(self._engine.verify(content))
         tried = self._tried("load", error, seconds, quiet)
+        self._do.host_load.end(load_began, _name_of(at))
         self._take_in(checks, number, resident, is_complete=not tried.failed)
         self._engine.release()
         return tried
@@ -278,6 +282,10 @@ class OperationsThatMayFail:
             share = sum(c[0] for c in known) / max(1, sum(c[1] for c in known))
             is_seen = found.resident is not None and len(known) == len(counts)
             found.resident = max(found.resident or 0.0, share) if is_seen else None
+
+
+def _name_of(at: OperationRef) -> str:
+    return f"{at.action} {at.index}"
 
 
 class SilenceWatch:

@@ -33,6 +33,8 @@ from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pytest_ckpt.facts.commands import Command, CommandRun, OperationTrial, TriedKind
     from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.process.activity import Activity
@@ -99,6 +101,10 @@ class RunWithCommands(ABC):
     def _measure(self) -> bool:
         """Save and load; report the findings. Return whether the storage is as it was before."""
 
+    def _watched(self) -> AbstractContextManager[None]:
+        """Watch the load of the hosts of ranks, by operation and over all that happens inside."""
+        return self._do.host_load.spanning(self._name)
+
     @property
     def _leads(self) -> bool:
         return self._group.rank == 0
@@ -151,12 +157,14 @@ class FailoverRun(RunWithCommands):
 
     def _measure(self) -> bool:
         """Save and load undisturbed, then with a broken component."""
-        saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
+        with self._watched():
+            saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         self._undisturbed = (saved.operation, loaded.operation)
         self._trials: list[FailoverTrial] = []
         not_run = ""
         for kind in BREAKS:
-            not_run = self._broken(kind, (saved if kind == "save" else loaded).operation.seconds)
+            with self._watched():
+                not_run = self._broken(kind, (saved if kind == "save" else loaded).operation.seconds)
             self._tell(not_run)
             if not_run:
                 break
@@ -264,6 +272,7 @@ class FailoverRun(RunWithCommands):
             resident_fraction=compared.resident,
             is_declared_cold=self._cache.is_declared_cold,
             not_run=not_run,
+            host_loads=self._do.host_load.gathered(),
         )
         self._do.send(PatternMeasured(subject=self._task.subject, name=self._name, found=found))
 
@@ -273,28 +282,29 @@ class UpgradeRun(RunWithCommands):
 
     def _measure(self) -> bool:
         """Save and load undisturbed, then during the command until it has returned or an operation has failed."""
-        saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
-        share, moment = self._share(), 0.0
-        listed: list[OperationTrial] = []
-        asked: RequestedCommand | None = None
-        while True:
-            is_save = len(listed) % 2 == 0
-            later = None if asked else self._later("upgrade", share * saved.operation.seconds)
-            tried = self._save(later) if is_save else self._load_whole(later)
-            if later and (asked := later.finish()):
-                moment = later.seconds_into
-            if not self._is_any(seen=asked is not None):
-                # The save was over before the command's moment: repeat it with an earlier moment.
-                self._hold(tried)
-                self._hold(self._load_whole())
-                share /= 2
-                continue
-            listed.append(tried.operation)
-            has_ended = self._is_any(seen=asked is not None and asked.heard_at is not None)
-            if tried.failed or (has_ended and not is_save):
-                break
-        run = self._heard(asked)
-        lost = self._load_whole().operation.error if listed[-1].error else ""
+        with self._watched():
+            saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
+            share, moment = self._share(), 0.0
+            listed: list[OperationTrial] = []
+            asked: RequestedCommand | None = None
+            while True:
+                is_save = len(listed) % 2 == 0
+                later = None if asked else self._later("upgrade", share * saved.operation.seconds)
+                tried = self._save(later) if is_save else self._load_whole(later)
+                if later and (asked := later.finish()):
+                    moment = later.seconds_into
+                if not self._is_any(seen=asked is not None):
+                    # The save was over before the command's moment: repeat it with an earlier moment.
+                    self._hold(tried)
+                    self._hold(self._load_whole())
+                    share /= 2
+                    continue
+                listed.append(tried.operation)
+                has_ended = self._is_any(seen=asked is not None and asked.heard_at is not None)
+                if tried.failed or (has_ended and not is_save):
+                    break
+            run = self._heard(asked)
+            lost = self._load_whole().operation.error if listed[-1].error else ""
         compared = self._try.compared
         found = Upgrade(
             command="",
@@ -306,6 +316,7 @@ class UpgradeRun(RunWithCommands):
             integrity=compared.integrity,
             resident_fraction=compared.resident,
             is_declared_cold=self._cache.is_declared_cold,
+            host_loads=self._do.host_load.gathered(),
         )
         self._do.send(PatternMeasured(subject=self._task.subject, name=self._name, found=found))
         return run.is_good and not lost
@@ -321,7 +332,8 @@ class SnapshotRun(RunWithCommands):
         trials: list[SnapshotTrial] = []
         not_run = ""
         while len(trials) < PAIRS and not not_run:
-            trials.append(self._pair())
+            with self._watched():
+                trials.append(self._pair())
             bad = next((run for run in (trials[-1].taken, trials[-1].removed) if run and not run.is_good), None)
             not_run = bad.sentence if bad else ""
             found = Snapshots(
@@ -330,6 +342,7 @@ class SnapshotRun(RunWithCommands):
                 trials=tuple(trials),
                 integrity=self._try.compared.integrity,
                 not_run=not_run,
+                host_loads=self._do.host_load.gathered(),
             )
             self._do.send(PatternMeasured(subject=self._task.subject, name=self._name, found=found))
         return not not_run
