@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
-from pytest_ckpt.facts.options import ACTIONS, GROUPS, LISTS, OPTIONS, ROLES, Option, parameters_of
+from pytest_ckpt.facts.options import ACTIONS, GROUPS, LISTS, NOT_SET, OPTIONS, ROLES, Option, parameters_of
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _explained(option: Option) -> Iterator[str]:
         yield f"  Parameter of: {', '.join(option.owners)}"
     if option.variables:
         yield f"  Environment variables: {', '.join(option.variables)}"
-    yield f"  Default: {option.default or 'none'}"
+    yield f"  Default: {option.default or NOT_SET}"
     if word := on_command_line(option) if not option.variables else "":
         yield f"  Command line: {word}"
     if line := in_files(option):

@@ -112,6 +112,9 @@ class Option(NamedTuple):
         return f"--ckpt-{self.parent}={owner}:{self.name}"
 
 
+NOT_SET = "not set"
+"""How an option without a default is shown: "none" could be read as a value, such as that of a cache."""
+
 # Strategies with which training continues during a save, so that simulated steps run.
 _CONTINUE = tuple(strategy.name for strategy in STRATEGIES if not strategy.blocks)
 
@@ -186,7 +189,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="model", group="workload", metavar="NAMES", default="all", parse="read_models",
            example="llama3-8b,llama3-70b", roles=("plan", "disclosed"), field="models",
            help="models: llama3-8b,llama3-70b",
-           more="Files describe other models: ./my-model.toml, or a config.json of Hugging Face."),
+           more="all: every built-in model, from 8B to 1T parameters. If there are too few ranks, a local file system "
+           "gets the part of one node (--ckpt-mode), and shared storage only models whose ranks fit. Files describe "
+           "other models: ./my-model.toml, or a config.json of Hugging Face."),
     Option(key="parallel", group="workload", metavar="LIST", parse="read_parallel",
            example="tp=8,pp=4,ep=1,dp=2,zero=1", roles=("plan", "disclosed"), field="-", is_listed=False,
            help="parallelism of models from files",

@@ -20,7 +20,7 @@ from pytest_ckpt.facts.environment import HostFacts, PluginFacts
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.facts.options import NOT_SET, with_role
 from pytest_ckpt.facts.settings import Origin
 from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.facts.strategies import STRATEGY_OF
@@ -322,7 +322,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Name every setting that is not the default of an acceptance run, its origin, and the relaxations of gates."""
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
-        f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
+        f"{o.option} {o.value} (default {o.default or NOT_SET}; from {o.source})"
         for o in settings.origins
         if o.value != o.default and o.option in disclosed
     ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_ckpt.facts.measurement import clients_of_run
+from pytest_ckpt.facts.options import NOT_SET
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.speed import HOW_SURE
@@ -350,7 +351,7 @@ def judged_again_lines(document: Document) -> list[str]:
         f"pytest-ckpt {found['version']}: {document['grade']}. Nothing was measured again.",
     ]
     changed = [
-        f"{limit['option']} {limit['value'] or 'none'} ({limit['of_run'] or 'none'} in the run)"
+        f"{limit['option']} {limit['value'] or NOT_SET} ({limit['of_run'] or NOT_SET} in the run)"
         for limit in found["limits"]
     ]
     if changed:

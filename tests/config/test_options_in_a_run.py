@@ -64,7 +64,7 @@ def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_u
         "--ckpt-load-budget 2% (default 1%; from command line)",
         "--ckpt-model llama3-8b (default all; from command line)",
         "--ckpt-mode open (default auto; from command line)",
-        "--ckpt-ranks 1 (default none; from command line)",
+        "--ckpt-ranks 1 (default not set; from command line)",
         "--ckpt-profile smoke (default acceptance; from command line)",
     }
 

@@ -126,7 +126,7 @@ def test_the_command_explains_one_by_each_of_its_names(capsys, option):
         text = listed(capsys, name)
         assert f"{option.flag}: {option.help}\n" in text
         assert one_line(option.more) in one_line(text)
-        assert f"  Default: {option.default or 'none'}\n" in text
+        assert f"  Default: {option.default or 'not set'}\n" in text
 
 
 def test_the_command_explains_all_parameters_of_a_name(capsys):

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from pytest_ckpt.cli.options import in_files, on_command_line, roles_of
-from pytest_ckpt.facts.options import ACTIONS, GROUPS, LISTS, OPTIONS, ROLES, Group, Option, Role, parameters_of
+from pytest_ckpt.facts.options import (
+    ACTIONS,
+    GROUPS,
+    LISTS,
+    NOT_SET,
+    OPTIONS,
+    ROLES,
+    Group,
+    Option,
+    Role,
+    parameters_of,
+)
 from tests.support import CHECKOUT
 from tests.support.docs_pages import made_anew
 
@@ -85,7 +96,7 @@ def _described(option: Option) -> list[str]:
         lines.append(f"- Also written: `{option.aliases[0]}`")
     if len(option.owners) > 1:
         lines.append(f"- Parameter of: {', '.join(f'`{owner}`' for owner in option.owners)}")
-    lines.append(f"- Default: {f'`{option.default}`' if option.default else 'none'}")
+    lines.append(f"- Default: {f'`{option.default}`' if option.default else NOT_SET}")
     if word := on_command_line(option):
         lines.append(f"- Example: `{word}`")
     if line := in_files(option):
