@@ -57,8 +57,8 @@ _KINDS: tuple[OperationKind, ...] = ("save", "load")
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
     of_strategy=lambda strategy: strategy.blocks,
-    next_step="Look at the phase and rank that took longest. fsync on all ranks: storage or network is too slow. Only "
-    "one host: check it first. pytest-ckpt plan derives the limit.",
+    next_step="Look at the phase and rank that took longest. write or fsync on all ranks: storage or network is too "
+    "slow. Only one host: check it first. pytest-ckpt plan derives the limit.",
     help="SAVE or LOAD: a limit was missed",
     also_known_as=("NVIDIA HSS02",),
 )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ckpt.facts.across_hosts import Awaited, DelayedHost, TargetView, TierView, added_up
+from pytest_ckpt.facts.client_ceiling import ClientCeiling
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.environment import HostFacts
@@ -113,6 +114,14 @@ class DepthChosen:
 
     subject: Subject
     depth: RequestDepth
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CeilingsMeasured:
+    """The most that each host can reach without storage, before the first save of this subject."""
+
+    subject: Subject
+    ceilings: tuple[ClientCeiling, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,6 +228,7 @@ Event = (
     | HostsSeen
     | MeasurementStarted
     | DepthChosen
+    | CeilingsMeasured
     | OperationStarted
     | OperationDone
     | StepDone
@@ -241,6 +251,7 @@ KINDS: dict[str, type[Event]] = {
     "hosts": HostsSeen,
     "measuring": MeasurementStarted,
     "depth": DepthChosen,
+    "ceilings": CeilingsMeasured,
     "start": OperationStarted,
     "operation": OperationDone,
     "step": StepDone,
@@ -302,6 +313,7 @@ class SubjectEvents:
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
     depth: RequestDepth | None = None
+    client_ceilings: tuple[ClientCeiling, ...] = ()
     durability: Durability | None = None
     integrity: Integrity | None = None
     found: dict[str, object] = field(default_factory=dict)
@@ -315,6 +327,8 @@ class SubjectEvents:
             self.operations.append(event.operation)
         elif isinstance(event, DepthChosen):
             self.depth = event.depth
+        elif isinstance(event, CeilingsMeasured):
+            self.client_ceilings = event.ceilings
         elif isinstance(event, HostsWaited):
             self.looks.append((event.awaited, event.late))
         elif isinstance(event, DurabilityCounted):
@@ -342,6 +356,7 @@ class SubjectEvents:
         return {
             "operations": tuple(self.operations),
             "depth": self.depth,
+            "client_ceilings": self.client_ceilings,
             "durability": self.durability,
             "integrity": self.integrity,
             "patterns": self.patterns,

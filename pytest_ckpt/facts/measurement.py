@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pytest_ckpt.facts.across_hosts import HostWaits
 from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, Positive, Share
+from pytest_ckpt.facts.client_ceiling import ClientCeiling
 from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failure import Failure
@@ -420,7 +421,7 @@ class Measurement:
     requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
     trusted. ``host_loads`` has, for each host and span, the part with the highest load of other work; empty if the
     kernel does not count it. ``depth`` is the number of requests in flight of engine ``stream``; None for other
-    engines.
+    engines. ``client_ceilings`` are the most that each host can reach without storage; empty if that was not measured.
     """
 
     subject: Subject
@@ -456,6 +457,7 @@ class Measurement:
     client_proofs: ClientProofs | None = None
     host_loads: tuple[HostLoad, ...] = ()
     depth: RequestDepth | None = None
+    client_ceilings: tuple[ClientCeiling, ...] = ()
 
     @property
     def share(self) -> float:

@@ -25,6 +25,7 @@ Action = Literal["", "save", "load", "delete", "read"]
 Stage = Literal[
     "operation",
     "prepare",
+    "client ceiling",
     "content",
     "residency",
     "verify",

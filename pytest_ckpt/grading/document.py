@@ -33,7 +33,7 @@ from pytest_ckpt.grading.engines import FrameworkOverhead, engine_sentences, fra
 from pytest_ckpt.grading.forecast import Forecast, forecasts
 from pytest_ckpt.grading.goodput import ClusterSize, TrainingRow, cluster_sizes, training_rows
 from pytest_ckpt.grading.grading import Judgement
-from pytest_ckpt.grading.networks import client_limits, networks_of
+from pytest_ckpt.grading.networks import ceiling_limits, client_limits, networks_of
 from pytest_ckpt.grading.reservations import not_tested, relevance
 from pytest_ckpt.grading.scope import Scope, scope_of
 from pytest_ckpt.judging.clients import differences
@@ -307,6 +307,7 @@ class Report(TypedDict):
     environment: Environment
     settings: list[Origin]
     disclosures: list[str]
+    client_limits: list[str]
     sections: list[Section]
     stages: dict[str, NotNegative]
     left_behind: list[str]
@@ -367,6 +368,10 @@ def make_document(
     kind = str(target.get("kind", ""))
     has_files = "paths" in (target.get("capabilities") or ())
     plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
+    limits = [
+        *client_limits(measurements, networks_of(environment.get("hosts") or ())),
+        *ceiling_limits(measurements),
+    ]
     document = {
         "schema": SCHEMA,
         "run": run,
@@ -407,9 +412,10 @@ def make_document(
             *memory_sentences(plan, measurements),
             *uncounted(kind, (m.cache for m in measurements)),
             *(f"acts before the ranks' program: {phrase}" for phrase in start_hooks(measurements)),
-            *client_limits(measurements, networks_of(environment.get("hosts") or ())),
+            *limits,
             *differences({host["host"]: host.get("client") or {} for host in environment.get("hosts") or ()}),
         ],
+        "client_limits": limits,
         "sections": [],
         "stages": stages,
         "left_behind": left_behind,

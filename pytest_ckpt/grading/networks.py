@@ -1,19 +1,23 @@
-"""The bytes that each host moved, compared with the rate of its network: whether the clients were the limit. Pure."""
+"""The bytes that each host moved, compared with its network and with its ceiling: whether it was the limit. Pure."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.client_ceiling import NEAR_CEILING
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.environment import HostNetwork
+from pytest_ckpt.judging.client_ceiling import host_rate, ranks_by_host
 from pytest_ckpt.judging.clients import named_hosts
 from pytest_ckpt.support.units import counted, format_percent, format_rate
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
+    from pytest_ckpt.facts.client_ceiling import ClientCeiling
+    from pytest_ckpt.facts.measurement import Measurement, OperationKind
 
 NEAR = 0.8
 """If a host reaches this share of its network's rate, it limits the measurement. TCP and a file system's own protocol
@@ -54,16 +58,14 @@ def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) ->
     """
     if measurement.drains or measurement.subject.strategy == "compressed":
         return []
-    of_host: dict[str, list[int]] = {}
-    for rank in measurement.ranks:
-        of_host.setdefault(rank.host, []).append(rank.rank)
+    of_host = ranks_by_host(measurement)
     is_alike = len(set(measurement.rank_bytes)) == 1
     swaps = bool(measurement.cache and measurement.cache.by_other_hosts)
     found = []
     for kind in _KINDS:
         operations = measurement.whole(kind) if kind == "save" or is_alike or not swaps else ()
         for host, ranks in of_host.items():
-            if rates := [rate for o in operations if (rate := _rate(o, ranks, measurement.rank_bytes))]:
+            if rates := [rate for o in operations if (rate := host_rate(o, ranks, measurement.rank_bytes))]:
                 network = networks.get(host)
                 carried = network and (
                     network.sends_bytes_per_second if kind == "save" else network.receives_bytes_per_second
@@ -78,13 +80,6 @@ def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) ->
                     )
                 )
     return found
-
-
-def _rate(operation: Operation, ranks: list[int], rank_bytes: tuple[int, ...]) -> float | None:
-    if max(ranks) >= min(len(operation.rank_seconds), len(rank_bytes)):
-        return None
-    seconds = max(operation.rank_seconds[rank] for rank in ranks)
-    return sum(rank_bytes[rank] for rank in ranks) / seconds if seconds > 0 else None
 
 
 def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
@@ -119,6 +114,49 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
                     "network, or over more links; --ckpt-nic-rate states their rate"
                 )
     return sentences
+
+
+def ceiling_limits(measurements: Iterable[Measurement]) -> list[str]:
+    """Return a sentence for each subject and kind of operation in which hosts moved nearly as much as their ceiling.
+
+    Another sentence reports hosts that moved clearly more: then the ceiling was measured too low.
+    """
+    sentences = []
+    for measurement in measurements:
+        ceilings = {ceiling.host: ceiling for ceiling in measurement.client_ceilings}
+        rates = [rate for rate in host_rates(measurement, {}) if rate.host in ceilings]
+        for kind in _KINDS:
+            verb = "makes" if kind == "save" else "compares"
+            shares = [(r, r.bytes_per_second / _ceiling(ceilings[r.host], kind)) for r in rates if r.kind == kind]
+            near, beyond = (
+                _of_ceilings([of for of in shares if low <= of[1] <= high], ceilings, verb)
+                for low, high in ((NEAR_CEILING, BEYOND), (math.nextafter(BEYOND, math.inf), math.inf))
+            )
+            if near:
+                sentences.append(
+                    f"the client is the limit: in {kind}s of {measurement.subject} {near}; the storage may be faster "
+                    "than was measured"
+                )
+            if beyond:
+                sentences.append(
+                    f"in {kind}s of {measurement.subject} {beyond}: the host was slower when its ceiling was measured, "
+                    "so whether the client was the limit is not known"
+                )
+    return sentences
+
+
+def _of_ceilings(shares: list[tuple[HostRate, float]], ceilings: Mapping[str, ClientCeiling], verb: str) -> str:
+    shown = [
+        f"{rate.host} moved {format_rate(rate.bytes_per_second)}, {format_percent(share)} of what it {verb} without "
+        f"storage ({format_rate(_ceiling(ceilings[rate.host], rate.kind))})"
+        for rate, share in shares[:_MAXIMUM_NAMED]
+    ]
+    more = len(shares) - _MAXIMUM_NAMED
+    return ", ".join([*shown, *([f"{counted(more, 'more host')} as well"] if more > 0 else [])])
+
+
+def _ceiling(ceiling: ClientCeiling, kind: OperationKind) -> float:
+    return ceiling.makes_bytes_per_second if kind == "save" else ceiling.compares_bytes_per_second
 
 
 def _named(rates: list[HostRate], networks: Mapping[str, HostNetwork]) -> str:

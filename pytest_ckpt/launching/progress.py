@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import Changed, Snapshots, Upgrade
 from pytest_ckpt.facts.events import (
+    CeilingsMeasured,
     DepthChosen,
     MeasurementDone,
     MeasurementStarted,
@@ -18,7 +19,7 @@ from pytest_ckpt.facts.events import (
 )
 from pytest_ckpt.facts.measurement import Endurance, Resized
 from pytest_ckpt.sizing.patterns import PATTERNS
-from pytest_ckpt.support.units import counted, format_seconds
+from pytest_ckpt.support.units import counted, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -179,6 +180,8 @@ class Progress:
         elif isinstance(event, DepthChosen):
             if event.depth.origin == "ramp":
                 self._line(f"{event.subject}: {event.depth.sentence}")
+        elif isinstance(event, CeilingsMeasured):
+            self._ceilings(event)
         elif isinstance(event, OperationStarted):
             self._spent.begin()
             self._now(str(event.operation))
@@ -253,6 +256,17 @@ class Progress:
             return
         self._endured_at = now
         self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.step_seconds)}{self._left()}")
+
+    def _ceilings(self, event: CeilingsMeasured) -> None:
+        """Print a line before the first save if the clients cannot save in time, whatever the storage does."""
+        planned = self._planned[event.subject]
+        makes = sum(ceiling.makes_bytes_per_second for ceiling in event.ceilings)
+        needed = planned.demand.save_bytes_per_second
+        if planned.strategy.blocks and event.ceilings and makes < needed:
+            self._line(
+                f"{event.subject}: {counted(len(event.ceilings), 'host')} can make {format_rate(makes)} without "
+                f"storage, {format_rate(needed)} are needed: SAVE cannot be met, and will not fail the storage"
+            )
 
     def _pattern(self, event: PatternMeasured) -> None:
         # Training is not a step: it runs while saves, which are steps, run.

@@ -207,6 +207,7 @@ def measurement_of(
         client_proofs=end.client_proofs if end else None,
         host_loads=end.host_loads if end else (),
         depth=stated.depth,
+        client_ceilings=stated.client_ceilings,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.engines import STREAM
 from pytest_ckpt.facts.events import (
+    CeilingsMeasured,
     DepthChosen,
     DurabilityCounted,
     IntegrityCompared,
@@ -22,6 +23,7 @@ from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.requests import together
+from pytest_ckpt.ranks.client_ceiling import CeilingSearch
 from pytest_ckpt.ranks.client_proof import ClientProof
 from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
@@ -183,7 +185,7 @@ class MeasurementLoop:
         if self._tier:
             self._tier.prepare(task.subject.slug)
         do.across_hosts.prepare()
-        self._choose_depth()
+        self._try_clients()
         with do.stage("prepare", do.all("prepare")):
             if task.stages:
                 self._options = replace(self._options, copy_threads=threads_of(self._group))
@@ -289,6 +291,11 @@ class MeasurementLoop:
     def _cache(self) -> HostCache:
         return HostCache(self._group, self._activity, self._store, self._task.subject.slug, self._task.drop_caches)
 
+    def _try_clients(self) -> None:
+        """Find the number of requests in flight, then the most that the clients can reach with it."""
+        self._choose_depth()
+        self._find_ceilings()
+
     def _choose_depth(self) -> None:
         """Use the number of requests in flight that is set or was found; without it, find it by a ramp."""
         ramp = self._task.ramp
@@ -303,6 +310,22 @@ class MeasurementLoop:
         assert self.depth, "the plan has a ramp unless the number is set, and then the job states it"
         self._options = replace(self._options, depth=self.depth.requests)
         self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
+
+    def _find_ceilings(self) -> None:
+        """Measure the most that the clients can reach, if each save makes its content while it writes."""
+        if self._task.engine != STREAM or self._task.stages or self._task.codec:
+            return
+        search = CeilingSearch(
+            group=self._group,
+            activity=self._activity,
+            store=self._store,
+            task=self._task,
+            shard=self._shard,
+            options=self._options,
+        )
+        with self._do.stage("client ceiling", self._do.all("client ceiling")):
+            ceilings = search.found()
+        self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
         """Return the number that the ramp finds; keep the wrong bytes of its loads."""

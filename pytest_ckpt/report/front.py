@@ -93,6 +93,7 @@ _NEXT_OF_REASONS: Mapping[str, str] = {
     "not given": "Give what the sentence names, and run again.",
     "not planned": "Start as many ranks as the model needs (--ckpt-ranks, --ckpt-hosts), or choose --ckpt-model.",
     "unproven": "Prove that loads are not cached: run as root, or give --ckpt-drop-caches.",
+    "client too slow": "Use more or faster clients (--ckpt-hosts, more cores), and run again.",
     "run ended": "Look why the run ended, and run again.",
     "not measured": "Look why the measurement ended, and run again.",
 }

@@ -201,6 +201,7 @@ def render(document: dict[str, Any]) -> str:
         signature=_signature(document),
         amount=view.amount(subjects),
         network=_network(document),
+        ceiling=_ceiling(document),
         is_reduced=any((m.get("scale") or 1) != 1 for m in document.get("measurements") or []),
         stages=certificate_charts.stages(document.get("stages") or {}),
         hosts=hosts_alike((document.get("environment") or {}).get("hosts") or []),
@@ -250,6 +251,19 @@ def _network(document: Mapping[str, Any]) -> str:
     rates = [f"{verb} {units.format_rate(min(of))}" for verb, of in (("sends", sends), ("receives", receives)) if of]
     basis = "as the user stated it" if any(n.basis == "stated" for n in networks) else "measured between hosts"
     return f"slowest host {' and '.join(rates)}, {basis}"
+
+
+def _ceiling(document: view.Document) -> str:
+    """Return a sentence on the rates of the slowest client without storage."""
+    found = [c for m in document.get("measurements") or [] for c in m.get("client_ceilings") or []]
+    if not found:
+        engines = (document.get("scope") or {}).get("engines") or []
+        return f"not measured{': only engine stream measures it' if engines != ['stream'] else ''}"
+    makes, compares = (min(c[f"{name}_bytes_per_second"] for c in found) for name in ("makes", "compares"))
+    return (
+        f"slowest host makes {units.format_rate(makes)} to save and compares {units.format_rate(compares)} of a load, "
+        "measured without storage before the first save. Waits for the comparison do not fail a load"
+    )
 
 
 def _topology(document: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ SECTION_OF = {
     "RankFacts": "measurements", "ClientProofs": "measurements", "FsyncEffect": "measurements",
     "HostLoad": "measurements",
     "ClockSpan": "measurements", "RampStep": "measurements", "RequestDepth": "measurements",
+    "ClientCeiling": "measurements",
     "Interposed": "measurements", "RankSpan": "measurements",
     "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache", "CanaryReads": "cache",
     "MovedBytes": "cache", "StorageStack": "cache", "Layer": "cache",

@@ -67,7 +67,8 @@ def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_direc
     document = json.loads(found.stdout)
     assert found.returncode == document["exit_code"] == 1
     outcomes = {v["id"]: v["outcome"] for v in document["requirements"]}
-    assert (outcomes["SAVE"], outcomes["LOAD"], outcomes["INTEGRITY"]) == ("failed", "failed", "met")
+    # No client makes a checkpoint within some milliseconds, so a late save is not the storage's failure.
+    assert (outcomes["SAVE"], outcomes["LOAD"], outcomes["INTEGRITY"]) == ("not run", "failed", "met")
     assert document["cluster"]["accelerators"] == 100_000_000
     assert "--ckpt-cluster" not in " ".join(document["disclosures"])
 
@@ -97,7 +98,7 @@ def test_misses_that_the_run_planned_are_allowed_again(tmp_path):
 
 def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_asked_to(run_directory, tmp_path):
     found = judge(run_directory, "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
-    assert "failed: SAVE of llama3-8b-open-2" in found.stdout
+    assert "failed: LOAD of llama3-8b-open-2" in found.stdout
     assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in found.stdout
     assert "100,000,000 accelerators" in (tmp_path / "again.html").read_text()
 
@@ -186,7 +187,7 @@ def test_a_run_without_a_report_is_incomplete_though_all_of_it_was_measured(run_
 def test_for_another_cluster_a_run_without_a_report_is_judged_too(unfinished):
     document = json.loads(judge(unfinished, "--cluster=100000000", "--json").stdout)
     assert document["grade"] == "incomplete"
-    assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "failed"
+    assert {v["id"]: v["outcome"] for v in document["requirements"]}["LOAD"] == "failed"
 
 
 def test_what_was_not_measured_before_the_controller_ended_is_named(unfinished):

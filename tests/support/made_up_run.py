@@ -19,6 +19,7 @@ from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence.starts import all_starts
 from pytest_ckpt.facts.checks import Check
+from pytest_ckpt.facts.client_ceiling import ClientCeiling
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
@@ -549,6 +550,15 @@ def _large_measurement(
         made,
         cache=dataclasses.replace(made.cache, readings=readings, method="/proc/sys/vm/drop_caches"),
         patterns=_patterns(operation, made, settings, limits["save"]) if settings.asks_contention else None,
+        client_ceilings=tuple(
+            ClientCeiling(
+                host=host,
+                ranks=min(_HOST_RANKS, len(rank_bytes)),
+                makes_bytes_per_second=41.3e9,
+                compares_bytes_per_second=46.8e9,
+            )
+            for host in hosts
+        ),
     )
 
 

@@ -9,6 +9,7 @@ buffer, the wait is timed, because it is not caused by the storage.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import time
 from collections import deque
@@ -75,6 +76,7 @@ class StreamEngine:
         self._found = _Findings()
         self._way = ""
         self._staged: StagedFiles | None = None
+        self._prepared: list[Arrival[_Request]] = []
 
     def facts(self) -> dict[str, str]:
         """Return how requests are made and which memory they use."""
@@ -192,6 +194,46 @@ class StreamEngine:
         # Report the findings once.
         self._found = _Findings()
         return found.comparison()
+
+    def prepare_comparison(self) -> None:
+        """Fill the buffers with the first requests of the largest file, for `compare_prepared`."""
+        self._prepared = []
+        if not self._images:
+            return
+        number = max(range(len(self._images)), key=lambda of: self._images[of].bytes)
+        image = self._images[number]
+        for request, slot in zip(self._cut_file(number), self._buffers.slots, strict=False):
+            count = min(request.bytes, image.bytes - request.offset)
+            image.make(slot[:count], request.offset)
+            self._prepared.append(Arrival(request, slot, count))
+
+    def compare_prepared(self, seconds: float) -> int:
+        """Compare the prepared data repeatedly, by as many threads as in a load; return the compared bytes.
+
+        It ends after ``seconds``, or when as many bytes were compared as the files have.
+        """
+        self._found = _Findings()
+        ends, turns = time.perf_counter() + seconds, itertools.cycle(self._prepared)
+        left, lock = sum(image.bytes for image in self._images), threading.Lock()
+        compared = 0
+
+        def work(_thread: int) -> None:
+            nonlocal left, compared
+            while True:
+                with lock:
+                    if left <= 0 or time.perf_counter() > ends:
+                        return
+                    arrival = next(turns)
+                    left -= arrival.count
+                self._compare(arrival)
+                with lock:
+                    compared += arrival.count
+
+        self._pool.work(work, _COMPARING_THREADS)
+        faults, self._found = self._found.count, _Findings()
+        if faults:
+            raise ValueError("the client's memory changed the content of a checkpoint")
+        return compared
 
     def release(self) -> None:
         """Close open files and end the threads; the buffers stay, because they are touched."""

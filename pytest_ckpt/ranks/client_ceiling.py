@@ -1,0 +1,146 @@
+"""Measures the client ceiling: all ranks together run the engine ``stream`` into nothing, and compare from memory.
+
+The content, buffers and threads are those of a save and of a load; no byte reaches the target.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_ckpt.facts.client_ceiling import ClientCeiling
+from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.protocol import Clock, expect_parts
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Buffer, Draft, Store
+
+_ROUNDS = 2
+"""The first round also makes tables and threads that the next one finds ready."""
+
+_ROUND_SECONDS = 1.0
+_BLOCK_BYTES = 4096
+_CHECKPOINT = 1
+
+
+class _EnoughError(Exception):
+    """The time of a round is over."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Nothing:
+    """Counts the bytes that threads write, until the time of the round is over."""
+
+    ends: float
+    bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, count: int) -> None:
+        with self._lock:
+            self.bytes += count
+        if time.perf_counter() >= self.ends:
+            raise _EnoughError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _DiscardedFile:
+    """A sink that discards its bytes."""
+
+    nothing: _Nothing
+    part_bytes: int | None
+    alignment: int = _BLOCK_BYTES
+    way: str = "into nothing"
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        del offset
+        self.nothing.take(len(data))
+
+    def finish(self) -> None:
+        """Nothing was written that could be made durable."""
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _DiscardedDraft:
+    """A draft whose files are discarded; ``part_bytes`` is the store's, if its files have parts."""
+
+    nothing: _Nothing
+    part_bytes: Callable[[int], int] | None
+
+    def create(self, name: str, size: int) -> _DiscardedFile:
+        del name
+        return _DiscardedFile(nothing=self.nothing, part_bytes=self.part_bytes and self.part_bytes(size))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CeilingSearch:
+    """Measures the ceiling of every host, before the first save. All ranks call `found` together."""
+
+    group: Group
+    activity: Activity
+    store: Store
+    task: Task
+    shard: RankLayout
+    options: EngineOptions
+
+    def found(self) -> tuple[ClientCeiling, ...]:
+        """Return the ceilings, on rank 0; elsewhere nothing."""
+        content = content_of(self.task, self.shard)
+        engine = cast(
+            "StreamEngine",
+            made_engine(self.task, self.shard, content, self.group, self.activity, self.options, plain=True),
+        )
+        expect_parts(engine, self.store)
+        engine.fill(_CHECKPOINT)
+        makes = self._best(lambda: self._save(engine))
+        engine.prepare_comparison()
+        compares = self._best(lambda: engine.compare_prepared(_ROUND_SECONDS))
+        engine.release()
+        hosts = self.group.gather(self.group.host)
+        return tuple(
+            ClientCeiling(
+                host=host,
+                ranks=hosts.count(host),
+                makes_bytes_per_second=makes[host],
+                compares_bytes_per_second=compares[host],
+            )
+            for host in dict.fromkeys(hosts)
+            if host in makes and host in compares
+        )
+
+    def _best(self, work: Callable[[], int]) -> dict[str, float]:
+        """Return the rate of each host in the better of all rounds, on rank 0; ``work`` returns a rank's bytes."""
+        best: dict[str, float] = {}
+        for _ in range(_ROUNDS):
+            self.group.start_together()
+            start = time.perf_counter()
+            count = work()
+            own: tuple[str, int, float] = (self.group.host, count, time.perf_counter() - start)
+            of_ranks: list[tuple[str, int, float]] = self.group.gather(own)
+            for host in dict.fromkeys(host for host, _, _ in of_ranks):
+                of_host = [(count, seconds) for name, count, seconds in of_ranks if name == host]
+                rate = sum(count for count, _ in of_host) / max(seconds for _, seconds in of_host)
+                if rate > best.get(host, 0.0):
+                    best[host] = rate
+        return best
+
+    def _save(self, engine: StreamEngine) -> int:
+        """Save a checkpoint into nothing until the time of a round is over; return the bytes that were made."""
+        nothing = _Nothing(ends=time.perf_counter() + _ROUND_SECONDS)
+        parts = getattr(self.store, "part_bytes", None)
+        draft: Any = _DiscardedDraft(nothing=nothing, part_bytes=parts)
+        try:
+            engine.save(cast("Draft", draft), Clock(activity=self.activity))
+        except _EnoughError:
+            self.activity.forgive()
+        return nothing.bytes
