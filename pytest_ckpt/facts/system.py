@@ -129,6 +129,13 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
 """Tables that come once for each thing, written with two brackets."""
 
 
+def fact_in_words(name: str) -> str:
+    """Return the description of a fact of `FACTS` by its ``table.name``; only the name if there is no such fact."""
+    table, _, fact = name.partition(".")
+    known = {each.name: each.description for each in FACTS.get(table, ())}
+    return f"{known[fact]} ({name})" if fact in known else name
+
+
 def not_told(described: Told | None) -> list[str]:
     """Return the facts that a reader cannot do without and that are missing, as ``table.name``."""
     missing = []

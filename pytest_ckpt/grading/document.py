@@ -34,6 +34,7 @@ from pytest_ckpt.grading.forecast import Forecast, forecasts
 from pytest_ckpt.grading.goodput import ClusterSize, TrainingRow, cluster_sizes, training_rows
 from pytest_ckpt.grading.grading import Judgement
 from pytest_ckpt.grading.networks import ceiling_limits, client_limits, networks_of
+from pytest_ckpt.grading.obstacles import shortfalls
 from pytest_ckpt.grading.reservations import not_tested, relevance
 from pytest_ckpt.grading.scope import Scope, scope_of
 from pytest_ckpt.judging.clients import differences
@@ -308,6 +309,7 @@ class Report(TypedDict):
     settings: list[Origin]
     disclosures: list[str]
     client_limits: list[str]
+    to_certify: list[str]
     sections: list[Section]
     stages: dict[str, NotNegative]
     left_behind: list[str]
@@ -416,6 +418,7 @@ def make_document(
             *differences({host["host"]: host.get("client") or {} for host in environment.get("hosts") or ()}),
         ],
         "client_limits": limits,
+        "to_certify": list(dict.fromkeys(s.remedy for s in shortfalls(plan, settings, gates))),
         "sections": [],
         "stages": stages,
         "left_behind": left_behind,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXIT_MET, EXIT_FAILED, EXIT_CRASHED, EXIT_INCOMPLETE = 0, 1, 3, 8
 NOTHING_REQUIRED = "No required requirement was judged: the run cannot be certified."
 CRASHED = "An error of pytest-ckpt or of pytest ended the run (exit code 3): crash.txt or the terminal shows it."
-ALL_MET = "Every required requirement was met, at full scale, with at least 10 saves and 10 loads."
+ALL_MET = "Every requirement that the gate table demands was met, at full scale, with at least 10 saves and 10 loads."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,15 +37,17 @@ class _EnoughError(Exception):
 
 @dataclass(kw_only=True, slots=True)
 class _Nothing:
-    """Counts the bytes that threads write, until the time of the round is over."""
+    """Counts the bytes that threads write, as progress of the rank too, until the time of the round is over."""
 
     ends: float
+    activity: Activity
     bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, count: int) -> None:
         with self._lock:
             self.bytes += count
+            self.activity.bytes_done += count
         if time.perf_counter() >= self.ends:
             raise _EnoughError
 
@@ -136,7 +138,7 @@ class CeilingSearch:
 
     def _save(self, engine: StreamEngine) -> int:
         """Save a checkpoint into nothing until the time of a round is over; return the bytes that were made."""
-        nothing = _Nothing(ends=time.perf_counter() + _ROUND_SECONDS)
+        nothing = _Nothing(ends=time.perf_counter() + _ROUND_SECONDS, activity=self.activity)
         parts = getattr(self.store, "part_bytes", None)
         draft: Any = _DiscardedDraft(nothing=nothing, part_bytes=parts)
         try:

@@ -7,7 +7,7 @@ import functools
 import re
 import shlex
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from markupsafe import Markup
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.facts.system import PICTURE, REPEATED
+from pytest_ckpt.facts.system import PICTURE, REPEATED, fact_in_words
 from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.grading.networks import HostRate, host_rates, networks_of
 from pytest_ckpt.judging.reasons import reasons_for
@@ -200,8 +200,8 @@ def render(document: dict[str, Any]) -> str:
         storage=_storage(document),
         signature=_signature(document),
         amount=view.amount(subjects),
-        network=_network(document),
         ceiling=_ceiling(document),
+        methods=view.methods(document),
         is_reduced=any((m.get("scale") or 1) != 1 for m in document.get("measurements") or []),
         stages=certificate_charts.stages(document.get("stages") or {}),
         hosts=hosts_alike((document.get("environment") or {}).get("hosts") or []),
@@ -241,29 +241,34 @@ def _signature(document: Mapping[str, Any]) -> str:
     return "not signed: a report of the party that ran it"
 
 
-def _network(document: Mapping[str, Any]) -> str:
-    """Return a sentence on the network of the slowest client, which no storage can exceed."""
+def _ceiling(document: view.Document) -> str:
+    """Return the rates of the slowest client without storage, and of its network: no storage exceeds them."""
+    rates = [*_content_rates(document), *_network_rates(document)]
+    return "; ".join(rates) or "rate unknown: the client may have been the limit"
+
+
+def _content_rates(document: view.Document) -> Iterator[str]:
+    found = [c for m in document.get("measurements") or [] for c in m.get("client_ceilings") or []]
+    if found:
+        makes, compares = (min(c[f"{name}_bytes_per_second"] for c in found) for name in ("makes", "compares"))
+        yield (
+            f"slowest host makes {units.format_rate(makes)} to save and compares {units.format_rate(compares)} of a "
+            "load, measured without storage"
+        )
+
+
+def _network_rates(document: view.Document) -> Iterator[str]:
     networks = networks_of((document.get("environment") or {}).get("hosts") or []).values()
     sends = [n.sends_bytes_per_second for n in networks if n.sends_bytes_per_second]
     receives = [n.receives_bytes_per_second for n in networks if n.receives_bytes_per_second]
-    if not sends and not receives:
-        return "rate unknown: the client may have been the limit"
-    rates = [f"{verb} {units.format_rate(min(of))}" for verb, of in (("sends", sends), ("receives", receives)) if of]
-    basis = "as the user stated it" if any(n.basis == "stated" for n in networks) else "measured between hosts"
-    return f"slowest host {' and '.join(rates)}, {basis}"
-
-
-def _ceiling(document: view.Document) -> str:
-    """Return a sentence on the rates of the slowest client without storage."""
-    found = [c for m in document.get("measurements") or [] for c in m.get("client_ceilings") or []]
-    if not found:
-        engines = (document.get("scope") or {}).get("engines") or []
-        return f"not measured{': only engine stream measures it' if engines != ['stream'] else ''}"
-    makes, compares = (min(c[f"{name}_bytes_per_second"] for c in found) for name in ("makes", "compares"))
-    return (
-        f"slowest host makes {units.format_rate(makes)} to save and compares {units.format_rate(compares)} of a load, "
-        "measured without storage before the first save. Waits for the comparison do not fail a load"
-    )
+    if sends or receives:
+        rates = [
+            f"{verb} {units.format_rate(min(of))}" for verb, of in (("sends", sends), ("receives", receives)) if of
+        ]
+        basis = "as the user stated it" if any(n.basis == "stated" for n in networks) else "measured between hosts"
+        yield f"network: slowest host {' and '.join(rates)}, {basis}"
+    elif any(m.get("client_ceilings") for m in document.get("measurements") or []):
+        yield "network: rate unknown, so it may have been the limit"
 
 
 def _topology(document: Mapping[str, Any]) -> str:
@@ -343,6 +348,7 @@ def _environment() -> jinja2.Environment:
         "dash": _or_dash(str),
         "operation_name": lambda plain: str(from_plain(OperationRef, plain)) if plain else "",
         "in_short": view.names_in_short,
+        "fact_in_words": fact_in_words,
         "shortened": _shortened,
         "command": shlex.join,
         "median": statistics.median,

@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.measurement import clients_of_run
 from pytest_ckpt.facts.options import NOT_SET
+from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.speed import HOW_SURE
@@ -244,6 +246,16 @@ def unread_copies(document: Document) -> list[str]:
         for name, copies in found
         if copies > 1
     ]
+
+
+def methods(document: Document) -> list[str]:
+    """Return the engines and strategies of a run, each with its text; a plugin's engine has no text."""
+    scope = document.get("scope") or {}
+    engines = {engine.name: engine.help for engine in BUILT_IN}
+    strategies = {name: strategy.help for name, strategy in STRATEGY_OF.items()}
+    named = [("engine", name, engines.get(name)) for name in scope.get("engines") or []]
+    named += [("strategy", name, strategies.get(name)) for name in scope.get("strategies") or []]
+    return [f"{kind} {name}{f': {text}' if text else ''}" for kind, name, text in named]
 
 
 def cure(verdict: Document) -> str:

@@ -106,7 +106,8 @@ def test_the_certificate_shows_the_system_escaped_and_what_is_missing(tmp_path):
     page = page_of(tmp_path, {"system": {"vendor": "<b>Example</b>"}, "topology": {"drive_model": "NVMe"}})
     assert "&lt;b&gt;Example&lt;/b&gt;" in page
     assert "drive model" in page
-    assert "<dt>Not described</dt><dd>system.product, system.firmware," in page
+    assert "<dt>Not described</dt><dd>its name, as it can be ordered (system.product); version of" in page
+    assert "location of a byte when its write is acknowledged (stable_storage.acknowledged)" in page
 
 
 def test_the_certificate_has_the_bill_of_materials_who_tested_and_what_may_be_quoted(tmp_path):

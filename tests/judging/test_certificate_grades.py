@@ -90,7 +90,7 @@ def test_the_table_of_grades(outcomes, run, grade, exit_code):
 def test_a_full_run_with_everything_met_says_why_it_is_certified():
     judgement = judge_run(*run_of(), findings())
     assert judgement.reasons == (
-        "Every required requirement was met, at full scale, with at least 10 saves and 10 loads.",
+        "Every requirement that the gate table demands was met, at full scale, with at least 10 saves and 10 loads.",
     )
     assert [v.id for v in judgement.verdicts] == ALL
 

@@ -205,7 +205,7 @@ def test_the_network_of_the_slowest_host_is_on_the_first_page():
     assert "slowest host sends 1 GB/s and receives 2 GB/s, measured between hosts" in known
     unknown = [{**host, "network": None} for host in hosts]
     page = render({**document, "environment": {**document["environment"], "hosts": unknown}})
-    assert "rate unknown: the client may have been the limit" in page
+    assert "network: rate unknown, so it may have been the limit" in page
 
 
 @pytest.mark.skipif(not browser.CHROMIUM, reason="Chromium is not installed")
@@ -217,3 +217,31 @@ def test_a_smoke_run_takes_few_sheets(tmp_path, save, sheets):
     output = subprocess.run(["pdfinfo", printed], capture_output=True, text=True, check=True).stdout
     assert int(re.search(r"^Pages:\s+(\d+)", output, re.MULTILINE)[1]) <= sheets
     assert browser.faults_of_layout(tmp_path / "run" / "certificate.html", 390) == []
+
+
+def test_a_rehearsal_says_which_options_a_certificate_needs(tmp_path):
+    made = made_up_run.make_run(tmp_path / "run")
+    assert made["grade"] == "rehearsal"
+    assert "--ckpt-profile=acceptance" in made["to_certify"]
+    page = render(made)
+    (next_steps,) = re.findall(r'id="exceptions".*?</ul>', page, re.DOTALL)
+    assert "For a certificate: " in next_steps
+    assert all(remedy.partition(",")[0] in next_steps for remedy in made["to_certify"])
+    assert report_pages.document("certified")["to_certify"] == []
+
+
+def test_engine_and_strategy_are_explained_where_they_stand():
+    front_page = render(report_pages.document("certified")).partition('id="limits"')[0]
+    assert "<dt>Method</dt><dd>engine stream: the files of torch.save by direct requests" in front_page
+    assert "; strategy sync: training waits until the checkpoint is committed</dd>" in front_page
+
+
+def test_the_first_page_says_that_a_client_was_the_limit():
+    made = report_pages.document("certified")
+    hosts = made["measurements"][0]["client_ceilings"]
+    assert "slowest host makes 41.3 GB/s to save and compares 46.8 GB/s of a load" in render(made)
+    assert hosts
+    limited = made | {"client_limits": ["the client is the limit: in saves of a n1 moved 1 GB/s"]}
+    assert "The client is the limit: in saves of a n1 moved 1 GB/s." in render(limited).partition('id="limits"')[0]
+    without = made | {"measurements": [m | {"client_ceilings": []} for m in made["measurements"]]}
+    assert "<dt>Client ceiling</dt><dd>rate unknown: the client may have been the limit" in render(without)

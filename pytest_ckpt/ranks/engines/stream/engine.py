@@ -228,6 +228,7 @@ class StreamEngine:
                 self._compare(arrival)
                 with lock:
                     compared += arrival.count
+                    self._activity.bytes_done += arrival.count
 
         self._pool.work(work, _COMPARING_THREADS)
         faults, self._found = self._found.count, _Findings()
