@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.support.units import counted, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pytest_ckpt.facts.client_ceiling import ClientCeiling
     from pytest_ckpt.facts.measurement import Measurement, Operation
 
 
@@ -29,34 +28,28 @@ def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
     return of_host
 
 
-def _insufficient(ceilings: Iterable[ClientCeiling], host_bytes: Mapping[str, int], seconds: float) -> str:
-    gaps = [
-        (host_bytes[c.host] / seconds / c.makes_bytes_per_second, c)
-        for c in ceilings
-        if host_bytes.get(c.host, 0) / seconds > c.makes_bytes_per_second
-    ]
-    if not gaps:
-        return ""
-    _, worst = max(gaps, key=lambda gap: gap[0])
-    others = f" ({counted(len(gaps) - 1, 'more host')} as well)" if len(gaps) > 1 else ""
-    return (
-        f"{worst.host} makes at most {format_rate(worst.makes_bytes_per_second)} of a checkpoint's content with "
-        f"{counted(worst.ranks, 'rank')}, without any storage, and {format_rate(host_bytes[worst.host] / seconds)} are "
-        f"needed to save in {format_seconds(seconds)}{others}"
-    )
-
-
 def clients_cannot(measurement: Measurement, limit: float) -> str:
     """Return a phrase on the host whose ranks lack most to save within a limit in seconds; empty if each host can.
 
-    A host that was faster in a save of its own than its measured ceiling proves a higher ceiling.
+    A host that was faster in a save than its measured ceiling has that rate as its ceiling.
     """
-    of_host = ranks_by_host(measurement)
-    saves = measurement.whole("save")
-    highest = {
-        host: max((rate for o in saves if (rate := host_rate(o, ranks, measurement.rank_bytes))), default=0.0)
-        for host, ranks in of_host.items()
-    }
-    ceilings = [c for c in measurement.client_ceilings if highest.get(c.host, 0.0) < c.makes_bytes_per_second]
-    host_bytes = {host: sum(measurement.rank_bytes[rank] for rank in ranks) for host, ranks in of_host.items()}
-    return _insufficient(ceilings, host_bytes, limit)
+    of_host, saves = ranks_by_host(measurement), measurement.whole("save")
+    gaps = []
+    for ceiling in measurement.client_ceilings:
+        ranks = of_host.get(ceiling.host, [])
+        rates = [host_rate(o, ranks, measurement.rank_bytes) for o in saves] if ranks else []
+        fastest = max(filter(None, rates), default=0.0)
+        needed = sum(measurement.rank_bytes[rank] for rank in ranks) / limit
+        highest = max(fastest, ceiling.makes_bytes_per_second)
+        if needed > highest:
+            gaps.append((needed / highest, needed, ceiling, fastest))
+    if not gaps:
+        return ""
+    _, needed, worst, fastest = max(gaps, key=lambda gap: gap[0])
+    of_save = f", and reached {format_rate(fastest)} in a save" if fastest > worst.makes_bytes_per_second else ""
+    others = f" ({counted(len(gaps) - 1, 'more host')} as well)" if len(gaps) > 1 else ""
+    return (
+        f"{worst.host} made {format_rate(worst.makes_bytes_per_second)} of a checkpoint's content with "
+        f"{counted(worst.ranks, 'rank')} without any storage{of_save}, and {format_rate(needed)} are needed to save in "
+        f"{format_seconds(limit)}{others}"
+    )
