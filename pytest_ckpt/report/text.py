@@ -208,7 +208,6 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     for title, name in (
         ("Why this may be a weak test of an array:", "relevance"),
         ("Not proven, not tried:", "not_tested"),
-        ("Limits by the clients:", "client_limits"),
     ):
         if sentences := document.get(name):
             lines.append((f"  {title}", {"yellow": True} if grade == "certified" else {}))
