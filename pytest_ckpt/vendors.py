@@ -1,8 +1,8 @@
 """The records and functions that plugins of vendors import. Pure.
 
-`requirement` decorates a function that judges; A plugin returns `EngineSpec` and `Section`; its requirements return
-`Decision`. It receives `Measurement` with its `Operation`, `ClusterLimits` and `Settings`. `TargetSpec` is a kind of
-target that it brings; its code follows the protocols of `pytest_ckpt.targets.protocol`.
+`requirement` decorates a function that judges a run. A plugin returns `EngineSpec` and `Section`. The function of a
+requirement receives `Measurement` with its `Operation`, `ClusterLimits` and `Settings`, and returns a `Decision`.
+`TargetSpec` is an additional kind of target; its code follows the protocols of `pytest_ckpt.targets.protocol`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")
-# What a judge may answer: to waive is for the buyer.
+# The outcomes that a plugin's requirement may return. Only the buyer can waive a requirement.
 _ANSWERS = ("met", "failed", "not run")
 
 
@@ -52,8 +52,8 @@ class Section:
 
 
 def read_requirement(stated: object, plugin: str) -> Requirement:
-    """Return a plugin's requirement as a row of the catalogue. Its function receives copies, and its errors decide
-    nothing.
+    """Return a plugin's requirement as a row of the catalogue. Its function receives copies. An error in it gives the
+    outcome "not run".
 
     Raises ValueError with a sentence on the problem.
     """
@@ -75,7 +75,7 @@ def read_requirement(stated: object, plugin: str) -> Requirement:
         raise ValueError(f"{row.id} has no docstring, and the certificate prints it for the buyer")
     if "observation" in inspect.signature(row.function).parameters:
         raise ValueError(f"{row.id} requires an observation, but a plugin has no checks")
-    # What a plugin asks for is asked of saves and loads, whatever it says.
+    # A plugin's requirement is always judged on saves and loads, whatever suite it declares.
     return dataclasses.replace(
         row, plugin=plugin, suite="performance", function=_guarded(row.function, row.units, plugin)
     )
@@ -128,7 +128,7 @@ def _texts(stated: object, what: str) -> list[str]:
 
 
 def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: str) -> Callable[..., Decision]:
-    """Return a function that sees copies, and whose errors decide nothing."""
+    """Return a function that receives copies of the facts. An error in it gives the outcome "not run"."""
 
     @functools.wraps(function)
     def guarded(**facts: object) -> Decision:
@@ -144,7 +144,7 @@ def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: 
 
 
 def _checked(stated: object, units: tuple[str, ...]) -> Decision:
-    """Return a decision after a check that it can be written. Raises ValueError otherwise."""
+    """Check that a decision can be written to the report, and return it. Raises ValueError otherwise."""
     if not isinstance(stated, Decision):
         raise ValueError(f"it returned {stated!r}, and a pytest_ckpt.vendors.Decision is expected")
     if stated.outcome not in _ANSWERS:

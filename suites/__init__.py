@@ -1,1 +1,1 @@
-"""The acceptance tests: one requirement, one test; its docstring is the requirement's text in the report."""
+"""The acceptance tests, one per requirement; the docstring is the requirement's text in the report."""

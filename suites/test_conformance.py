@@ -34,8 +34,7 @@ def test_a_rename_replaces_at_once(observation: Observation, maximum: float | No
     """During a rename every reader sees the old checkpoint or the new one, and never a missing or partial one.
 
     Checkpoints are written under a temporary name and renamed when complete. A reader polls while files and whole
-    directories are replaced thousands of times. A name that is missing for a moment, or a short file, makes a restore
-    fail.
+    directories are replaced thousands of times. A name that is briefly missing, or a short file, makes a restore fail.
     """
     return without_anomaly(observation, maximum)
 
@@ -53,7 +52,7 @@ def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: fl
     """After one client closes a file, another client reads the new bytes at its first open.
 
     Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files.
-    Advisory: two clients append records to one file in turn. No record may be unseen, lost or torn.
+    Advisory: two clients append records to one file in turn. No record may be missing or damaged.
     """
     return without_anomaly(observation, maximum)
 
@@ -68,11 +67,12 @@ def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: fl
     help="A check of the target's behaviour failed",
 )
 def test_who_sees_a_checkpoint_finds_all_of_it(observation: Observation, maximum: float | None) -> Decision:
-    """When another client sees that a checkpoint is committed, it finds every file, whole, within 10 s of the commit.
+    """When another client sees that a checkpoint is committed, it finds every file, complete, within 10 s of the
+    commit.
 
-    Jobs that evaluate or serve a model wait for its next checkpoint and load it at once. The test commits by a marker
-    file, by renaming the directory, and by overwriting a file that names the newest checkpoint. The other client looks
-    before the commit, opens each file when it sees it, and compares every byte.
+    Jobs that evaluate or serve a model wait for its next checkpoint and load it immediately. The test commits by a
+    marker file, by renaming the directory, and by overwriting a file that names the newest checkpoint. The other client
+    looks for the checkpoint before the commit, opens each file as soon as it is visible, and compares every byte.
     """
     return without_anomaly(observation, maximum)
 
@@ -91,8 +91,8 @@ def test_no_client_works_with_old_names(observation: Observation, maximum: float
     """One second after a change all clients agree on names, sizes and times, including new names.
 
     Jobs wait at a barrier and then open a file from another node. A client that caches attributes or names for longer
-    misses the checkpoint or finds an old one. The verdict states the measured time, the caching time that the mount
-    options of that client promise, and the option that shortens it.
+    misses the checkpoint or finds an old one. The verdict states the measured time, the caching time set by the
+    client's mount options, and the option that shortens it.
     """
     return beside_promise(without_anomaly(observation, maximum), observation)
 
@@ -126,7 +126,8 @@ def test_one_creator_wins(observation: Observation, maximum: float | None) -> De
 def test_direct_and_buffered_access_agree(observation: Observation, maximum: float | None) -> Decision:
     """O_DIRECT works in blocks of 512 B and 4 KiB, and sees the same bytes as buffered access.
 
-    Fast writers write whole blocks directly and append the rest through the cache. Advisory: software falls back.
+    Fast writers write whole blocks directly and append the rest through the cache. Advisory: software falls back to
+    buffered access.
     """
     return without_anomaly(observation, maximum)
 
@@ -140,7 +141,7 @@ def test_direct_and_buffered_access_agree(observation: Observation, maximum: flo
     help="A check of the target's behaviour failed",
 )
 def test_files_can_be_mapped(observation: Observation, maximum: float | None) -> Decision:
-    """Memory-mapped files show the right bytes to many processes at once, without a signal.
+    """Memory-mapped files show the correct bytes to many concurrent processes, without a signal.
 
     safetensors and torch.load(mmap=True) read through mappings; a read error then kills the process (SIGBUS).
     """
@@ -209,7 +210,7 @@ def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: flo
     help="A check of the target's behaviour failed",
 )
 def test_concurrent_truncation_does_not_hang(observation: Observation, maximum: float | None) -> Decision:
-    """Processes that open the same file with O_TRUNC at once all return promptly.
+    """Processes that concurrently open the same file with O_TRUNC all return promptly.
 
     On one network file system such a job hung for 35 hours.
     """
@@ -225,7 +226,7 @@ def test_concurrent_truncation_does_not_hang(observation: Observation, maximum: 
     help="A check of the target's behaviour failed",
 )
 def test_a_directory_is_made_once_and_seen_by_all(observation: Observation, maximum: float | None) -> Decision:
-    """Of several processes that create the same directory, one succeeds and all can create files in it at once.
+    """Of several processes that create the same directory, one succeeds and all can immediately create files in it.
 
     Every rank creates the checkpoint's directory before it writes; a rank that cannot see the new directory fails.
     """
@@ -388,6 +389,6 @@ def test_no_call_blocks_for_long(observation: Observation, maximum: float | None
 def test_what_else_the_file_system_offers(observation: Observation, maximum: float | None) -> Decision:
     """Locks, links, times, free space, names and further calls work as documented.
 
-    A report for operators and for software that uses them. Advisory.
+    These results are for operators and for software that uses such calls. Advisory.
     """
     return without_anomaly(observation, maximum)

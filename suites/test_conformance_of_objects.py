@@ -26,7 +26,7 @@ _OF_STORE = 'Run the command after "to reproduce", and send its log to the vendo
     help="A check of the object store failed",
 )
 def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maximum: float | None) -> Decision:
-    """A client that sees the marker of a checkpoint finds every object that it names, whole.
+    """A client that sees the marker of a checkpoint finds every object that it names, complete.
 
     An object store has no rename: a last object commits a checkpoint. Clients in two processes wait for the marker,
     then read the objects that it names. A missing shard makes a restore fail, or restores old weights.
@@ -43,7 +43,7 @@ def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maxi
     help="A check of the object store failed",
 )
 def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: float | None) -> Decision:
-    """When an object was put, overwritten or deleted, GET, HEAD and LIST of every client show that at once.
+    """After an object is put, overwritten or deleted, GET, HEAD and LIST of every client show the change immediately.
 
     A job on another node restores a checkpoint right after its save. The clients have looked for each object before it
     existed, and have read its old bytes. A cache that remembers the missing object finds no checkpoint; a cache that
@@ -96,7 +96,7 @@ def test_one_update_of_an_object_wins(observation: Observation, maximum: float |
     help="A check of the object store failed",
 )
 def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximum: float | None) -> Decision:
-    """An upload in parts is invisible before its end; at its end it becomes an object of the named parts.
+    """A multipart upload is invisible until it is completed; then it becomes an object of the listed parts.
 
     Every large shard is saved in this way. The test sends parts out of order, repeatedly, and from a process that is
     killed. An object that appears early, or contains a wrong part, is a damaged checkpoint; an upload that no listing
@@ -114,7 +114,8 @@ def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximu
     help="A check of the object store failed",
 )
 def test_parts_have_the_limits_of_s3(observation: Observation, maximum: float | None) -> Decision:
-    """Part numbers from 1 to 10,000 are accepted; parts beyond, too small or missing are refused with S3's error.
+    """Part numbers from 1 to 10,000 are accepted; other numbers, too small parts and missing parts are refused with
+    S3's error.
 
     Transfer managers compute the size of parts from these limits, and choose the next step by the error.
     """
@@ -132,7 +133,7 @@ def test_parts_have_the_limits_of_s3(observation: Observation, maximum: float | 
 def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum: float | None) -> Decision:
     """An object or part whose bytes do not match the digest sent with it is refused and is not stored.
 
-    Clients send digests so that damage on the way is found at the save, not at the restore. The test sends wrong
+    Clients send digests so that damage in transit is found at the save, not at the restore. The test sends wrong
     Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256; the store returns sent checksums on request.
     """
     return without_anomaly(observation, maximum)
@@ -164,10 +165,10 @@ def test_a_range_is_exactly_that_range(observation: Observation, maximum: float 
     help="A check of the object store failed",
 )
 def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, maximum: float | None) -> Decision:
-    """While 16 writers overwrite one object, and after the last write, every read returns the whole bytes of one
+    """While 16 writers overwrite one object, and after the last write, every read returns the complete bytes of one
     writer.
 
-    Pointers and saves that are tried again overwrite objects. A mixture of two writers is a damaged checkpoint.
+    Updates of pointers and repeated saves overwrite objects. A mixture of two writers is a damaged checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -183,7 +184,7 @@ def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, m
 def test_a_listing_names_every_object_once(observation: Observation, maximum: float | None) -> Decision:
     """A listing of more than 1,000 objects names each exactly once, in order, also while others are written.
 
-    Software finds, rotates and removes checkpoints by listings. A key that is left out loses a shard or is never
+    Software finds, rotates and removes checkpoints by listings. A missing key loses a shard, or its object is never
     removed. The test also uses delimiters, keys of 1,024 bytes, keys in other alphabets and keys with special
     characters.
     """
@@ -216,7 +217,7 @@ def test_large_objects_are_whole_and_read_anywhere(observation: Observation, max
     help="A check of the object store failed",
 )
 def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximum: float | None) -> Decision:
-    """When many clients look for one checkpoint at the same moment, all find it, and none is turned away.
+    """When many clients look for one checkpoint at the same moment, all find it, and none is refused.
 
     After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may answer
     503 first. A store that still refuses repeated requests, or shows less than the checkpoint, stops the job.

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MAXIMUM_STORM_SKEW = 2.0
-# A rank that is late by less than this is late because of its client, and does not matter.
+# If a rank is late by less than this, its client is the cause, and the delay does not matter.
 _MINIMUM_LAG_SECONDS = 0.25
-# A process that reads samples and does so for more of the time is limited by its CPU.
+# A process that reads samples for more than this share of the time is limited by its CPU.
 _MAXIMUM_BUSY = 0.8
 
 
@@ -55,7 +55,7 @@ _MAXIMUM_BUSY = 0.8
 def test_all_replicas_restore_at_once(
     storm: LoadPattern, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """All data-parallel replicas restore at once within 1.5 times the load limit.
+    """All data-parallel replicas restore concurrently within 1.5 times the load limit.
 
     After a failure every replica reads the same model files at the same moment. Storage that serves one reader well may
     slow down when hundreds read the same bytes, or serve some and delay others: the slowest rank may take at most twice
@@ -325,7 +325,8 @@ def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) ->
 
 
 def _paced(pace: SavePace | None, measurement: Measurement, limits: ClusterLimits) -> tuple[float, str] | Decision:
-    """Return the save limit of paced saves, and their pace in words; or the decision if the pace is too slow."""
+    """Return the save limit of paced saves, and a description of their pace; or the decision if the pace is too
+    slow."""
     if pace is None:
         return not_decided("not measured", "An earlier version measured these saves, without a pace.")
     described = _describe_pace(pace)
@@ -353,7 +354,8 @@ def _describe_pace(pace: SavePace) -> str:
 
 
 def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
-    """Decide if the times of a pattern are not meaningful: wrong bytes, or bytes that did not come from the storage."""
+    """Return a decision if the times of a pattern are not meaningful: wrong bytes, or bytes that did not come from the
+    storage."""
     detail = (found.reads,)
     if wrong := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
         return wrong
@@ -366,7 +368,7 @@ def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
 def _within(
     measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """Hold the slowest load of the patterns against ``maximum`` load limits at the size that was run."""
+    """Compare the slowest load of the patterns with ``maximum`` load limits at the size that was run."""
     share = measurement.share
     limit = limits.load_limit_seconds * maximum * share
     name, slowest = max(

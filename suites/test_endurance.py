@@ -97,7 +97,7 @@ def test_hours_later_saves_are_as_fast(
     help="Saves become slower with time, fill level or content",
 )
 def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
-    """Within 25 consecutive saves there are five in a row whose times differ by at most 20 % and drift by at most 10 %.
+    """Among 25 consecutive saves, five in sequence have times that differ by at most 20 % and drift by at most 10 %.
 
     Only a steady state predicts the next save. The report names the round in which it was reached.
     """

@@ -73,7 +73,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     operations = [operation for trial in failover.trials for operation in trial.operations]
     quick = sum(stall_seconds(failover, operation) <= STALL_SECONDS for operation in operations)
     detail += (stall_level(quick, len(operations), "with a fault"),)
-    # The last of all: a longer time does not decide by itself, so it must not hide a cause that does.
+    # The last check, because a longer time alone does not decide and must not hide a cause that does.
     if slow := _too_slow(failover, limit, maximum, detail):
         return slow
     stall, where = _longest_stall(failover)
@@ -97,13 +97,13 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     decision = if_cold(measured_as("met", stall, maximum, "s", because, detail), failover, measurement.cache)
     if decision.outcome != "met":
         return decision
-    # Only cold loads show what the storage kept.
+    # Only uncached loads show what the storage has kept.
     injected = f"{counted(len(failover.trials), 'fault')} that the command injected"
     return replace(decision, detail=(*decision.detail, survival_level(injected, "faults that it does not inject")))
 
 
 def stall_seconds(found: Failover, operation: OperationTrial) -> float:
-    """Return for how much longer than in an undisturbed operation of its kind a rank stalled, in seconds."""
+    """Return the stall of a rank beyond the longest stall in an undisturbed operation of the same kind, in seconds."""
     usual = max((o.longest_stall_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
     return max(0.0, operation.longest_stall_seconds - usual)
 
@@ -122,7 +122,7 @@ def _name(trial: FailoverTrial, number: int) -> str:
 
 
 def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Decide where bytes are wrong, missing or gone."""
+    """Return the decision if bytes are wrong or missing."""
     if decided := wrong_bytes(found.integrity, detail):
         return decided
     for number, trial in enumerate(found.trials, start=1):
@@ -136,7 +136,7 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 
 
 def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Decide if a save failed although the component had been repaired."""
+    """Return the decision if a save failed although the component had been repaired."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.after and trial.after.error:
             because = f"The save after break {number} was repaired failed: {trial.after.error}."
@@ -145,7 +145,7 @@ def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 
 
 def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, ...]) -> Decision | None:
-    """Decide if a rank stalled for too long, or the save while the storage rebuilds was late."""
+    """Return the decision if a rank stalled for too long, or if the save during the rebuild was late."""
     stall, where = _longest_stall(found)
     if stall > maximum:
         took, allowed = compared(stall, maximum)
@@ -175,7 +175,7 @@ def _detail(found: Failover, limit: float) -> Iterator[str]:
 
 
 def _told(found: Failover, trial: FailoverTrial) -> Iterator[str]:
-    """Yield what happened in one trial, piece by piece."""
+    """Yield descriptions of the events of one trial."""
     yield f"{format_seconds(trial.moment_seconds)} into a {trial.kind}"
     yield f"break command {format_seconds(trial.fault.seconds)}" if trial.fault.is_good else trial.fault.sentence
     for operation in trial.operations:

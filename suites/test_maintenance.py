@@ -70,7 +70,7 @@ def test_storage_that_is_changed_goes_on_serving(
         return not_decided("command failed", upgrade.run.sentence, detail)
     if decided := missing_bytes(upgrade.integrity, detail):
         return decided
-    # The last of all: a longer time does not decide by itself, so it must not hide a cause that does.
+    # The last check, because a longer time alone does not decide and must not hide a cause that does.
     if slowest > limit:
         because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
         return measured_as("over limit", slowest, limit, "s", because, detail)
@@ -101,12 +101,12 @@ def test_storage_that_is_changed_goes_on_serving(
     help="A component broke, or the storage was maintained",
 )
 def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum: float) -> Decision:
-    """A snapshot that is taken in the middle of a save shows no commit of it, or a whole checkpoint, and costs little.
+    """A snapshot taken in the middle of a save contains no commit of it or a complete checkpoint, and costs little.
 
     Backups and clones are taken during writes. The command of --ckpt-actions [snapshot] take takes a snapshot at a
-    random moment of six saves. The clone must contain the previously committed checkpoint, whole; if it shows the save
-    as committed, that checkpoint must be whole, too. In the median a save with a snapshot takes at most 10 % longer
-    than the preceding save without one.
+    random moment of six saves. The clone must contain the previously committed checkpoint completely; if it shows the
+    save as committed, that checkpoint must be complete, too. In the median a save with a snapshot takes at most 10 %
+    longer than the preceding save without one.
     """
     detail = tuple(_detail_of_snapshots(snapshots))
     if decided := wrong_bytes(snapshots.integrity, detail) or _wrong_clone(snapshots, detail):
@@ -132,7 +132,7 @@ def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum
 
 
 def _failed(found: Upgrade, detail: Sequence[str]) -> Decision | None:
-    """Decide if a save or load failed, or a committed checkpoint is gone."""
+    """Return the decision if a save or load failed, or a committed checkpoint is missing."""
     if found.lost:
         return lost(f"When the command had returned, a committed checkpoint could not be loaded: {found.lost}.", detail)
     failed = next((operation for operation in found.operations if operation.error), None)
@@ -162,7 +162,7 @@ def _is_no_snapshot(trial: SnapshotTrial) -> bool:
 
 
 def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
-    """Decide if a save failed, or a committed checkpoint cannot be loaded."""
+    """Return the decision if a save failed, or a committed checkpoint cannot be loaded."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.lost:
             return lost(f"After snapshot {number}: {trial.lost}.", detail)
@@ -173,7 +173,7 @@ def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
 
 
 def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]) -> Decision:
-    """Decide by the median; by chance, six of six saves are slower in one of 64 runs."""
+    """Return the decision by the median; by chance, six of six saves are slower in one of 64 runs."""
     costs = [trial.cost for trial in found.trials]
     cost = max(0.0, statistics.median(costs))
     figures = (

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# Errors of a storage that has lost the bytes; other errors mean that it cannot be reached.
+# Errors that mean that the storage has lost the bytes; other errors mean that it cannot be reached.
 _LOST = frozenset({"EBADMSG", "EILSEQ", "EIO", "ENODATA", "ENOENT", "EREMOTEIO", "EUCLEAN"})
 MAXIMUM_TAIL = 1.3
-# Loads that become this much faster come from a cache that the earlier ones had not filled yet.
+# Loads that become this much faster come from a cache that the earlier ones had not yet filled.
 _CACHED_RATIO = 3.0
-# The fewest loads of which one may be slow without moving their median to it.
+# The minimum number of loads of which one may be slow without affecting the median.
 _MINIMUM_FIRST = 3
 _MAXIMUM_SHOWN = 4
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
@@ -246,7 +246,7 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
         )
     if proofs and (unsafe := unsafe_effect(proofs)):
         return not_decided("unproven", unsafe)
-    # Without directories a name is as durable as its object.
+    # Without directories, a name is as durable as its object.
     has_directories = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
         ("file", "files", durability.files_synced, durability.files),
@@ -334,7 +334,7 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
             for o in measurement.operations
         ),
     )
-    # The value shown is the one that is nearest to its limit, or farthest beyond it.
+    # The displayed value is the one that is closest to its limit, or furthest beyond it.
     unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
     return measured_as("over limit" if failed else "met", measured, limit, unit, because, detail)
 
@@ -358,7 +358,7 @@ def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: f
     If the times of storage vary, it meets a limit today and misses it tomorrow. Advisory: published procurements
     require 5 to 10 %.
     """
-    # Deltas and the restores of chains take other times than full checkpoints.
+    # Deltas and restores of chains take other times than full checkpoints.
     alike = {k: measurement.whole(k) for k in _KINDS}
     variations = {k: _variation(alike[k]) for k in _KINDS}
     known = {k: v for k, v in variations.items() if v is not None}
@@ -460,7 +460,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
 
 
 def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """The target's declaration replaces an impossible count, without a better proof: its clients have no cache."""
+    """Return the decision for a target that declares that its clients have no cache, if there is no better proof."""
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
     because, proof = "The target declares that its clients do not cache their reads", prove_cold(cache)
@@ -471,7 +471,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
 
 
 def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """Another proof replaces the kernel's count."""
+    """Return the decision by another proof, if the kernel cannot count cached pages."""
     proof = prove_cold(cache)
     if proof.found == "cached":
         return Decision(
@@ -495,7 +495,8 @@ def _resident(operation: Operation) -> float:
 
 
 def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
-    """Say how the ranks of each of several hosts compare with all ranks, slowest first: a whole host may be late."""
+    """Return sentences that compare the ranks of each host with all ranks, slowest host first; a whole host may be
+    late."""
     per_byte = {
         rank: seconds / count
         for rank, (seconds, count) in enumerate(zip(operation.rank_seconds, measurement.rank_bytes, strict=True))
@@ -514,7 +515,7 @@ def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
 
 
 def _slow_endpoints(measurement: Measurement) -> list[str]:
-    """Say how long requests to each of several endpoints took, kind by kind, slowest first."""
+    """Return sentences on the request times of each endpoint, by kind, slowest first."""
     kinds: dict[str, list[tuple[float, str]]] = {}
     for requests in measurement.requests:
         if requests.median_seconds is not None:
@@ -530,9 +531,9 @@ def _slow_endpoints(measurement: Measurement) -> list[str]:
 
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
-    """Say which files a rank has; of many, the first two and how many there are."""
+    """Return the files of a rank as text; if there are many, the first two and the count."""
     if measurement.model not in MODELS:
-        # Of a user's model a measurement has only the name.
+        # For a user's model, a measurement contains only the name.
         return []
     processes = measurement.processes if measurement.mode == "open" else None
     shards = layout(measurement.model, mode=measurement.mode, processes=processes, scale=measurement.scale)
@@ -545,10 +546,11 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:
-    """Return which loads were much faster than the cold reads of the same run; empty if none was.
+    """Return the loads that were much faster than the uncached reads of the same run; empty if there are none.
 
-    The cold reads are known by the median of all loads, or by that of the first ones if it is larger: a cache that
-    fills on the way makes all but the first loads fast. A median, since one slow load does not represent the others.
+    The time of uncached reads is the larger of two medians: of all loads, and of the first loads. A cache that fills
+    during the run makes all except the first loads fast. Medians are used because one slow load does not represent the
+    others.
     """
     first = loads[: max(_MINIMUM_FIRST, len(loads) // 3)]
     middles = {f"the first {len(first)} loads": first, "all loads": loads}

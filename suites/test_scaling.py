@@ -1,4 +1,4 @@
-"""Growing counts of clients: the rate of twice as many clients."""
+"""Scaling: the rates of increasing client counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Growth:
-    """From ``fewer`` clients to ``more``: bytes a second before and after, medians. ``ceiling`` is 0 without one."""
+    """The step from ``fewer`` clients to ``more``, with the median rates before and after in bytes a second.
+    ``ceiling`` is 0 if none is stated."""
 
     kind: OperationKind
     fewer: int
@@ -66,13 +67,14 @@ class Growth:
 def test_twice_the_clients_get_nearly_twice_as_much(
     scaling: Scaling, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """Twice the clients save and load at least 1.8 times as much a second, up to the stated maximum of the storage.
+    """With twice the clients, saves and loads reach at least 1.8 times the rate, up to the stated maximum of the
+    storage.
 
-    1, 2, 4 … of the clients save and load their part of the checkpoint at once, three times in turns, while the others
-    wait. Clients are hosts if several take part, else ranks. Medians are compared, from each count to the next. Above
-    the maximum rate that the vendor states (--ckpt-suite=scaling:vendor-max-rate) no growth is required. Loads are cold
-    and every byte is compared. Advisory: the rate of all clients together decides about a cluster; the growth shows the
-    rate of more clients.
+    1, 2, 4 … of the clients save and load their part of the checkpoint concurrently, three times in turns, while the
+    others wait. Clients are hosts if several take part, else ranks. Medians are compared, from each count to the next.
+    Above the maximum rate that the vendor states (--ckpt-suite=scaling:vendor-max-rate) no growth is required. Loads
+    are cold and every byte is compared. Advisory: the rate of all clients together decides about a cluster; the growth
+    shows the rate of more clients.
     """
     detail = tuple(_described(scaling, limits.stated))
     if wrong := wrong_bytes(scaling.integrity, detail) or missing_bytes(scaling.integrity, detail):
@@ -96,7 +98,7 @@ def test_twice_the_clients_get_nearly_twice_as_much(
 
 
 def growths(found: Scaling, stated: StatedLimits) -> Iterator[Growth]:
-    """Yield every step from one count of clients to the next, of saves and of loads."""
+    """Yield every step from one client count to the next, for saves and for loads."""
     for kind in KINDS:
         ceiling = stated.bytes_per_second(kind)
         middles = {clients: median(rates) for clients, rates in rates_of(found, kind).items() if rates}

@@ -1,4 +1,4 @@
-"""Only the weights: how serving replicas load them, and how one client writes them into separate files."""
+"""Serving: replicas load only the weights, and one client rewrites the weights into separate files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WAYS = {"reads": "by reads", "mmap": "from mappings"}
 def test_serving_replicas_load_a_model_in_time(
     serving: Serving, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """Replicas of a serving engine have loaded a model's weights within the limit, all at once, from cold caches.
+    """Concurrent replicas of a serving engine load a model's weights within the limit, from cold caches.
 
     The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of its
     ranks a part of every file: once by reads, once from mappings of the files, each cold and then again warm. The
@@ -50,7 +50,7 @@ def test_serving_replicas_load_a_model_in_time(
         which = f"the load {_WAYS[load.io_mode]}"
         if unproven := not_cold(which, load.resident_bytes, load.mapped_bytes, detail, measurement.cache):
             return unproven
-    # What a client that compares too slowly has taken is not the storage's.
+    # Time lost by a client that compares too slowly does not count against the storage.
     blamed = [load for load in cold if load.seconds - load.stalled_seconds > limit]
     slowest = max(blamed or cold, key=lambda load: load.seconds)
     is_stated = bool(limits.stated.serving_seconds)
@@ -111,7 +111,7 @@ def _part(share: float) -> tuple[str, ...]:
 
 
 def _described(found: Serving) -> tuple[str, ...]:
-    """Return each load, and the effect of the clients' caches on the second ones."""
+    """Return a description of each load, and of the effect of the clients' caches on the second ones."""
     lines = [
         f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
         f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} concurrently, each rank its part of "
@@ -128,7 +128,7 @@ def _described(found: Serving) -> tuple[str, ...]:
 
 
 def _again(found: Serving, cold: WeightsLoad) -> str:
-    """Say what caches made of the load that followed at once."""
+    """Return a sentence on the effect of caches on the load that followed immediately."""
     warm = next((load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode), None)
     if warm is None or not cold.seconds:
         return ""

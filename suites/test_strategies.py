@@ -1,4 +1,4 @@
-"""Saves during which the job continues: what they take from training, and what a failure costs meanwhile."""
+"""Saves during which the job continues: the training time that they cost, and the work at risk during them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# Kills after the end of a save do not test its middle.
+# Kills after the end of a save do not test the middle of a save.
 _MINIMUM_EARLY_KILLS = 0.1
-# From this share of a save on, the save waits for the codec on a rank's cores.
+# If a save spends at least this share in the codec, it is limited by a rank's cores.
 _LIMITS_FROM = 0.5
 
 
@@ -158,12 +158,12 @@ def test_saves_risk_little_work(
     help="A committed checkpoint did not survive",
 )
 def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
-    """When the processes of training are killed during a save in the background, no checkpoint is lost or torn.
+    """When the processes of training are killed during a save in the background, no checkpoint is lost or damaged.
 
-    Jobs are cancelled, nodes fail, memory runs out, and a save in the background is cut off at any moment. Processes
+    Jobs are cancelled, nodes fail or memory runs out, and a background save is interrupted at any moment. Processes
     that save are killed at random moments, some after the commit. After every kill the newest committed checkpoint must
-    load whole, every byte compared, and a save that was cut off must not appear as a checkpoint. The hosts stay up:
-    DURABLE judges power cuts. Small checkpoints are used.
+    load completely, with every byte compared, and an interrupted save must not appear as a checkpoint. The hosts stay
+    up: DURABLE judges power cuts. Small checkpoints are used.
     """
     detail = tuple(_describe_kills(crashes))
     if decided := wrong_bytes(crashes.integrity, detail):
@@ -205,9 +205,9 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
     help="A committed checkpoint did not survive",
 )
 def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
-    """When older checkpoints are deleted during a save that fails, the newest committed one loads whole.
+    """When older checkpoints are deleted during a save that fails, the newest committed one loads completely.
 
-    Jobs keep a few checkpoints and delete the oldest during the next save. If that save is cut off, only the newest
+    Jobs keep a few checkpoints and delete the oldest during the next save. If that save is interrupted, only the newest
     committed checkpoint is left. In every kill of CRASH-ASYNC the previous one is deleted during the save; then caches
     are dropped, the newest is loaded and every byte compared.
     """
@@ -250,7 +250,7 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
     help="A save in the background costs too much",
 )
 def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compression, maximum: float) -> Decision:
-    """Saves through a codec take at most 5 % longer than plain saves of the same content.
+    """Saves with a codec take at most 5 % longer than plain saves of the same content.
 
     Compression saves bytes of storage and costs processor time of the client. Three saves and loads of each kind are
     made in turns, caches are dropped before each load, every byte is compared. Content compresses as one measured

@@ -1,4 +1,4 @@
-"""Saves of which some contain only changed pages: restores of whole chains, and what remains after a deletion."""
+"""Saves of which some contain only changed pages: restores of whole chains, and the effect of deletions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# If less is deleted, writes of others to the volume hide the freed space.
+# If less is deleted, other users' writes to the volume hide the freed space.
 _MINIMUM_TOLD_BYTES = 1_000_000_000
-# Space may come back late, in larger units, or partly to others who write meanwhile.
+# Space may be freed late, in larger units, or be used in part by other writers.
 _MINIMUM_FREED = 0.5
 
 
@@ -97,7 +97,7 @@ def test_the_longest_chain_is_restored_in_time(
     help="A committed checkpoint did not survive",
 )
 def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
-    """When older checkpoints are deleted, a kept chain loads whole, and the space is freed.
+    """When older checkpoints are deleted, a kept chain loads completely, and the space is freed.
 
     A full save and two deltas are saved, all checkpoints before them are deleted, and the chain is loaded with caches
     dropped, every byte compared. If the target reports its free space and 1 GB or more was deleted, at least half of
@@ -125,7 +125,7 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
 
 
 def _deltas_of(measurement: Measurement, checkpoint: int) -> int:
-    """Return how many deltas a restore of a checkpoint reads: back to the last save that is a whole one."""
+    """Return how many deltas a restore of a checkpoint reads, back to the last full save."""
     count = 0
     while measurement.save_bytes and measurement.save_bytes[checkpoint - 1 - count] != measurement.bytes:
         count += 1

@@ -83,8 +83,8 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
         return without_pattern(measurement, ("tiers",))
     detail += _describe_beside(found)
     ratio = statistics.median(found.during_drain_seconds) / statistics.median(found.undisturbed_seconds)
-    # Single saves scatter: a save during a drain is slower only if it exceeds every undisturbed one by that much.
-    # Within the save limit it takes no more from training than permitted.
+    # Times of single saves vary: a save during a drain counts as slower only if it exceeds every undisturbed one by
+    # that much. Within the save limit its cost for training is permitted.
     is_slower = min(found.during_drain_seconds) > maximum * max(found.undisturbed_seconds)
     slowest, save_limit = max(found.during_drain_seconds), limits.save_limit_seconds * share
     if is_slower and slowest > save_limit:
@@ -113,11 +113,11 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
     help="A committed checkpoint did not survive",
 )
 def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
-    """A restore takes the newest checkpoint that is whole on all ranks, from the local tier or from the target.
+    """A restore uses the newest checkpoint that is complete on all ranks, from the local tier or from the target.
 
-    With a newer checkpoint in the local tier than on the target, the local one is loaded. Then the files of one rank
-    are deleted there, as when its host is lost: the checkpoint that was drained last must be loaded from the target,
-    with caches dropped, and never a mixture of two. Every byte is compared.
+    If the local tier has a newer checkpoint than the target, the local one is loaded. Then the files of one rank are
+    deleted there, as when its host is lost: the checkpoint that was drained last must be loaded from the target, with
+    caches dropped, and never a mixture of two. Every byte is compared.
     """
     detail = tuple(_describe_restores(tiers))
     for when, restore in (
@@ -159,9 +159,9 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
     Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
     tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
     durable in its tier. Then the complete tier of the last host is deleted, its own files and its copies for another
-    host. Its files are returned by its partner, all ranks load, and every byte is compared: an older copy is found. The
-    copies are made only for this requirement: no other measurement includes them. With one host it is not decided, and
-    saves in tiers are not certified.
+    host. Its files are returned by its partner, all ranks load, and every byte is compared, so that an older copy is
+    detected. The copies are made only for this requirement: no other measurement includes them. With one host it is not
+    decided, and saves in tiers are not certified.
     """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:

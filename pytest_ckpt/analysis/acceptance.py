@@ -1,4 +1,5 @@
-"""Conclusions from a number of trials for all others: bounds of acceptance sampling. Pure; assumes independent trials.
+"""Bounds of acceptance sampling: the conclusions from a number of trials about all operations. Pure; assumes
+independent trials.
 
 Shares are exact (Clopper and Pearson, Biometrika 26, 1934). The tolerance bound assumes that times are log-normal, so
 it is an estimate (k-factor by the non-central t distribution: Owen, Sandia monograph SCR-607, 1963).
@@ -15,30 +16,31 @@ from functools import lru_cache
 
 CONFIDENCE = 0.95
 SHARE = 0.99
-"""Of the operations that a tolerance bound is for."""
+"""The share of all operations that a tolerance bound covers."""
 
 MLPERF_TRIALS = 10
-"""Saves and loads in the submission rules of MLPerf Storage v2.0 (MLCommons, 2025)."""
+"""The number of saves and loads that the submission rules of MLPerf Storage v2.0 require (MLCommons, 2025)."""
 
 MINIMUM_TIMES = 5
-"""Fewer times than these show no distribution: no bound is estimated."""
+"""The minimum number of times for a tolerance bound."""
 
 _NORMAL = statistics.NormalDist()
 _HALVINGS = 60
-# Sums of probabilities are exact to about this share.
+# Sums of probabilities are computed to about this accuracy.
 _ROUNDING = 1e-9
 _STEPS_OF_SHARES = 1_000
 _STEPS = 1_000
-# Standard deviations of a chi variable on each side; its density beyond them is negligible.
+# The integration covers this many standard deviations of a chi variable on each side; the density beyond is negligible.
 _REACH = 9.0
 _MAXIMUM_K = 200.0
 
 
 def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return the minimum share of all trials that is met, given ``met`` of ``trials``: the one-sided exact bound.
+    """Return the exact one-sided lower bound for the share of all trials that meet a limit, given ``met`` of
+    ``trials``.
 
-    With a smaller share, at least ``met`` would be met with a probability below ``1 - confidence``. If all are met, the
-    bound is ``(1 - confidence) ** (1 / trials)``.
+    If the share were smaller, the probability of ``met`` or more would be below ``1 - confidence``. If all trials met
+    the limit, the bound is ``(1 - confidence) ** (1 / trials)``.
     """
     if not 0 <= met <= trials or not trials:
         raise ValueError(f"{met} of {trials} trials")
@@ -56,21 +58,24 @@ def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
 
 
 def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return `least_share` as it is printed: rounded down to a tenth of a percent, never more than was shown."""
+    """Return `least_share` for print: rounded down to a tenth of a percent, so that the printed share is never too
+    large."""
     return math.floor(least_share(trials, met, confidence) * _STEPS_OF_SHARES) / _STEPS_OF_SHARES
 
 
 def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of losses that ``trials`` without one leave possible, rounded up: 63.2 % for 3."""
+    """Return the largest share of losses that is still possible after ``trials`` without a loss, rounded up: 63.2 % for
+    3."""
     return 1 - shown_share(trials, trials, confidence)
 
 
 def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) -> int:
-    """Return the fewest trials that show, with at most ``misses``, that at least ``share`` of all are met.
+    """Return the fewest trials that show, with at most ``misses``, that at least ``share`` of all operations meet a
+    limit.
 
-    The smallest n for which at most ``misses`` of n trials miss with a probability of at most ``1 - confidence`` if a
-    share of ``1 - share`` misses: 59 for 95 %, 299 for 99 %, 473 for 99 % with one miss. Exact binomial: Dodge and
-    Romig, Sampling Inspection Tables, 1959.
+    If a share of ``1 - share`` of all operations misses the limit, at most ``misses`` of n trials miss it with a
+    probability of at most ``1 - confidence``. The result is the smallest such n: 59 for 95 %, 299 for 99 %, 473 for 99
+    % with one miss. Exact binomial: Dodge and Romig, Sampling Inspection Tables, 1959.
     """
 
     def shows(trials: int) -> bool:
@@ -83,13 +88,13 @@ def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) ->
 
 
 def shows_ten_of_ten(share: float, confidence: float, misses: int) -> bool:
-    """Return whether the sampling plan shows, with its misses, at least as much as ten trials without a miss."""
+    """Return whether the sampling plan, with its permitted misses, shows at least as much as ten trials without one."""
     trials = trials_for(share, confidence, misses)
     return least_share(trials, trials - misses) >= least_share(MLPERF_TRIALS, MLPERF_TRIALS)
 
 
 def _at_least(met: int, trials: int, share: float) -> float:
-    """Return the probability of ``met`` or more in ``trials``."""
+    """Return the probability that ``met`` or more of ``trials`` succeed."""
     some, none = math.log(share), math.log1p(-share)
     ways = math.lgamma(trials + 1)
     return math.fsum(
@@ -100,10 +105,10 @@ def _at_least(met: int, trials: int, share: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """An estimate of the seconds that a share of all operations take at most, with a confidence.
+    """An estimate, with a confidence, of the maximum seconds of a given share of all operations.
 
     ``fit`` is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975): 1 if
-    the times lie exactly as log-normal ones would.
+    the times are distributed exactly log-normally.
     """
 
     seconds: float
@@ -111,7 +116,8 @@ class Tolerance:
 
 
 def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float = CONFIDENCE) -> Tolerance | None:
-    """Return the log-normal tolerance bound; None of fewer than ``MINIMUM_TIMES`` times, or of times without spread."""
+    """Return the log-normal tolerance bound; None for fewer than ``MINIMUM_TIMES`` times, or for times without
+    variance."""
     if len(seconds) < MINIMUM_TIMES or min(seconds) <= 0:
         return None
     logs = sorted(map(math.log, seconds))
@@ -123,7 +129,7 @@ def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float 
 
 
 def _medians_of_order(count: int) -> list[float]:
-    """Return the medians of normal order statistics, as Filliben approximates them."""
+    """Return the medians of normal order statistics, by Filliben's approximation."""
     last = math.pow(0.5, 1 / count)
     shares = [1 - last, *((i - 0.3175) / (count + 0.365) for i in range(2, count)), last]
     return [_NORMAL.inv_cdf(share) for share in shares]

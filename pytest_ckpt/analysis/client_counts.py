@@ -1,4 +1,4 @@
-"""Rates of saves and loads by client count: the measured ones, and a projection in the form of the report. Pure."""
+"""Rates of saves and loads by client count, measured and projected, in the form of the report. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CountedRates:
 
 
 def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]]:
-    """Return bytes a second, one each operation of a kind, by count of clients of one run."""
+    """Return the rates of all operations of a kind in one run, in bytes a second, by count of clients."""
     return {
         count.clients: tuple(
             count.bytes / o.seconds for o in (count.saves if kind == "save" else count.loads) if o.seconds > 0
@@ -44,9 +44,8 @@ def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]
 def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[OperationKind, float]) -> list[CountedRates]:
     """Return rates by clients for each model, engine and strategy.
 
-    Clients are hosts if some measurement has several, else ranks. Only complete saves and loads count. A run that
-    increased its count of clients step by step provides all these counts, in turns, in place of the saves and loads by
-    all of them.
+    Clients are hosts if some measurement has several, else ranks. Only complete saves and loads count. If a run
+    increased its client count in steps, the rates of these steps replace the rates of its other saves and loads.
     """
     measurements = list(measurements)
     unit: ClientUnit = "hosts" if any(len(set(m.hosts)) > 1 for m in measurements) else "ranks"
@@ -72,12 +71,12 @@ def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """Bytes a second that ``clients`` would get. ``model`` has the smallest leave-one-out error.
+    """The rate in bytes a second that ``clients`` would get. ``model`` has the smallest leave-one-out error.
 
-    If the rates do not determine the model, there is no median (``unavailable_reason`` gives the reason), and ``low``
-    and ``high`` are bounds. Without a sign of a ceiling, these are the rate of the largest count, and the rate that
-    linear growth or the declared ceiling would give. ``leave_one_out_error`` is the root mean square of the differences
-    of logarithms between the model and a count that was left out of the fit.
+    If the measured rates fit several models, there is no median (``unavailable_reason`` gives the reason), and ``low``
+    and ``high`` are bounds. If the rates show no ceiling, ``low`` is the rate of the largest measured count, and
+    ``high`` is the rate of linear growth or the declared ceiling. ``leave_one_out_error`` is a root mean square: each
+    count is left out of the fit, and the logarithm of its rate is compared with the model's.
     """
 
     clients: Count

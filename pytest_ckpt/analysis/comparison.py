@@ -1,7 +1,7 @@
 """Compares two runs: changed settings, changed verdicts, the effect on operation times, the cost of encryption. Pure.
 
-The cost of encryption is the same run without it and with it, compared with a limit: case 25 of our acceptance cases
-sets at most 10 % (our proposal: no published figure exists). One run cannot show it: storage is encrypted or not.
+The cost of encryption compares a run with encryption to the same run without it. The limit is 10 %: our proposal (case
+25 of our acceptance cases), because no published limit exists.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pytest_ckpt.facts.verdict import Outcome
 from pytest_ckpt.support.units import counted
 
 SCHEMA = "pytest-ckpt/diff/1"
-# Facts that differ between any two runs without any meaning.
+# These facts differ between any two runs and have no meaning for a comparison.
 _PASSING = frozenset({"capacity.free_bytes", "capacity.used_bytes", "memory_available_bytes", "ranks"})
 _KINDS = ("save", "load")
 
 MAXIMUM_RATIO = 1.10
 _OFF = "none"
 _PLACES = {"at_rest": "at rest", "in_flight": "in flight"}
-# Without these, a time is not a time of the storage.
+# Unless these requirements are met, a time may be a time of a cache.
 _PROOFS = {"save": "DURABLE-CALLS", "load": "COLD"}
 
-# Two volumes have two paths; and of limits and numbers of operations no time depends.
+# Two volumes have different paths. The limits and the number of operations do not affect times.
 _MAY_DIFFER = frozenset(("target", "endpoint", "second_mount", "small_volume", "operations"))
 
 Plain = Mapping[str, Any]
@@ -136,7 +136,7 @@ def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
 
 
 def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the counts of requests to an object store, by checkpoint and kind, over all endpoints."""
+    """Yield the request counts to an object store in both runs, by checkpoint and kind, summed over all endpoints."""
     one, other = (
         {
             (_layout(m["subject"]), kind): _joined([r for r in m["requests"] if r["kind"] == kind])
@@ -151,7 +151,7 @@ def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[d
 
 
 def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return the counts of several endpoints together, and the times of the worst."""
+    """Return the summed counts of several endpoints, and the times of the slowest endpoint."""
     added: dict[str, float | None] = {name: sum(row[name] for row in rows) for name in ("sent", "again", "busy")}
     for name in ("p99_seconds", "slowest_seconds"):
         added[name] = max((row[name] for row in rows if row.get(name) is not None), default=None)
@@ -176,7 +176,7 @@ def _summary(seconds: list[float]) -> dict[str, Any] | None:
 def _verdict_on(
     was: list[float], now: list[float], bytes_before: int | None, bytes_after: int | None
 ) -> dict[str, Any]:
-    """Return the change of one kind of operation; checkpoints of different sizes are compared by the byte."""
+    """Return the change of one kind of operation. Checkpoints of different sizes are compared by seconds per byte."""
     if not was or not now:
         return {"ratio": None, "low": None, "high": None, "change": "unknown", "note": "measured in only one run"}
     note = ""
@@ -230,7 +230,7 @@ def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> Encrypti
 
 
 def _told(report: Plain) -> dict[str, str]:
-    """Return how it is encrypted, by place; a missing description counts as off."""
+    """Return the declared encryption, by place (at rest, in flight); a missing description counts as off."""
     table = (report.get("system") or {}).get("encryption") or {}
     told = {place: str(table.get(place, _OFF)).strip() for place in _PLACES}
     return {place: "" if how.casefold() == _OFF else how for place, how in told.items()}
@@ -255,7 +255,7 @@ def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
 
 
 def _unlike(off: Plain, on: Plain) -> Iterator[str]:
-    """Yield the other differences between the runs that affect times."""
+    """Yield the differences between the runs, other than encryption, that affect times."""
     options = {
         option.flag
         for option in OPTIONS

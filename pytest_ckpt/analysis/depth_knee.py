@@ -1,4 +1,4 @@
-"""The knee of a ramp: the fewest requests in flight that are nearly as fast as any other number. Pure."""
+"""Finds the knee of a ramp: the smallest number of requests in flight that is nearly as fast as the best one. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pytest_ckpt.facts.request_depth import RampStep
 
 NEARLY = 0.95
-"""A depth within 5 % of the best is as good: more requests in flight would only need more memory."""
+"""A depth within 5 % of the best is as good: more requests in flight would only use more memory."""
 
 
 def knee(steps: Collection[RampStep]) -> int:

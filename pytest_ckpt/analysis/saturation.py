@@ -1,6 +1,6 @@
-"""The rates that more clients would get: saturation models over the rates of a few client counts. Pure, no randomness.
+"""Saturation models: project the rate of more clients from the rates of a few client counts. Pure, no randomness.
 
-Each model is X(n) = a s(n), n clients, with a shape s that begins as n does:
+Each model is X(n) = a s(n) for n clients, and the shape s(n) is about n for small n:
 
 linear       n
 ceiling      min(n, c): a fixed maximum rate of the storage
@@ -31,13 +31,13 @@ SEEN_EFFICIENCY = 0.7
 """A ceiling is detected if the largest count gets at most this share of linear growth."""
 
 WIDEST = 2.0
-"""An interval whose ends differ by more than this factor is not a projection."""
+"""If the ends of an interval differ by more than this factor, the interval is not used as a projection."""
 
-# Of a chi-squared distribution with one degree of freedom.
+# The 90 % quantile of a chi-squared distribution with one degree of freedom.
 _LIKELIHOOD_OF_90 = 2.706
-# Standard errors beyond which 5 % of a normal distribution lie.
+# 5 % of a normal distribution are beyond this many standard errors.
 _ONE_SIDED = 1.645
-# Uncertainty that repeats do not show: a model is an approximation.
+# This uncertainty is added because a model is an approximation; repeats do not show it.
 _MINIMUM_SCATTER = 0.03
 
 
@@ -57,7 +57,7 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
     outside = {name: _leave_one_out(means, errors, at) for name, (at, _) in shapes.items()}
     model = min(outside, key=outside.__getitem__)
     best = min(float(misfit.min()) for misfit, _ in fits.values())
-    # If even the best fit leaves more than the scatter explains, the scatter is assumed to be that large.
+    # If the residuals of the best fit exceed the measured variance, the variance is assumed to be as large as they are.
     excess = max(1.0, best / max(1, len(counts) - 2))
     possible = []
     for name, (_, then) in shapes.items():
@@ -91,7 +91,7 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
 
 
 def _errors(logs: Sequence[Numbers]) -> Numbers:
-    """Return the standard error of each mean of logarithms: the scatter is pooled over all counts."""
+    """Return the standard error of each mean of logarithms. The variance is pooled over all counts."""
     degrees = sum(len(values) - 1 for values in logs)
     squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
     scatter = (squares / degrees) ** 0.5 if degrees else 0.0
@@ -99,7 +99,7 @@ def _errors(logs: Sequence[Numbers]) -> Numbers:
 
 
 def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:
-    """Return logarithms of each model's shapes at the counts (one row a shape), and at ``clients``."""
+    """Return the logarithms of each model's shapes at the measured counts (one row per shape), and at ``clients``."""
     every = np.append(counts, float(clients))
     shares = np.concatenate(([0.0], np.logspace(-5, 0, 401)))
     waits = np.concatenate(([0.0], np.logspace(-8, 0, 401)))
@@ -124,7 +124,8 @@ def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Num
 
 
 def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
-    """Return the root mean square of the distance of each mean from the fit of all others, as a logarithm."""
+    """Return the leave-one-out error: the root mean square of each mean's distance from the fit of all others, as
+    logarithms."""
     squares = []
     for index in range(len(means)):
         others = np.arange(len(means)) != index

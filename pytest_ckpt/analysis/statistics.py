@@ -1,9 +1,9 @@
-"""Statistics of times without assumptions on their distribution. Pure; same numbers give the same answer.
+"""Statistics of times without assumptions on their distribution. Pure and deterministic.
 
-The slowest of more ranks than were measured takes longer though no rank is slower: the tail of the ranks' times
-decides. Over a high threshold excesses are taken as exponential (of the generalized Pareto family the case of shape 0,
-in which normal, log-normal, gamma and exponential times end; Pickands, Annals of Statistics 3, 1975), so that the
-slowest of N follows Gumbel's law: it grows with the logarithm of N.
+A larger job has a slower slowest rank even if no single rank is slower, because it takes the maximum of more times. The
+excesses over a high threshold are modelled as exponential: the generalized Pareto distribution with shape 0, which is
+the limit for normal, log-normal, gamma and exponential times (Pickands, Annals of Statistics 3, 1975). The slowest of N
+then follows Gumbel's law and grows with the logarithm of N.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ _SEED = 20_250_101
 WINDOWS = (5, 8, 13, 21)
 MAXIMUM_BEFORE = 40
 ALARM_PROBABILITY = 0.0001
-"""For one look at the values. A nightly lab looks 365 times a year, so it is far below 1 %."""
+"""The probability of a false alarm in one look at the values, per window. A nightly run looks 365 times a year, so it
+is far below 1 %."""
 
 MINIMUM_RUNS = 20
-"""A change cannot show in fewer runs than these: 8 after 12."""
+"""The minimum number of runs in which a change can be detected: 8 runs after 12."""
 
 _RESAMPLES_OF_STEPS = 1_000
 
@@ -54,7 +55,7 @@ _LOW, _HIGH = 0.05, 0.95
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """How two sets of times compare: median of the second over median of the first, and its confidence interval.
+    """Compares two sets of times: the median of the second over the median of the first, with a confidence interval.
 
     ``low`` and ``high`` are None if there are too few values for an interval.
     """
@@ -71,7 +72,8 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """The newest ``runs`` values differ from the ``before`` values ahead of them; ``ratio`` is of their medians."""
+    """A detected change: the newest ``runs`` values differ from the ``before`` values that precede them. ``ratio`` is
+    the ratio of the medians."""
 
     runs: int
     before: int
@@ -82,9 +84,9 @@ class Change:
 def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     """Compare two sets of times by their medians, with a 95 % percentile bootstrap interval of the ratio.
 
-    Both sets are resampled 4,000 times, each by itself, from a fixed seed (Efron and Tibshirani, An Introduction to
-    the Bootstrap, chapter 13). The operations of one run share its conditions: the interval is about these two runs,
-    not about all runs that could have been made.
+    Each set is resampled separately 4,000 times, from a fixed seed (Efron and Tibshirani, An Introduction to the
+    Bootstrap, chapter 13). The operations of one run share its conditions: the interval is about these two runs, not
+    about all runs that could have been made.
     """
     ratio = median(after) / median(before)
     if min(len(before), len(after)) < MINIMUM:
@@ -113,14 +115,15 @@ def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) ->
 
 
 def find_change(values: Sequence[float]) -> Change | None:
-    """Return whether the newest values of a series differ from the values before them; None if no change is detected.
+    """Return the change between the newest values of a series and the values before them; None if no change is
+    detected.
 
     The newest 5, 8, 13 and 21 values are each compared with up to 40 values before them by the exact two-sided rank
-    test of Mann and Whitney, each at a quarter of 0.01 %. So on a series without order, a look raises a false alarm in
-    at most 0.05 % of all cases (0.01 %, and as much for each window whose baseline seems to have changed itself),
-    whatever the distribution of the noise. The price: a change is detected after 5 runs only if at least 22 runs
-    precede it, after 8 if 12 do, after 13 if 8 do. If several windows show a change, only those with the same direction
-    as the shortest window are considered, and the most significant one is reported. If the baseline itself changed, the
+    test of Mann and Whitney, each at a quarter of 0.01 %. If nothing changes, a look raises a false alarm in at most
+    0.05 % of all cases, for any distribution of the noise: 0.01 %, and as much for each window whose baseline seems to
+    have changed. A change is therefore detected after 5 runs only if at least 22 runs precede it, after 8 runs only
+    after 12, and after 13 runs only after 8. If several windows show a change, only those with the same direction as
+    the shortest window are considered, and the most significant one is reported. If the baseline itself changed, the
     test is repeated on the runs since then, so that an earlier speed-up cannot mask a later slowdown.
     """
     return _newest_change(values, look_for_steps=True)
@@ -150,25 +153,27 @@ def _change_between(before: Sequence[float], after: Sequence[float]) -> Change |
 
 
 def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the exact two-sided probability of a difference in ranks as large as this, if there is no real difference.
+    """Return the exact two-sided probability of a rank difference at least this large, if both sets have the same
+    distribution.
 
-    Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947).
-    A tie counts against a difference, so that the probability is never too small.
+    Source: Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other
+    (1947). Ties count against a difference, so that the probability is never too small.
     """
     ordered = sorted(before)
     wins = sum(bisect.bisect_left(ordered, a) for a in after)
     losses = sum(len(ordered) - bisect.bisect_right(ordered, a) for a in after)
     pairs = len(before) * len(after)
-    # At least so many pairs would have to go the other way: ties go that way too.
+    # The minimum number of pairs that must favour the other set; ties count for it.
     extreme = pairs - max(wins, losses)
     return min(1.0, 2 * _shares(len(after), len(before))[extreme])
 
 
 @functools.lru_cache(maxsize=512)
 def _shares(some: int, others: int) -> tuple[float, ...]:
-    """Return, for each number of pairs, the share of orders in which ``some`` values win at most so many of ``others``.
+    """Return, for each number k of pairs, the share of orders in which ``some`` values win at most k pairs against
+    ``others``.
 
-    The numbers of orders with exactly so many are the coefficients of the Gaussian binomial of (some + others, some).
+    The number of orders with exactly k such pairs is a coefficient of the Gaussian binomial of (some + others, some).
     """
     counts = [1] + [0] * (some * others)
     for factor in range(1, some + 1):
@@ -182,7 +187,7 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowdown:
-    """Relative slowdown of steps during saves against undisturbed ones, with its 95 % interval; None: too few."""
+    """The relative slowdown of training steps during saves, with its 95 % interval; None if there are too few steps."""
 
     share: float
     low: float | None
@@ -190,7 +195,8 @@ class Slowdown:
 
 
 def slowdown(training: Training) -> Slowdown | None:
-    """Return the slowdown over all saves: the time of steps beyond the median of undisturbed steps, as a share.
+    """Return the slowdown over all saves: the excess time of steps during saves, as a share of the median undisturbed
+    step.
 
     None if no step ran during a save. The interval is a percentile bootstrap: within each save, the undisturbed steps
     and the batches of steps during it are resampled from a fixed seed (Efron and Tibshirani, An Introduction to the
@@ -219,7 +225,7 @@ def _share_of_saves(saves: Sequence[tuple[float, Sequence[StepBatch]]]) -> float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowestOfMany:
-    """The time of the slowest of ``ranks``, in units of the median rank: on average, and in the middle 90 %."""
+    """The time of the slowest of ``ranks`` ranks, in units of the median rank: the mean, and the middle 90 %."""
 
     ranks: int
     expected: float
@@ -228,11 +234,12 @@ class SlowestOfMany:
 
 
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
-    """Return the time of the slowest of so many ranks, from ``times`` of ranks in units of the median; None if too few.
+    """Return the time of the slowest of ``ranks`` ranks, estimated from ``times`` in units of the median; None if too
+    few.
 
     ``of`` gives the rank of each time. Times of one rank are not independent: a rank with a slow server is late in each
-    operation. So a tail from few ranks is less certain than its number of times suggests; a tail from a single rank
-    does not describe other ranks.
+    operation. A tail from few ranks is therefore less certain than its number of times suggests. A tail from a single
+    rank does not describe other ranks.
     """
     if len(times) < MINIMUM_TIMES or ranks < 1:
         return None
@@ -245,7 +252,7 @@ def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> Sl
     late = {rank for time, rank in zip(times, of, strict=False) if time > threshold}
     if len(late) == 1:
         return None
-    # The mean of so few excesses is itself known only to one part in the root of their count.
+    # The relative error of a mean of n excesses is 1 / sqrt(n).
     unsure = 1 / math.sqrt(min(count, len(late) or count))
 
     def quantile(share: float, factor: float) -> float:
@@ -261,20 +268,20 @@ def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> Sl
 
 WINDOW_ROUNDS, MAXIMUM_ROUNDS = 5, 25
 MAXIMUM_RANGE, MAXIMUM_SLOPE = 0.20, 0.10
-"""Of a steady series of rounds. Source: SNIA Solid State Storage Performance Test Specification: in a window of five
-rounds the values lie within a range of 20 % of their mean, and the line of best fit changes by at most 10 % of it;
-to be reached within 25 rounds."""
+"""Limits for a steady series of rounds. Source: SNIA Solid State Storage Performance Test Specification. In a window of
+five rounds the values are within a range of 20 % of their mean, and the line of best fit changes by at most 10 % of the
+mean. The window must be reached within 25 rounds."""
 
 
 def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
-    """Return, as shares of the mean, the range of a window and by how much its line of best fit changes over it."""
+    """Return two shares of the mean: the range of a window, and the change of its line of best fit over the window."""
     mean = statistics.fmean(window)
     slope = statistics.linear_regression(range(len(window)), window).slope
     return (max(window) - min(window)) / mean, abs(slope) * (len(window) - 1) / mean
 
 
 def steady_round(rounds: Sequence[float]) -> int | None:
-    """Return the number (from 1) of the round that completed a steady window; None without such a window."""
+    """Return the number (from 1) of the round that completed a steady window; None if there is no such window."""
     for end in range(WINDOW_ROUNDS, min(len(rounds), MAXIMUM_ROUNDS) + 1):
         spread, change = unsteadiness(rounds[end - WINDOW_ROUNDS : end])
         if spread <= MAXIMUM_RANGE and change <= MAXIMUM_SLOPE:

@@ -1,7 +1,8 @@
-"""Simulated training runs over measured times: the time for saves, for lost work and for restores of each run.
+"""Simulates training runs over measured times: the time for saves, for lost work and for restores of each run.
 
-Pure: the same seed gives the same numbers. A run consists of the periods between failures. In each it restores, then
-trains in cycles of one interval, each of which ends with a save; work after the last save is lost at the failure.
+Pure: the same seed gives the same numbers. A run consists of periods between failures. Each period begins with a
+restore. Training cycles follow, each one interval long with a save at its end. A failure loses the work since the last
+save.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _BURST_SHARE_OF_MEAN = 1 / 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureArrivals:
-    """The distribution of failures; the mean time between two is the cluster's, whatever the kind.
+    """The distribution of failures. Their mean time between failures is the cluster's for every kind.
 
-    ``exponential``: independent. ``weibull``: of shape ``shape``; below 1 failures come in clusters. ``bursts``: the
-    share ``shape`` of failures follows another one after a fiftieth of the mean time.
+    ``exponential``: independent failures. ``weibull``: the shape parameter is ``shape``; below 1 failures come in
+    clusters. ``bursts``: the share ``shape`` of failures follows another one after a fiftieth of the mean time.
     """
 
     kind: Kind = "exponential"
@@ -47,9 +48,9 @@ class FailureArrivals:
 class MeasuredTimes:
     """Seconds at full size, one for each measured operation.
 
-    ``lost_seconds``: the training time that each save costs. ``background_seconds``: from the moment when training
-    continues until the save is committed; with a local tier, until it is drained. ``load_seconds``: the time of each
-    load. Of ``every`` saves, one reaches the target. ``target_share`` is the share of failures after which only the
+    ``lost_seconds``: the training time that each save costs. ``background_seconds``: the time from the moment when
+    training continues until the commit of the save, or with a local tier until its drain. ``load_seconds``: the time of
+    each load. One of ``every`` saves reaches the target. ``target_share`` is the share of failures after which only the
     target remains.
     """
 
@@ -89,10 +90,11 @@ def simulate_runs(
 ) -> SimulatedRuns:
     """Return how ``runs`` training runs of ``seconds`` each spend their time.
 
-    Saves are ``interval_seconds`` apart, from begin to begin, and each takes less than that. Each failure draws a load
-    and adds ``restart_seconds``. The sum of the saves between two failures is drawn from its normal limit.
+    Saves begin ``interval_seconds`` apart, and each takes less than the interval. Each failure draws a load and adds
+    ``restart_seconds``. The total time of the saves between two failures is drawn from a normal distribution (central
+    limit theorem).
     """
-    # Its stream is frozen: the same seed gives the same numbers with any version of numpy.
+    # Numpy guarantees the stream of this generator: the same seed gives the same numbers in every version.
     chance = np.random.RandomState(seed)
     lost, background, loads = (np.array(t) for t in (times.lost_seconds, times.background_seconds, times.load_seconds))
     interval, usual = interval_seconds, float(lost.mean())
@@ -113,7 +115,7 @@ def simulate_runs(
         saving += of_saves
         until = chance.choice(background, runs)
         reached = np.floor((undrained + np.floor(np.maximum(trained - until, 0) / interval)) / times.every)
-        # Nothing is drained before the first drain of this stretch is over.
+        # A checkpoint is on the target only after the first drain of this period has ended.
         drained = np.where(trained >= until, reached * times.every, 0)
         only_target = chance.random_sample(runs) < times.target_share
         kept = np.where(only_target, drained, undrained + cycles)
@@ -126,7 +128,7 @@ def simulate_runs(
         failures += fails
         undrained = np.where(fails & only_target, 0, undrained + cycles - drained)
         restore = chance.choice(loads, runs) + restart_seconds
-    # Saves of lost work are counted by their mean: if all is lost, that may be more than there was.
+    # The number of saves is a mean. If all work is lost, the mean may exceed the available time.
     lost_work = np.minimum(lost_work, seconds - saving - restoring)
     return SimulatedRuns(
         goodput=1 - (saving + lost_work + restoring) / seconds,

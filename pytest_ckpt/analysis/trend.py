@@ -1,4 +1,4 @@
-"""Many runs in a row: the times of each subject, and whether the newest differ from those before. Pure."""
+"""The trend of many runs: the times of each subject, and whether the newest run differs from previous ones. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ckpt.analysis.statistics import MINIMUM_RUNS, find_change
 
 SCHEMA = "pytest-ckpt/trend/1"
 _KINDS = ("save", "load")
-# A line of a history, its entry of a subject, or a point of a series; each is checked against its schema before.
+# A line of a history, its entry of a subject, or a point of a series. Each was validated against its schema.
 _Plain = Mapping[str, Any]
 # A run, and its measurements of a subject.
 _Of = tuple[_Plain, _Plain]
@@ -20,10 +20,10 @@ _Of = tuple[_Plain, _Plain]
 def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
-    A point is one run: the median of its operations, by which changes are found, and the slowest, to which the limit
-    applies. For requests to an object store it is their 99th percentile. Incomplete runs, and runs under conditions
-    other than the newest run's, are counted and left out. ``regression`` is the slowdown, as a share, from which a
-    change counts as a regression; None if not requested.
+    A point is one run. It has the median of the operations, which is used to find changes, and the slowest one, to
+    which the limit applies. For requests to an object store it is their 99th percentile. Incomplete runs, and runs
+    under conditions other than the newest run's, are counted and left out. ``regression`` is the slowdown, as a share,
+    from which a change counts as a regression; None if not requested.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
     slower = [
@@ -81,7 +81,8 @@ def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any
 
 
 def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any]]:
-    """Yield each kind of request to an object store; a run that did not end well, or not under these conditions, no."""
+    """Yield the series of each kind of request to an object store. Incomplete runs, and runs under other conditions,
+    are left out."""
     of_runs = [
         (e, m["request_p99_seconds"])
         for e, m in _alike(_found(entries, subject))
@@ -108,7 +109,7 @@ def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
 
 
 def _alike(found: list[_Of]) -> list[_Of]:
-    """Return those under the conditions of the newest."""
+    """Return the measurements under the same conditions as the newest one."""
     newest = _key(found[-1][1])
     return [(e, m) for e, m in found if _key(m) == newest]
 
@@ -127,5 +128,5 @@ def _change(points: Sequence[_Plain], name: str) -> dict[str, Any] | None:
 
 
 def _key(measured: _Plain) -> str:
-    # An option that an older run did not know yet was not set there.
+    # An older run cannot have set an option that did not exist yet.
     return json.dumps({name: value for name, value in measured["conditions"].items() if value}, sort_keys=True)

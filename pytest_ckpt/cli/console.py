@@ -9,7 +9,7 @@ from pytest_ckpt.support.units import counted
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print lines as they come; each stays one line, without control characters."""
+    """Print lines one at a time, each as a single line without control characters."""
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415 - only when there is something to say
 
     for line in lines:
@@ -20,7 +20,7 @@ _WIDTH = 30
 
 
 class ProgressBar:
-    """Draws ``reading [#####.....] 12 of 100 runs, 12,288 files`` on a stream, and takes it away again."""
+    """Draws ``reading [#####.....] 12 of 100 runs, 12,288 files`` on a stream, and removes it at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -28,7 +28,7 @@ class ProgressBar:
         self._shown = ""
 
     def show(self, done: int, of: int, files: int) -> None:
-        """Bring the line up to date."""
+        """Redraw the bar with the current counts."""
         if not self._live or not of:
             return
         filled = _WIDTH * done // of

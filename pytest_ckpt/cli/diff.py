@@ -1,4 +1,4 @@
-"""``pytest-ckpt diff``: what changed from one run to another."""
+"""``pytest-ckpt diff``: print the differences between two runs."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Print the findings as they come."""
+    """Print each finding as soon as it is known."""
     if asked.write_system:
         return _write_template(Path(asked.write_system))
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415

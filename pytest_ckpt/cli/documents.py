@@ -1,4 +1,4 @@
-"""The fields of each document that a command prints as JSON, and by which name its schema is had."""
+"""The records of the documents that commands print as JSON, and the names of their schemas."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Times(TypedDict):
 
 
 class ComparedOperations(TypedDict):
-    """The saves, or loads, of both runs. ``ratio`` is of the medians, after over before: above 1 is slower.
+    """The saves, or loads, of both runs. ``ratio`` is the median after divided by the median before; above 1 is slower.
 
     ``low`` and ``high`` are its 95 % interval, null with fewer than 5 operations in a run.
     """
@@ -91,7 +91,8 @@ class ComparedOperations(TypedDict):
 
 
 class CountedRequests(TypedDict):
-    """Requests of one kind. ``busy`` are answers that were 503 or 429; ``p99_seconds`` is of the worst endpoint."""
+    """Requests of one kind. ``busy`` counts answers with status 503 or 429. ``p99_seconds`` is the value of the slowest
+    endpoint."""
 
     sent: Count
     again: Count
@@ -155,7 +156,8 @@ class Change(TypedDict):
 
 
 class Series(TypedDict):
-    """The saves, or loads, of one subject under the same conditions. ``can_show``: whether there are runs enough."""
+    """The saves, or loads, of one subject under the same conditions. ``can_show``: whether there are enough runs to
+    detect a change."""
 
     subject: Text
     kind: OperationKind
@@ -175,7 +177,7 @@ class RequestPoint(TypedDict):
 
 
 class RequestSeries(TypedDict):
-    """One kind of request to an object store. ``can_show``: whether there are runs enough for a change to show."""
+    """One kind of request to an object store. ``can_show``: whether there are enough runs to detect a change."""
 
     subject: Text
     kind: Text
@@ -223,8 +225,8 @@ class PublishedResult(TypedDict):
 class PublishedTree(TypedDict):
     """The output of pytest-ckpt judge TREE --json if the tree contains more than one result.
 
-    ``runs`` are directories of runs that were read, ``passed_over`` runs of other benchmarks. Invocations that measure
-    nothing (``datasize``, ``datagen``) are in neither.
+    ``runs`` are the directories of runs that were read. ``passed_over`` are runs of other benchmarks. Invocations that
+    do not measure (``datasize``, ``datagen``) are in neither list.
     """
 
     schema: Literal["pytest-ckpt/published/1"]

@@ -1,4 +1,4 @@
-"""``pytest-ckpt export``: a run in the format of others."""
+"""``pytest-ckpt export``: write a run in the format of another benchmark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DESCRIPTION = (
 )
 _DIVISION, _SUBMITTER = "not-a-submission", "pytest-ckpt"
 _MAXIMUM_LETTERS = 60
-# The largest year of the format's dates has four digits.
+# The format writes years with four digits.
 _MAXIMUM_SECONDS = 1e9
 
 
@@ -144,7 +144,7 @@ def _write(place: Path, exported: ExportedMeasurement) -> None:
     (place / f"checkpointing_{place.name}_metadata.json").write_text(json.dumps(metadata(exported), indent=1) + "\n")
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
-    # The order of the format's own files; the library's types know only None.
+    # Pydantic cannot sort these keys; this is the order of the format's own files.
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     with (place / "dlio_config" / "config.yaml").open("w") as file:
         writer.dump({"workload": workload(exported)}, file)

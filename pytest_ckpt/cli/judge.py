@@ -89,7 +89,7 @@ def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: b
 
 
 def _hold_against_rules(asked: argparse.Namespace) -> int:
-    """Print which rules of a submission published results meet or break; no limit takes part in that."""
+    """Print the submission rules that published results meet or break. Limits are not used."""
     from pytest_ckpt.published.directory import find_runs  # noqa: PLC0415
     from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415
     from pytest_ckpt.published.rules import EDITIONS  # noqa: PLC0415
@@ -129,7 +129,7 @@ def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[
 
 
 def _read(directory: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
-    """Read the runs of a tree; on a terminal a bar shows how far it is."""
+    """Read the runs of a tree. On a terminal a progress bar is shown."""
     from pytest_ckpt.cli.console import ProgressBar  # noqa: PLC0415
     from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
 

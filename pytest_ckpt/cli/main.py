@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _crashed(error: Exception, words: Sequence[str]) -> int:
-    """Say in one sentence what of ours broke; its traceback is in a file."""
+    """Report an internal error in one sentence and write its traceback to a file."""
     from pytest_ckpt.grading.grading import EXIT_CRASHED  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.crash import keep_traceback  # noqa: PLC0415
@@ -95,7 +95,8 @@ def _refused(text: str) -> int:
 
 
 class _Help(argparse.HelpFormatter):
-    """Help with room for long names in front of their texts, and with one word for many options in the usage line."""
+    """Formats help with a wide column for option names; if a command has many options, the usage line contains only
+    "options"."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)

@@ -1,4 +1,4 @@
-"""``pytest-ckpt options``: every option and parameter, or all about one of them."""
+"""``pytest-ckpt options``: list every option and parameter, or describe one of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def in_files(option: Option) -> str:
-    """Return how an option is written in a TOML file, in one line; empty if a file cannot contain it."""
+    """Return the spelling of an option in a TOML file, in one line; empty if a file cannot contain it."""
     if option.key == "config" or option.variables:
         return ""
     value = "true" if option.is_flag else option.example if option.example.isdigit() else f'"{option.example}"'
@@ -57,7 +57,7 @@ def in_files(option: Option) -> str:
 
 
 def on_command_line(option: Option) -> str:
-    """Return how an option is written on a command line; empty for entries of the file of actions."""
+    """Return the spelling of an option on a command line; empty for entries of the file of actions."""
     if option.parent == ACTIONS:
         return ""
     if option.is_flag and not option.parent:
@@ -66,7 +66,8 @@ def on_command_line(option: Option) -> str:
 
 
 def roles_of(option: Option) -> list[Role]:
-    """Return the roles of an option for a reader: a limit can be given again later, so it is not part of the plan."""
+    """Return the roles of an option for a reader. A limit can be changed when a run is judged again, so "plan" is
+    omitted for it."""
     return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
 

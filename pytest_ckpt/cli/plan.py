@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan``: the writes, reads and needs of a run, its limits, and its obstacles."""
+"""``pytest-ckpt plan``: print the writes, reads, limits and needs of a run, and the problems that would stop it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(asked: argparse.Namespace) -> int:
         found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_sight=sight)
     listed = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
     notes = [f"note: {sentence}" for sentence in listed]
-    # What only a write to the target could show.
+    # These problems are found only by a write to the target.
     not_tried = [COLD_UNTRIED] if gates and sight == "not_tested" and asks_cold(settings, gates, catalogue) else []
     if asked.json:
         fields = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}

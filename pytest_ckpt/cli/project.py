@@ -1,5 +1,5 @@
-"""``pytest-ckpt project``: the projected throughput of more clients, from runs with a few client counts or one run that
-increased them.
+"""``pytest-ckpt project``: project the throughput of more clients, from runs with a few client counts or one stepped
+run.
 """
 
 from __future__ import annotations

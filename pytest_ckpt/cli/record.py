@@ -93,7 +93,7 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def _of_checkpoint(asked: argparse.Namespace) -> int:
-    """Write the pattern of a checkpoint that exists."""
+    """Write the pattern of an existing checkpoint."""
     from pytest_ckpt.recording.checkpoints import pattern_of_checkpoint, ranks_are_named  # noqa: PLC0415
     from pytest_ckpt.recording.listing import list_checkpoint  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``pytest-ckpt simulate``: the losses of a month of training on the measured storage."""
+"""``pytest-ckpt simulate``: simulate the training time that a month on the measured storage loses."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
-    """Return the measurements of a run, its own rules as options, and what changed in its directory."""
+    """Return the measurements of a run, its own options, and the changes in its directory since it ended."""
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``pytest-ckpt size``: requirements of clusters for storage, before there is a target."""
+"""``pytest-ckpt size``: compute what clusters require of their storage, before a target exists."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _RULES = (
     "parallel",
     "optimizer",
 )
-# Parameters of strategy tiered, whose rates this command shows with those of the other strategies.
+# Parameters of the strategy `tiered`. The command prints its rates next to the rates of the other strategies.
 _TIERS = tuple(option for option in OPTIONS if option.key in ("drain_every", "target_share"))
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _MAXIMUM_CLUSTERS = 100
-# Clusters of the picture's curves.
+# The cluster sizes of the chart's curves.
 _CURVE = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
 
 

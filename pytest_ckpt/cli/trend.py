@@ -1,4 +1,4 @@
-"""``pytest-ckpt trend``: the times of many runs, and whether the newest differ from those before."""
+"""``pytest-ckpt trend``: print the times of many runs, and whether the newest runs differ from the previous ones."""
 
 from __future__ import annotations
 

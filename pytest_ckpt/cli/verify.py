@@ -1,4 +1,4 @@
-"""``pytest-ckpt verify``: whether a run directory is as its run left it."""
+"""``pytest-ckpt verify``: check whether a run directory is unchanged since its run ended."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _lines(
     elif unfinished:
         lines.append("INCOMPLETE: the run wrote no report, so it is not known whether the directory is as it was left")
     elif any(c.name == "signature" and c.outcome == "holds" for c in checks):
-        # What was signed lists the pages too, whether or not they can be written again.
+        # The signed manifest lists the pages, so they are verified even if they cannot be written again.
         lines.append("UNCHANGED since it was signed")
     else:
         lines.append(f"UNCHANGED; {' and '.join(unchecked)} not checked")

@@ -1,6 +1,6 @@
-"""The available engines: built-in ones, those of plugins and installed packages, and those that a run has kept.
+"""The available engines: built-in ones, engines of plugins and of installed packages, and engines recorded in a run.
 
-Read once, when a run or a command begins. An entry point is loaded only if its engine is chosen.
+They are read once, when a run or a command begins. An entry point is loaded only if its engine is chosen.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Engines:
 def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
     """Return the built-in engines and ``specs``, without access to the machine.
 
-    Built-in ones have priority, except over one that has a pattern already: a run keeps it, and its file is not read
-    again.
+    Built-in engines have priority, except over an engine that already has its pattern: a run records the pattern, and
+    the file is not read again.
     """
     specs = list(specs)
     with_pattern = [spec for spec in specs if spec.files.pattern]
@@ -65,9 +65,10 @@ def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
 
 
 def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
-    """Return the engines that there are here: built in, of plugins (``hooked``), of installed packages.
+    """Return the engines that are available here: built-in ones, engines of plugins (``hooked``), engines of installed
+    packages.
 
-    Raises UsageError if two have one name.
+    Raises UsageError if two engines have the same name.
     """
     known = {spec.name: _given(spec) for spec in BUILT_IN}
     owners = dict.fromkeys(known, "pytest-ckpt")
@@ -81,7 +82,7 @@ def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
 
 
 def is_installed(spec: EngineSpec) -> bool:
-    """Whether the library that an engine needs is there; it is not imported."""
+    """Whether the library of an engine is installed. The library is not imported."""
     return not missing_packages(spec)
 
 
@@ -152,7 +153,8 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
 
 
 def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec], *, compressible: float) -> None:
-    """Raise UsageError if an engine's files pass through no codec, or its content would differ from its description."""
+    """Raise UsageError if a codec is given, but the engine does not compress or its content would contradict its
+    description."""
     named = [strategy.name for strategy in strategies if strategy.compresses]
     if not named:
         return
@@ -182,7 +184,7 @@ def check_codec_installed(settings: Settings) -> None:
 
 
 def _check_files(given: EngineSpec) -> None:
-    """Raise ValueError for names of files that the clean-up would not find in the directory of a checkpoint."""
+    """Raise ValueError for file names that the clean-up would not find in a checkpoint's directory."""
     rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
         raise ValueError(f"files of engine {given.name} is {rule!r}, and a FileRule is expected")

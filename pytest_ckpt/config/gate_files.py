@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
 
-# A table for object stores leaves out the requirements on file systems, so it would never find one missing.
+# A table for object stores has no requirements on file systems, so on a file system a run could not fail them.
 _OF_OBJECTS, _OF_ANY = ("object", "object-local"), "speed-only"
-# A store on this host is judged, and certified by no table.
+# A store on this host is judged, but it cannot be certified.
 _NEAR = "object-local"
 
 
 def settle(
     settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
-    """Return the gates of a run on such a target, and its settings with the suites that they choose for ``auto``."""
+    """Return the gate table for this kind of target, and the settings with the suites that the table selects for
+    ``auto``."""
     gates = load_gates(settings.gate_table, gate_kind, catalogue)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
 
 
 def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
-    """Return the waivers of a file; ``known`` goes from the run's requirements to their subjects. Raises UsageError."""
+    """Return the waivers of a file; ``known`` maps the run's requirements to their subjects. Raises UsageError."""
     if path is None:
         return ()
     try:
@@ -56,10 +57,10 @@ def built_in(name: str) -> Gates:
 
 
 def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:
-    """Return the table that ``--ckpt-gate-table`` names: auto, one that ships, or a file. Raises UsageError.
+    """Return the table that ``--ckpt-gate-table`` names: auto, a built-in table, or a file. Raises UsageError.
 
-    ``auto`` is the table of the target's ``gate_kind``. A file may name the requirements of plugins too; ``catalogue``
-    has them.
+    ``auto`` is the table of the target's ``gate_kind``. A file may name the requirements of plugins tooin
+    ``catalogue``.
     """
     gates = _named_gates(word, gate_kind, catalogue)
     if gate_kind in _OF_OBJECTS and gates.table not in (*_OF_OBJECTS, _OF_ANY):
@@ -81,7 +82,8 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         )
     if gate_kind not in GATE_TABLES:
         return gates
-    # For a row that is judged only if its means are given, "required" and "where given" are equal.
+    # Some rows are judged only if an option supplies their means. For these, "required" and "where given" are
+    # equivalent.
     asked = {name: known for name, known in known_names(catalogue).items() if not _is_given_first(name, catalogue)}
     return beside_own_table(gates, built_in(gate_kind), asked)
 

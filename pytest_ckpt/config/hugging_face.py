@@ -1,12 +1,12 @@
 """The ``config.json`` of models on Hugging Face: the meaning of its fields, by family (``model_type``). Pure.
 
-Field names and defaults are those of the configuration classes in transformers 4. Parameters of a family other than its
-sizes (biases, norms, experts) follow from its modeling file there; a row here for each.
+Field names and defaults are taken from the configuration classes in transformers 4. Each family has a row here with its
+other parameters (biases, norms, experts), taken from its modeling file in transformers.
 
 A new family needs a public model with its published count in tests/config/test_model_files.py and docs/own_models.md.
 
-A count that is silently wrong is worse than no count. So an unknown family is refused without a suggestion of another
-one, and a field that adds parameters is refused if its family does not count it.
+A wrong count without a message is worse than no count. So an unknown family is refused, and no other family is
+suggested. A field that adds parameters is refused if the row of its family does not count it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Said = Mapping[str, Any]
 
 
 class UncountedError(ValueError):
-    """A family or a field of a configuration that no row here counts; another source of sizes may."""
+    """A family or a field that no row here counts; another source of sizes (transformers) may know it."""
 
 
 Numbers = dict[str, Any]
@@ -29,7 +29,7 @@ _ADDS_PARAMETERS = re.compile(
     r"experts|moe|lora_rank|mlp_only|sparse_step|dense_replace|shared_expert|linear_|mamba|ssm_|conv_|hybrid"
     r"|layer_types|layers_block_type|index_|nextn|(text|vision|audio|encoder|llm)_config|qk_norm"
 )
-# How tokens reach experts and what training adds to the loss: no parameters.
+# Routing of tokens to experts and additional training losses add no parameters.
 _ADDS_NONE = re.compile(r"(^|_)(coef|loss|logits|jitter|capacity|dropout|scaling_factor|freeze|eps|act|tok|token)($|_)")
 # Multi-token prediction is a separate module, which published counts leave out.
 _BESIDE = frozenset(("num_nextn_predict_layers",))
@@ -40,7 +40,7 @@ _PRECISIONS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16
 
 
 class _Family(NamedTuple):
-    """``always`` contains the values of every model of the family, ``more`` those that follow from other fields.
+    """One family. ``always`` contains the values of all its models, ``more`` the values that follow from other fields.
 
     ``tied``: whether embeddings are tied by default.
     """
@@ -88,7 +88,7 @@ def from_config(given: Said) -> Numbers:
 
 
 class _Reading(Said):
-    """A configuration that remembers which of its fields were ``read``."""
+    """A configuration that records in ``read`` which of its fields were read."""
 
     def __init__(self, said: Said) -> None:
         self._said, self.read = said, set(_BESIDE)
@@ -106,7 +106,7 @@ class _Reading(Said):
 
 
 def adds_parameters(name: str, value: Any) -> bool:
-    """Whether a field with that value adds parameters to a model, by its name."""
+    """Whether a field with this name and value adds parameters to a model."""
     if name in _BESIDE or not value or not _ADDS_PARAMETERS.search(name) or _ADDS_NONE.search(name):
         return False
     return not (name == "layer_types" and isinstance(value, list) and set(map(str, value)) <= _KINDS_OF_ATTENTION)
@@ -190,7 +190,7 @@ def _glm4_experts(given: Said) -> Numbers:
 
 def _gpt_oss(given: Said) -> Numbers:
     return {
-        # An attention sink of each head, which no other value counts.
+        # An attention sink of each head; no other value counts it.
         "query_key_norm": given["num_attention_heads"],
         "biases": _ALL_BIASES,
         "experts": given["num_local_experts"],

@@ -1,12 +1,12 @@
 """Models that transformers defines: counted from the tensors of the library's own class (extra ``models``).
 
-The library lists the tensors in a process of its own (`config.library_tensors`): importing it costs seconds and memory.
-Here the list becomes kinds of layers, with the numbers of `Model.tensors`.
+A separate process lists the tensors (`config.library_tensors`), because the import takes seconds and much memory. This
+module turns the list into kinds of layers, numbered as in `Model.tensors`.
 
 - The layers are the numbered modules that have the most elements together (``model.layers.7.…``).
 - Tensors before the first layer (embedding, vision tower, projector) are layer 0, which the first pipeline stage has.
-- The matrix of the output is layer L + 1; all other tensors after the layers are layer L + 2.
-- A tensor with ``experts`` in its name is one of experts. Its shape or its number says of how many.
+- The output matrix is layer L + 1; all other tensors after the layers are layer L + 2.
+- A tensor with ``experts`` in its name belongs to experts. Its shape or its number gives the count of experts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ EXTRA = "pip install 'pytest-ckpt[models]'"
 
 _PROGRAM = "pytest_ckpt.config.library_tensors"
 _NEEDED = ("transformers", "torch")
-# The program ends itself by its limit of CPU time; a busy machine takes a multiple of that.
+# A limit of CPU time ends the program; on a busy machine the elapsed time is a multiple of it.
 _MAXIMUM_SECONDS = 900
 _MAXIMUM_TENSORS = 200_000
-# Norms and routers in float32 among weights in bfloat16 are less than a thousandth.
+# If weights are bfloat16, norms and routers in float32 are under a thousandth of all bytes.
 _MAXIMUM_OTHER_SHARE = 0.01
 
 _NUMBERED = re.compile(r"^(.*?)\.(\d+)\.")
@@ -45,7 +45,7 @@ _EXPERT = re.compile(r"\.experts\.(?:(\d+)\.)?(.+)$")
 
 
 class Listed(NamedTuple):
-    """One tensor of a model, with the name and the shape that the library gives it."""
+    """One tensor of a model, with the library's name and shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,16 +58,17 @@ class Listed(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether the packages of the extra are there. Imports none of them."""
+    """Whether the packages of the extra are installed. They are not imported."""
     return all(importlib.util.find_spec(name) for name in _NEEDED)
 
 
 @lru_cache(maxsize=64)
 def from_library(text: str) -> Numbers | str:
-    """Return the numbers that define the model of a configuration, or the version of a library that does not know it.
+    """Return the numbers that define the model of a configuration. If the library does not know the model, return its
+    version.
 
-    ``text`` is a JSON object with ``model_type``. Raises ValueError for a configuration that the library refuses, and
-    for a model that its tensors do not describe.
+    ``text`` is a JSON object with ``model_type``. Raises ValueError if the library refuses the configuration, or if the
+    tensors do not describe a model.
     """
     given = json.loads(text)
     if not _may_know(given["model_type"]):
@@ -79,7 +80,8 @@ def from_library(text: str) -> Numbers | str:
 
 
 def _may_know(kind: str) -> bool:
-    """Whether the library's own tables have the word, which saves the import of the library for most wrong files."""
+    """Whether the library's own tables contain the model type. This avoids the import of the library for most wrong
+    files."""
     spec = importlib.util.find_spec("transformers")
     if spec is None or not spec.origin:
         return True
@@ -88,7 +90,8 @@ def _may_know(kind: str) -> bool:
 
 
 def numbers_of(found: Said, given: Said) -> Numbers:
-    """Return the numbers that define a model, from the answer of the program with the library; raises ValueError."""
+    """Return the numbers that define a model, from the output of the program `config.library_tensors`. Raises
+    ValueError."""
     if refused := found.get("refused"):
         raise ValueError(refused)
     if absent := found["absent"]:
@@ -123,8 +126,8 @@ def numbers_of(found: Said, given: Said) -> Numbers:
 def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
     """Return the kinds of layers of a model, and the kind of each layer: 0 (ends before) to L + 2.
 
-    ``head`` is the name of the matrix of the output: before the layers it is the embedding, too. Raises ValueError
-    for a model without numbered layers.
+    ``head`` is the name of the output matrix. If it comes before the layers, it is also the embedding. Raises
+    ValueError for a model without numbered layers.
     """
     elements: Counter[str] = Counter()
     for tensor in tensors:
@@ -156,7 +159,7 @@ def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...
 def experts_of(tensors: Sequence[Listed], said: int) -> int:
     """Return how many experts a layer has, 0 for none; ``said`` is the number in the configuration.
 
-    Raises ValueError if the tensors of experts cannot be of that many.
+    Raises ValueError if the tensors of the experts do not fit that number.
     """
     numbers = {int(found[1]) for tensor in tensors if (found := _EXPERT.search(tensor.name)) and found[1]}
     joint = {tensor.shape[0] for tensor in tensors if (found := _EXPERT.search(tensor.name)) and not found[1]}
@@ -169,7 +172,7 @@ def experts_of(tensors: Sequence[Listed], said: int) -> int:
 
 
 def _elements(layer: Sequence[Listed]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the elements of each tensor of a layer, and of each tensor of its experts: of all of them together."""
+    """Return the elements of each dense tensor of a layer, and of each tensor of its experts, summed over experts."""
     of_experts: Counter[str] = Counter()
     dense = []
     for tensor in layer:
@@ -193,7 +196,7 @@ def _at(given: Any, dotted: str) -> Any:
 
 
 def _listed(text: str) -> Numbers:
-    """Return the answer of the program that uses the library."""
+    """Run the program that imports the library, and return its output."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", _PROGRAM],

@@ -1,10 +1,11 @@
-"""Lists the tensors of a model that transformers defines: a program in a process of its own.
+"""Lists the tensors of a model that transformers defines: a program for a separate process.
 
 It reads a ``config.json`` from standard input and prints JSON: ``tensors``, each as name, shape and dtype, or
-``refused``, a sentence. The model is built on the ``meta`` device, which has no memory. The class is the library's own.
-Code that a file names (``auto_map``) is never loaded, and the process can neither use the network nor start programs.
+``refused``, a sentence. The model is built on the ``meta`` device, which allocates no memory. Its class is always from
+the library: code that a file names (``auto_map``) is never loaded. The process can neither use the network nor start
+programs.
 
-The import of the library takes seconds and about 500 MB, which a run then does not have.
+The process is separate because the import takes seconds and about 500 MB of memory.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ Said = Mapping[str, Any]
 Answer = dict[str, Any]
 
 _MAXIMUM_MEMORY = 32 << 30
-# Most of it is the import; a file can name a tower with more modules than anyone builds.
+# Most of the time is the import. The limit stops a file with an absurd number of modules.
 _MAXIMUM_CPU_SECONDS = 180
 _MAXIMUM_LAYERS, _MAXIMUM_EXPERTS = 2_000, 10_000
-# Names of one fact in the configuration classes of transformers.
+# Different names of the same field in the configuration classes of transformers.
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts", "num_moe_experts")
 _ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 _SIZES = {
     "hidden": "hidden_size", "vocabulary": "vocab_size", "heads": "num_attention_heads",
     "key_value_heads": "num_key_value_heads", "feed_forward": "intermediate_size", "head_size": "head_dim",
 }  # fmt: skip
-# Classes with a head for text first: training saves the head, too.
+# Classes with a text head come first, because training saves the head, too.
 _HEADS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "MODEL_MAPPING_NAMES",
 )  # fmt: skip
-# How weights are compressed for inference, which code computes attention: no tensors of a training checkpoint.
+# The quantization for inference and the choice of attention code do not change the tensors of a training checkpoint.
 _NO_TENSORS = ("quantization_config", "auto_map", "attn_implementation", "experts_implementation")
 _COUNTS = re.compile(r"layers?$|^depths?$|_blocks$|^(n|num|moe_num)_[a-z_]*experts$")
-# What the code of a class raises for a field that it did not check.
+# Exceptions of a model class for a field that it did not validate.
 _OF_A_WRONG_FIELD = (AttributeError, LookupError, TypeError, AssertionError, ArithmeticError)
 _FIELD = re.compile(r"field '\w+'")
 _FOR_PROGRAMMERS = re.compile(r"<class |NoneType|object at 0x|object has no attribute|\w+Error\b|invalid literal")
@@ -51,7 +52,7 @@ _FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.sy
 
 
 def main() -> None:
-    """Answer one configuration."""
+    """Read one configuration from standard input, and print the answer."""
     resource.setrlimit(resource.RLIMIT_AS, (_MAXIMUM_MEMORY, _MAXIMUM_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (_MAXIMUM_CPU_SECONDS, _MAXIMUM_CPU_SECONDS))
     given = json.loads(sys.stdin.buffer.read())
@@ -62,18 +63,18 @@ def main() -> None:
 
 
 def answer_of(given: Said) -> Answer:
-    """Return the tensors of a configuration with all that belongs to them, or why there are none."""
+    """Return the tensors and related facts of a configuration, or the reason why there are none."""
     try:
         return _tensors_of(given)
     except MemoryError:
         return {"refused": f"its model needs more than {_MAXIMUM_MEMORY >> 30} GiB of memory even without its weights"}
-    # The library checks fields in classes of its own and of several packages, each with its own errors.
+    # The library validates fields in classes of several packages, each with different exceptions.
     except Exception as error:
         return {"refused": _sentence(error)}
 
 
 def _tensors_of(given: Said) -> Answer:
-    # A class makes an object for each, before anyone can look at its result.
+    # The constructor of a class makes an object for each layer, so the number must be checked before.
     for name, number in _numbers(given):
         if number > (most := _MAXIMUM_EXPERTS if "expert" in name else _MAXIMUM_LAYERS):
             return {"refused": f"{name} is {number:,}: at most {most:,} are expected"}
@@ -119,7 +120,7 @@ def _forbid(event: str, _: Any) -> None:
 
 
 def _without(given: Said) -> Answer:
-    """Return a configuration without fields that are not sizes, at all depths."""
+    """Return a configuration without the fields that are not sizes, at all depths."""
     return {
         name: _without(value) if isinstance(value, dict) else value
         for name, value in given.items()
@@ -128,7 +129,7 @@ def _without(given: Said) -> Answer:
 
 
 def _numbers(given: Said) -> Iterator[tuple[str, float]]:
-    """Yield the counts of layers and experts that a file has, at all depths."""
+    """Yield the counts of layers and experts in a configuration, at all depths."""
     for name, value in given.items():
         if isinstance(value, dict):
             yield from _numbers(value)
@@ -137,7 +138,7 @@ def _numbers(given: Said) -> Iterator[tuple[str, float]]:
 
 
 def _class(transformers: Any, config: Any, given: Said) -> Any:
-    """Return the library's class of the model: the one that the file names if it is one of this configuration's."""
+    """Return the library's class of the model: the class that the file names, if it belongs to this configuration."""
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - slow
 
     named = given.get("architectures") or []
@@ -159,7 +160,7 @@ def _class(transformers: Any, config: Any, given: Said) -> Any:
 
 
 def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, list[int], str]]:
-    """Yield what a checkpoint of a model contains, a tensor with several names once."""
+    """Yield the tensors in a checkpoint of a model; a tensor with several names is yielded once."""
     seen = set()
     for name, tensor in state.items():
         if id(tensor) not in seen:
@@ -177,14 +178,14 @@ def _first(config: Any, names: tuple[str, ...]) -> int | None:
 
 
 def _fields(config: Any) -> set[str]:
-    """Return the names of all fields of a configuration's class, also other names of the same fields."""
+    """Return the names of all fields of a configuration's class, including alternative names."""
     kind = type(config)
     own = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
     return own | set(inspect.signature(kind.__init__).parameters) | set(kind.attribute_map) | set(kind.sub_configs)
 
 
 def _absent(given: Said, text: Any) -> list[str]:
-    """Return the sizes that the file leaves to the defaults of the library's class."""
+    """Return the sizes that the file omits, so that the defaults of the library's class apply."""
     said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
     wanted = (_SIZES["hidden"], _SIZES["vocabulary"], "num_hidden_layers")
     return [n for n in wanted if hasattr(text, n) and said.isdisjoint((n, text.attribute_map.get(n, n)))]
@@ -193,7 +194,7 @@ def _absent(given: Said, text: Any) -> list[str]:
 def _unread(given: Said, config: Any, where: str = "") -> Iterator[str]:
     """Yield the fields with a value that no class of the configuration reads.
 
-    A class keeps an unknown field as an attribute of the object. It takes away what it translates into others.
+    A class keeps an unknown field as an attribute of the object, and removes a field that it translates into others.
     """
     known = _fields(config)
     for name, value in given.items():
@@ -205,7 +206,7 @@ def _unread(given: Said, config: Any, where: str = "") -> Iterator[str]:
 
 
 def _sentence(error: Exception) -> str:
-    """Return what an error of the library says, in one line, without words of Python."""
+    """Return an error message of the library in one line, without Python terms."""
     lines = [_OF_PYTHON.sub("", line.strip()).rstrip(".:") for line in str(error).splitlines() if line.strip()]
     says = "; ".join(lines[:2])[:200]
     if not says or isinstance(error, _OF_A_WRONG_FIELD) or _FOR_PROGRAMMERS.search(says):

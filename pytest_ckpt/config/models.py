@@ -1,4 +1,4 @@
-"""The models that can be chosen: those of the workload by name, a user's by file, and those that a run has kept.
+"""The models that can be chosen: models of the workload by name, a user's models by file, and models recorded in a run.
 
 A user describes a model in a TOML file, or by the config.json of a model on Hugging Face (`config.hugging_face`), and
 its parallelism as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
@@ -37,7 +37,7 @@ from pytest_ckpt.support.user_files import parse_toml, read_user_bytes, user_pat
 
 MODEL = "--ckpt-model"
 
-# As many as there can be processes.
+# The maximum number of processes.
 _MAXIMUM_RANKS = 16_384
 _FIELDS = {"tp": "tensor", "pp": "pipeline", "ep": "expert", "dp": "data", "zero": "zero"}
 _STAGES = (1, 2, 3)
@@ -84,7 +84,7 @@ class Parallelism:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Parallelism:
-        """Return the parallelism from numbers by their short names. Raises ValueError if it is invalid."""
+        """Return the parallelism from its short names and their numbers. Raises ValueError if it is invalid."""
         for name, value in given.items():
             if name not in _FIELDS:
                 raise ValueError(f"'{name}' is not a kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
@@ -115,9 +115,9 @@ def read_parallelism(text: str) -> Parallelism:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Models:
-    """Models of the workload, files, and models that a run kept, by all their names.
+    """Models of the workload, of files, and recorded in a run, by all their names.
 
-    ``parallelism`` and ``optimizer``, if given, take the place of those in the files.
+    If ``parallelism`` or ``optimizer`` is given, it replaces the value in the files.
     """
 
     parallelism: Parallelism | None = None
@@ -138,7 +138,7 @@ class Models:
         return self._kept(word) or read_model(word, MODEL, self.parallelism, self.optimizer)
 
     def _kept(self, word: str) -> Model | None:
-        """Return a model that a run kept, by the user's name for it, or by the name of its file if that is unique."""
+        """Return a model recorded in a run, by the user's name for it, or by its file name if that is unique."""
         if word in self.kept:
             return self.kept[word]
         file = word.rpartition("/")[2]
@@ -147,7 +147,7 @@ class Models:
 
 
 def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
-    """Return the models that the checkpoints of a plan define, by name and by the name that the user gave.
+    """Return the models that the checkpoints of a plan define, by name and by the user's name for them.
 
     Raises ValueError if a definition does not match the digest in the model's name.
     """
@@ -170,9 +170,10 @@ def is_file(word: str) -> bool:
 
 
 def read_model(word: str, option: str, parallelism: Parallelism | None, optimizer: Optimizer | None) -> Model:
-    """Return the model that a file describes; given ``parallelism`` and ``optimizer`` take precedence over the file's.
+    """Return the model that a file describes. If ``parallelism`` or ``optimizer`` is given, it replaces the file's
+    value.
 
-    Raises UsageError for an unreadable file, and for one that does not describe a model.
+    Raises UsageError if the file cannot be read or does not describe a model.
     """
     path = user_path(word, option)
     try:
@@ -209,9 +210,10 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
 
 
 def _from_json(given: Said) -> Numbers:
-    """Return the numbers of a configuration: by our families, which need no package, else by transformers.
+    """Return the numbers of a configuration, by the families in `hugging_face` if one matches, else by transformers.
 
-    A model of our families has one digest on each host, with and without the extra. Raises ValueError.
+    A model of these families has the same digest on each host, whether or not transformers is installed. Raises
+    ValueError.
     """
     try:
         return from_config(given)
@@ -226,7 +228,7 @@ def _from_json(given: Said) -> Numbers:
     try:
         found = from_library(json.dumps(given))
     except ValueError as error:
-        # Of a family that only the library knows, its answer is the whole answer.
+        # Only the library knows this family, so its error is the final answer.
         raise ValueError(f"{why}. {error}" if given["model_type"] in FAMILIES else str(error)) from None
     if not isinstance(found, str):
         return found
@@ -235,7 +237,7 @@ def _from_json(given: Said) -> Numbers:
 
 
 def checked_model(model: Model) -> Model:
-    """Return a model with its name. Raises ValueError if its numbers do not fit a model with this parallelism."""
+    """Check that the numbers fit a model with this parallelism; return the model with its name. Raises ValueError."""
     own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
     if own is None:
         raise ValueError("it is not a user's model")
@@ -284,7 +286,7 @@ def checked_model(model: Model) -> Model:
 
 
 def _check_kinds(model: Model, own: OwnModel) -> None:
-    """Raise ValueError if kinds of layers do not describe each layer of a model."""
+    """Raise ValueError unless the kinds of layers describe each layer of a model."""
     kinds, order = own.layer_kinds, own.layer_order
     if not kinds and not order:
         return
@@ -302,7 +304,7 @@ def _check_kinds(model: Model, own: OwnModel) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse a name that cannot be part of other names, or that a reader could take for a model of the workload."""
+    """Refuse a name that cannot be part of other names, or that could be confused with a model of the workload."""
     if not _FILE_NAME.fullmatch(name):
         raise ValueError("its name must be of letters, digits, '.', '_' and '-', and end with .toml or .json")
     bare = _bare(name)
@@ -343,7 +345,8 @@ class _Kinds(NamedTuple):
 
 
 def _take_kinds(given: Numbers) -> _Kinds | None:
-    """Take the kinds of layers out of a TOML file. Raises ValueError if they are not described."""
+    """Remove the kinds of layers from a TOML table and return them; None without kinds. Raises ValueError if they are
+    not described."""
     order, values = given.pop("layer_kinds", None), given.pop("kinds", None)
     if order is None and values is None:
         return None
@@ -375,7 +378,7 @@ def _with_kinds(model: Model, kinds: _Kinds) -> Model:
     ordered = [("embedding", model.tensors(0)), *((name, of_name[name]) for name in order)]
     ordered += [(name, model.tensors(model.layers + n)) for n, name in ((1, "head"), (2, "last norm"))]
     found, layer_order = numbered_kinds(tensors for _, tensors in ordered)
-    # A kind has the name of the first layer of it.
+    # A kind is named after the first layer that has it.
     made = tuple(
         LayerKind(name=ordered[layer_order.index(number)][0], dense=dense, experts=experts)
         for number, (dense, experts) in enumerate(found)
@@ -418,7 +421,7 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
 
 
 def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
-    """Return a model from the given values; the others have their usual value."""
+    """Return a model from the given values; the other fields have their usual values."""
     values = {name: _value(name, value) for name, value in given.items()}
     for name in ("layers", "hidden", "vocabulary", "heads"):
         if not values.get(name):

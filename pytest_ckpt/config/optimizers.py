@@ -1,6 +1,6 @@
-"""States that optimizers keep of each parameter of a user's model, with their sources: ``--ckpt-optimizer``. Pure.
+"""Optimizers for ``--ckpt-optimizer``: the states that each keeps per parameter of a user's model, with sources. Pure.
 
-Bytes a parameter are those of a checkpoint: weights in the model's precision (here bfloat16) and all states.
+Bytes per parameter are counted in a checkpoint: weights in the model's precision (here bfloat16) and all states.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _STATES: tuple[tuple[int, Precision], ...] = ((4, "float32"), (2, "bfloat16"), (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optimizer:
-    """The states of each parameter: one of each precision in ``states``.
+    """An optimizer: ``states`` gives the precision of each state of a parameter.
 
-    The parameters of embedding, head and last norm have the states in ``of_ends``, too. ``whole_bytes``, if not 0, are
-    all bytes of a parameter, and ``states`` follows from them.
+    The parameters of embedding, head and last norm additionally have the states in ``of_ends``. If ``whole_bytes`` is
+    not 0, it gives all bytes of a parameter, and ``states`` follows from it.
     """
 
     states: tuple[Precision, ...] = ()
@@ -48,16 +48,16 @@ class Optimizer:
 
 
 OPTIMIZERS: Mapping[str, Optimizer] = {
-    # Weights in float32, two moments: 14 bytes. Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1 (K = 12).
+    # Weights and two moments in float32: 14 bytes. Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1 (K = 12).
     "adamw": Optimizer(states=("float32", "float32", "float32")),
-    # Weights in float32, two moments in bfloat16: 10 bytes. DeepSeek-V3, arXiv 2412.19437, section 3.3.3.
+    # Weights in float32 and two moments in bfloat16: 10 bytes. DeepSeek-V3, arXiv 2412.19437, section 3.3.3.
     "adamw-bf16": Optimizer(states=("float32", "bfloat16", "bfloat16")),
     # Weights and one momentum in float32: 10 bytes. AdamW remains for embedding, head and norms: 14 bytes.
     # Liu et al., Muon is Scalable for LLM Training, arXiv 2502.16982, section 2. Second moments of the layers' norms
     # are under 0.1 % and not counted.
     "muon": Optimizer(states=("float32", "float32"), of_ends=("float32",)),
-    # Weights in float32, sums of rows and columns instead of moments: 6 bytes. The sums are under 0.1 %, not counted.
-    # Shazeer and Stern, Adafactor, arXiv 1804.04235, section 4, without momentum.
+    # Weights in float32, and sums of rows and columns instead of moments: 6 bytes. The sums are under 0.1 % and not
+    # counted. Shazeer and Stern, Adafactor, arXiv 1804.04235, section 4, without momentum.
     "adafactor": Optimizer(states=("float32",)),
 }
 

@@ -41,12 +41,12 @@ _BY_NAME = {option.ini_name: option for option in OPTIONS}
 OFTEN_USED = ("target", "endpoint", "hosts", "ranks", "cluster", "model", "engine", "strategy", "profile", "suite",
               "gate_table", "config")  # fmt: skip
 """The options in the help of commands that take all of them; ``pytest-ckpt options`` lists the others."""
-# Options with which the storage changes while it is measured.
+# Options that change the storage while it is measured.
 _CHANGES = ("fault_command", "upgrade_command", "snapshot")
 
 
 class _Given(NamedTuple):
-    """The text of an option in one source, with the option's name as it was written there."""
+    """The value of an option in one source, as text, and the option's name as it was written there."""
 
     text: str
     source: str
@@ -56,7 +56,7 @@ class _Given(NamedTuple):
 def add_options(
     parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS, listed: Container[str] | None = None
 ) -> None:
-    """Declare options to a command, in their groups; its help lists those with the keys ``listed``, or all of them."""
+    """Add options to a command's parser, in their groups. If ``listed`` is given, the help lists only these keys."""
     options = list(options)
     for title in GROUPS:
         if of_group := [option for option in options if option.group == title]:
@@ -81,14 +81,13 @@ def resolve(
     kept: Mapping[str, Model] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Make the settings of a run. Priority: the command line, then the TOML file, then the ini file, then defaults.
+    """Return the settings of a run. Priority: the command line, then the TOML file, then the ini file, then defaults.
 
-    Both mappings go from ini names (``ckpt_target``) to text, None for an option that is not given; ``ini_source``
-    names the second one. ``hooked`` goes from ini names to (source, text) of plugins; it has priority only over
-    defaults. ``engines`` are the available ones, and the default; without it the built-in ones. ``kept`` are the models
-    that a run has kept, by the user's word for them: their files are not read. ``environment`` are the environment
-    variables that options may come from. Raises UsageError that names the option, the value, the accepted values and
-    the nearest correct word.
+    Both mappings are from ini names (``ckpt_target``) to text, None for an option that is not given; ``ini_source``
+    names the second one. ``hooked`` maps ini names to (source, text) of plugins; it has priority only over defaults.
+    ``engines`` are the available engines (default: the built-in ones). ``kept`` are the models recorded in a run, by
+    the user's name for them; their files are not read. ``environment`` are the environment variables that options may
+    come from. Raises UsageError that names the option, the value, the accepted values and the nearest correct word.
     """
     layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
@@ -134,7 +133,7 @@ def resolve(
     _check_tiers(values)
     check_codec(values["engine"], values["strategy"], compressible=values["compressible"])
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
-    # What depends on more than one option.
+    # Checks that depend on more than one option.
     fields |= {
         "ranks": values["ranks"] or sum(host.slots for host in values["hosts"]) or DEFAULT_PROCESSES,
         "scale": values["scale"] or profile.scale,
@@ -145,7 +144,7 @@ def resolve(
 
 
 def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:
-    """Return the number of saves, and of loads. Raises UsageError if it is smaller than the confidence needs."""
+    """Return the number of saves and of loads. Raises UsageError if they are too few for the requested confidence."""
     if wanted is None:
         return said or profile.operations
     needed = trials_for(wanted.share, wanted.confidence, wanted.misses)
@@ -158,7 +157,7 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
 
 
 def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
-    """Return the values of one source, by ini names; parameters in the value of an option are separate entries."""
+    """Return the values of one source, by ini names. Parameters in the value of an option become separate entries."""
     found: dict[str, _Given] = {}
     for name, text in given.items():
         if text is not None and name in _BY_NAME:
@@ -170,8 +169,8 @@ def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
 def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
     """Return the names of a list, and its parameters: ``name``, ``name:parameter=value`` or ``parameter=value``.
 
-    A parameter without a name belongs to the name in front of it. In front of the first name it chooses no name. Each
-    line is one occurrence of the option: the names of the last one count, and the parameters of all.
+    A parameter without a name belongs to the preceding name. A parameter before the first name does not select a name.
+    Each line is one occurrence of the option: names are taken from the last occurrence, parameters from all.
     """
     found: dict[str, _Given] = {}
     names: list[str] = []
@@ -227,12 +226,12 @@ def _parse(option: Option, given: _Given, engines: Engines) -> Any:
 
 
 def _remedy(option: Option) -> str:
-    """Return the description of an option, with an example."""
+    """Return the description of an option with an example, for error messages."""
     return f"{option.flag}: {option.help}. Example: {option.example}."
 
 
 def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
-    """Raise UsageError if an engine cannot save in the way that a strategy needs."""
+    """Raise UsageError if an engine does not support the kind of save that a strategy needs."""
     for strategy in strategies:
         for engine in engines:
             if strategy.stages and not engine.stages:
@@ -252,7 +251,7 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
 
 
 def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
-    """Raise UsageError if a checkpoint that an engine's library commits itself would need another kind of commit."""
+    """Raise UsageError if an engine's library commits checkpoints itself, but the options need another commit."""
     for strategy in strategies:
         for engine in engines:
             if engine.files.commit and (strategy.saves_deltas or strategy.tiers):
@@ -280,7 +279,8 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if single ranks must fail and continue, but an engine's ranks save and load only together."""
+    """Raise UsageError if the options need single ranks to fail and continue, but the engine saves and loads
+    collectively."""
     for key in _CHANGES:
         for engine in values["engine"]:
             if values[key] and engine.is_collective:
@@ -293,7 +293,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
 
 
 def _check_deltas(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if deltas lack a prerequisite, or another option excludes them."""
+    """Raise UsageError if a prerequisite of delta saves is missing, or if another option excludes them."""
     named = [strategy.name for strategy in values["strategy"] if strategy.saves_deltas]
     if not named:
         return
@@ -312,7 +312,7 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
 
 
 def _check_tiers(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if saves in tiers lack a prerequisite, or another option excludes them."""
+    """Raise UsageError if a prerequisite of tiered saves is missing, or if another option excludes them."""
     named = [strategy.name for strategy in values["strategy"] if strategy.tiers]
     if not named:
         return
@@ -383,12 +383,12 @@ def _read_parameters(option: Option, tables: Mapping[str, object], source: str) 
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
-        value = ",".join(map(str, value))  # lists are another way to write commas
+        value = ",".join(map(str, value))  # # also accepted: a list instead of commas
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
-    """Return the given options as arguments for another command with the same settings."""
+    """Return the given options as command-line arguments for another command with the same settings."""
     texts = {o.option: o for o in settings.origins if o.source != "default" and o.option not in without}
     words = []
     for option in OPTIONS:
@@ -403,7 +403,7 @@ def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
 
 
 def _joined(option: Option, names: str, given: Mapping[Option, str]) -> str:
-    """Return the names of a list with their parameters; parameters of other names come first."""
+    """Return the names of a list with their parameters. Parameters of names outside the list come first."""
     chosen = [name for name in names.split(",") if name]
     items: dict[str, list[str]] = {name: [] for name in ["", *chosen]}
     for row, value in given.items():

@@ -1,4 +1,4 @@
-"""How the text of an option becomes its value; each function raises ValueError with the accepted values.
+"""Parsers of option values: from text to value. Each raises ValueError with the accepted values.
 
 The rows of `facts.options` name these functions.
 """
@@ -31,9 +31,9 @@ from pytest_ckpt.support.units import format_count, format_percent, parse_durati
 from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
 
 MAXIMUM_HOSTS = 16_384
-"""As many as there can be processes."""
+"""The maximum number of processes."""
 
-# As many as there can be processes, and no other script's digits.
+# The maximum number of processes. Only ASCII digits match.
 _SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
 _COMMA_OUTSIDE = re.compile(r",(?![^\[\]]*\])")
 _BRACKETS_OF_HOSTS = re.compile(r"\[([^\[\]]*)\]")
@@ -79,7 +79,7 @@ def expand_hosts(words: list[str]) -> tuple[HostSlots, ...]:
 def _names(name: str, most: int) -> list[str]:
     pieces = _BRACKETS_OF_HOSTS.split(name)
     ranges = [_ranges(inside, name) for inside in pieces[1::2]]
-    # Counted before any is made: a range of nine digits would fill the memory.
+    # The count is checked before the names are created: a range of nine digits would fill the memory.
     if math.prod(sum(last - first + 1 for first, last, _ in each) for each in ranges) > most:
         raise ValueError(f"at most {MAXIMUM_HOSTS:,} hosts are expected; '{name}' names more")
     numbers = [
@@ -105,7 +105,7 @@ def _ranges(inside: str, name: str) -> list[tuple[int, int, int]]:
 
 _FIRST_PORT, _LAST_PORT = 1024, 65_535
 _REQUEST_STEP_BYTES, _MAXIMUM_REQUEST_BYTES = 64 << 10, 16 << 20
-# Shorter steps are lost in the ranks' waiting for each other; of longer ones too few run during a save.
+# Shorter steps would be hidden by the ranks' synchronisation; of longer steps too few run during a save.
 _MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
 _MINIMUM_CHANGED = 0.01
 _MINIMUM_ASSURANCE = 0.5
@@ -114,7 +114,7 @@ _MISSES = re.compile(r"misses\s*=\s*(\d{1,4})", re.ASCII)
 _MAXIMUM_SECONDS = 30 * 86_400.0
 _MAXIMUM_NAME, _MAXIMUM_PATH = 255, 4095
 _RAREST = 1e-9  # failures a day
-# The resolution of a checkpoint's content (ranks.content), and more than any cluster has.
+# The resolution of a checkpoint's content (`ranks.content`); larger than any cluster.
 _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS = (
     16_384,
     4_093,
@@ -125,7 +125,7 @@ _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS
 
 
 def read_path(value: str) -> str:
-    """Return the text of a path that a kernel would take."""
+    """Return a path as text. Raises ValueError for a path that a kernel would not accept."""
     if "\0" in value:
         raise ValueError("a path cannot contain a NUL byte")
     longest = max(len(os.fsencode(part)) for part in value.split("/"))
@@ -174,7 +174,7 @@ def read_metrics(value: str) -> str:
 
 
 def count_to(maximum: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from 1 to ``most``."""
+    """Return a parser of whole numbers from 1 to ``maximum``."""
 
     def parse(value: str) -> int:
         try:
@@ -208,7 +208,7 @@ def read_seed(value: str) -> int:
 
 
 def read_share(value: str) -> float:
-    """Return a share of 1, above 0 and below 1."""
+    """Return a share between 0 and 1, both excluded."""
     share = parse_fraction(value)
     if not 0 < share < 1:
         raise ValueError("more than 0 % and less than 100 % is expected, such as 5%")
@@ -216,7 +216,8 @@ def read_share(value: str) -> float:
 
 
 def read_assurance(value: str) -> Assurance:
-    """Return a confidence and a share in percent, and the planned misses, if the operations of a run can show them."""
+    """Return confidence and share in percent, and the permitted misses. Raises ValueError if no run has enough
+    operations."""
     shares, colon, planned = value.partition(":")
     confidence, slash, share = (part.strip().removesuffix("%").strip() for part in shares.partition("/"))
     if not (slash and _PERCENT.fullmatch(confidence) and _PERCENT.fullmatch(share)):
@@ -253,7 +254,7 @@ def read_strategies(value: str) -> tuple[StrategySpec, ...]:
     names = dict.fromkeys(name.strip() for name in value.split(","))
     for name in names:
         if name not in STRATEGY_OF:
-            # The variant of a strategy is meant only by a word with a colon.
+            # Suggest a variant of a strategy only if the word contains a colon.
             near = [known for known in STRATEGY_OF if ":" in name or ":" not in known]
             raise ValueError(f"one of {', '.join(STRATEGY_OF)} is expected{nearest(name, near)}")
     return tuple(STRATEGY_OF[name] for name in names)
@@ -268,7 +269,7 @@ def read_step(value: str) -> float:
 
 
 def read_full_every(value: str) -> int:
-    """Return how many saves follow from one full one to the next, at least 2."""
+    """Return the number of saves from one full save to the next, at least 2."""
     number = read_number(value)
     if number < 2:
         raise ValueError("2 or more is expected, such as 10: with 1 every save would be a full one")
@@ -276,7 +277,7 @@ def read_full_every(value: str) -> int:
 
 
 def read_changed(value: str) -> float:
-    """Return the share of the pages that change, from 1 %."""
+    """Return the share of pages that change between saves, at least 1 %."""
     share = read_share(value)
     if share < _MINIMUM_CHANGED:
         raise ValueError("1 % or more is expected, such as 10%")
@@ -284,7 +285,7 @@ def read_changed(value: str) -> float:
 
 
 def read_codec(value: str) -> str:
-    """Return a codec with its level, such as ``zstd:1``; without one, its usual level."""
+    """Return a codec with its level, such as ``zstd:1``; the default level if none is given."""
     name, colon, level = value.strip().partition(":")
     if name not in CODECS:
         raise ValueError(f"one of {', '.join(CODECS)} is expected{nearest(name, CODECS)}")
@@ -311,7 +312,7 @@ def read_suites(value: str) -> tuple[str, ...]:
 
 
 def read_scale(value: str) -> float:
-    """Return a share of 1, above 0."""
+    """Return a share above 0 and at most 1."""
     scale = parse_fraction(value)
     if not 0 < scale <= 1:
         raise ValueError("more than 0 and at most 1 is expected, such as 1/100")
@@ -351,7 +352,7 @@ def read_request(value: str) -> int:
 
 
 def read_ceilings(value: str) -> tuple[float, float]:
-    """Return rates in bytes a second: of saves and of loads; a single rate counts for both."""
+    """Return the maximum rates of saves and of loads in bytes a second. A single rate applies to both."""
     rates = [read_rate(word) for word in value.split(":")]
     if len(rates) > 2:
         raise ValueError("expected one rate, or two with a colon between them, such as 60GB/s:120GB/s")
@@ -381,7 +382,7 @@ def read_loader_rate(value: str) -> float:
 
 
 def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
-    """Return a reader that accepts one of the valid values."""
+    """Return a parser that accepts one of the valid values."""
 
     def parse(value: str) -> str:
         if value not in known:
@@ -453,7 +454,7 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
 
 
 def read_failures(value: str) -> str:
-    """Return the text of a failure model that can be read."""
+    """Return the text of a valid failure model."""
     rate = parse_failure_model(value).failures_per_accelerator_day
     if not _RAREST <= rate <= SECONDS_PER_DAY:
         raise ValueError(
@@ -463,7 +464,7 @@ def read_failures(value: str) -> str:
 
 
 def read_command(value: str) -> str:
-    """Return the text of a command that can be split."""
+    """Return a command as text. Raises ValueError if it cannot be split into words."""
     try:
         words = shlex.split(value)
     except ValueError as error:

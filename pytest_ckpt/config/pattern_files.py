@@ -36,9 +36,9 @@ SHIPPED = (
     "trainer",
     "orbax",
 )
-"""Names of the patterns that ship, recorded from the libraries themselves."""
+"""Names of the built-in patterns, each recorded from the library itself."""
 
-# With these a save contains all bytes of a checkpoint unchanged: in another place, or in the background.
+# With these strategies a save contains all bytes of a checkpoint unchanged.
 _REPLAYED = {s.name for s in STRATEGIES if not (s.saves_deltas or s.compresses)}
 _MICROSECONDS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundPattern:
-    """A pattern with the name of its file, its text and the digest of that."""
+    """A pattern with the name of its file, its text and the digest of the text."""
 
     file: str
     sha256: str
@@ -55,7 +55,7 @@ class FoundPattern:
 
 
 def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
-    """Return a pattern by its name, or of a file. Raises UsageError."""
+    """Return the pattern of a name or of a file. Raises UsageError."""
     path = shipped_path(word) if word in SHIPPED else user_path(word, option)
     if word not in SHIPPED and "/" not in word and not word.endswith(".json"):
         raise UsageError(
@@ -88,7 +88,7 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
 def with_pattern(
     engines: Sequence[EngineSpec], word: str, strategies: Iterable[str], pace: str, deadline_seconds: float
 ) -> tuple[EngineSpec, ...]:
-    """Return the engines, those that replay a job with the named pattern. Raises UsageError."""
+    """Return the engines; an engine that replays a job receives the named pattern. Raises UsageError."""
     replaying = [engine for engine in engines if engine.replays]
     if not replaying:
         return tuple(engines)
@@ -117,7 +117,7 @@ def _given(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) ->
 
 
 def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> None:
-    """Raise UsageError if the pattern has no pauses, or one in which a rank would seem to hang."""
+    """Raise UsageError if the pattern has no pauses, or a pause so long that the rank would seem to hang."""
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:
         raise UsageError(

@@ -1,6 +1,6 @@
-"""Tables of storage performance targets, as TOML files: those that ship, or a user's own.
+"""Tables of storage performance targets, as TOML files: built-in ones, or a user's own.
 
-A table that ships is a file in templates/storage_tables/, named in `SHIPPED`.
+A built-in table is a file in templates/storage_tables/, named in `SHIPPED`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GB, _MAXIMUM_GB, _MAXIMUM_ACCELERATORS = 1e9, 1e9, 1_000_000_000
 
 
 def load_table(word: str) -> StorageTable:
-    """Return a table by its name, or of a file. Raises UsageError."""
+    """Return the table of a name or of a file. Raises UsageError."""
     if word in SHIPPED:
         return read_table((resources.directory("templates") / "storage_tables" / f"{word}.toml").read_text())
     if "/" not in word and not word.endswith(".toml"):

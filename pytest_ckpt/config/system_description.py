@@ -68,7 +68,7 @@ def read_system(file: Path) -> dict[str, Any]:
 
 
 def _embedded(where: str, file: Path, name: str) -> str:
-    """Return the picture next to a file, in base64. Raises UsageError if it is not an accepted picture."""
+    """Return the picture next to a file, in base64. Raises UsageError if it is not a valid picture."""
     try:
         content = read_user_bytes(user_path(file, OPTION).parent / name)
         media_type(content)
@@ -83,7 +83,7 @@ def _embedded(where: str, file: Path, name: str) -> str:
 
 
 def check_described(described: Told | None, gate_table: str) -> None:
-    """Raise UsageError if the description of the system lacks facts, and the gate table requires them."""
+    """Raise UsageError if the gate table requires facts that the description of the system lacks."""
     if missing := not_told(described):
         raise UsageError(
             f"The gate table {gate_table} requires a description of the system, and {OPTION} lacks "

@@ -27,20 +27,21 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.checks import Check
 
-# Ten thousand renames take a minute where each takes six milliseconds.
+# If a rename takes 6 ms, 10,000 renames take a minute.
 _RACE_SECONDS, _SHORTEST_RACE_SECONDS = 600.0, 60.0
 
 
 def main() -> int:
     """Perform the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be performed.
 
-    A check that breaks raises: `run` makes that exit code 3, so that it is never mistaken for an answer of the target.
+    An internal error raises an exception; `run` turns it into exit code 3, so that it is never mistaken for a result of
+    the target.
     """
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
     base = Path(asked.directory).absolute()
-    # A killed check leaves its own directory, so one is created only if the check needs one and the caller passes no
-    # path.
+    # A killed check leaves its directory. So a directory is created only if the check needs one and the caller passes
+    # no path.
     with _witness(asked) as witness:
         directory = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_directory).absolute() / f"small-{directory.name}" if asked.small_directory else None
@@ -70,7 +71,7 @@ def main() -> int:
         )
         try:
             seen = _refused(check, refused) if refused else make(check, context)
-            # Before anything is removed: on a target that hangs, removing hangs too.
+            # Print the result before the removal: on a target that hangs, the removal hangs too.
             show(check, seen, as_json=asked.json)
         finally:
             if other:
@@ -91,8 +92,8 @@ def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
 def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
     """Create the check's directories; return the error of a target that refuses them.
 
-    ``bases`` are directories that other checks use too. With them, the other directories existed when the run began;
-    without them, the user may have named another directory.
+    ``bases`` are directories that checks of a run share. If they are given, the other directories existed when the run
+    began. Otherwise the user may have named a wrong directory.
     """
     for directory in directories:
         _tell("mkdir", str(directory))
@@ -119,7 +120,7 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Perform a check and return its observation; if a call fails that succeeds on a healthy target, this is an
+    """Perform a check and return its observation. If a call fails that succeeds on a healthy target, this is an
     anomaly.
     """
     findings = Findings(unit=check.unit)
@@ -135,7 +136,7 @@ def make(check: Check, context: CheckContext) -> Observation:
         call = next((frame.line or "" for frame in frames if "conformance" in frame.filename), "")
         findings.wrong(
             "a call failed",
-            # A call on a descriptor does not know the name.
+            # A call on a descriptor has no path in its error.
             where=str(error.filename or last_path),
             seen=f"{error.strerror} (errno {error.errno}) from: {call}",
             expected="no error",

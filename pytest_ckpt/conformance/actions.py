@@ -1,4 +1,5 @@
-"""The requests that any check may send to another client: single calls on the storage, each with its errno on failure.
+"""The requests that any check may send to another client. Each is a single call on the storage and raises OSError on
+failure.
 
 A descriptor that ``open_file`` returns stays open in the agent; the path of later requests only names it in errors.
 """
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 READY = "ready"
-"""The first message of an agent."""
+"""The first message that an agent sends."""
 
 
 def encoded(data: bytes) -> str:
-    """Return bytes as they are sent."""
+    """Return bytes encoded for a message."""
     return base64.b64encode(data).decode()
 
 
 def decoded(text: str) -> bytes:
-    """Return the argument of ``encoded``."""
+    """Return the bytes of an encoded text."""
     return base64.b64decode(text)
 
 
@@ -73,7 +74,7 @@ def write(path: str, *, data: str, exclusive: bool = False, append: bool = False
 
 
 def make_directory(path: str) -> None:
-    """Make a directory."""
+    """Create a directory."""
     os.mkdir(path)  # noqa: PTH102
 
 
@@ -83,7 +84,7 @@ def remove(path: str) -> None:
 
 
 def rename(path: str, *, to: str) -> None:
-    """Rename, and replace the existing target."""
+    """Rename a name, and replace an existing target."""
     os.replace(path, to)  # noqa: PTH105
 
 
@@ -108,7 +109,7 @@ def close_file(path: str, *, descriptor: int) -> None:
 
 
 def lock(path: str, *, descriptor: int, shared: bool = False) -> bool:
-    """Try to get flock's lock of an open file, without waiting; return whether this succeeded."""
+    """Try to get the flock lock of an open file without waiting; return whether it succeeded."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -117,15 +118,15 @@ def lock(path: str, *, descriptor: int, shared: bool = False) -> bool:
 
 
 def unlock(path: str, *, descriptor: int) -> None:
-    """Release flock's lock of an open file."""
+    """Release the flock lock of an open file."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def hold_lock(path: str) -> dict[str, Any]:
-    """Start a child process that gets flock's exclusive lock of a file and keeps it; return its process id, and whether
-    it has the lock.
+    """Start a child process that keeps the exclusive flock lock of a file; return its process id, and whether it has
+    the lock.
 
-    The holder can be killed while this agent lives. The child ends with the agent.
+    The child can be killed while this agent continues. The child ends with the agent.
     """
     answers, answer = os.pipe()
     until_agent_ends, _ = alive = os.pipe()
@@ -157,10 +158,11 @@ def kill(path: str, *, process: int) -> None:
 
 
 def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Look at a path repeatedly until it shows the wanted state, or for so long; return the last look.
+    """Look at a path repeatedly until it has the wanted state, for at most ``seconds``; return the last look.
 
-    ``look`` is a key of ``LOOKS``. If a call fails, the look is the name of its error. The looks are 0.5 ms apart at
-    first, then 0.5 % of the time waited: that is the precision of the time, and it limits the load on a target.
+    ``look`` is a key of ``LOOKS``. If a call fails, the result of the look is the name of its error. The looks are 0.5
+    ms apart at first, then 0.5 % of the time waited: : the pause is the precision of the measured time, and it limits
+    the load on the target.
     """
     began = time.monotonic()
     until = began + seconds

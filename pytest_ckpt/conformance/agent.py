@@ -1,12 +1,12 @@
-"""``python -m pytest_ckpt.conformance.agent``: perform on this client the requests of a check elsewhere.
+"""``python -m pytest_ckpt.conformance.agent``: perform on this client the requests of a check on another client.
 
-It calls back the process that had it started, at the address in its environment (`wire.caller`), receives requests
-there and answers. It needs only the standard library, so that ``mpiexec -n 1 -host B``, ``srun`` or a container can
-start it wherever the storage is mounted. It ends when the connection does.
+The agent connects to the process that had it started, at the address in its environment (`wire.caller`), receives
+requests there and answers them. It needs only the standard library, so that ``mpiexec -n 1 -host B``, ``srun`` or a
+container can start it wherever the storage is mounted. It ends when the connection ends.
 
-A request names a function: one of ``actions``, or ``module:function`` of ``posix``. The function takes the path and the
-request's details; one that loops also takes ``stopped``, a function that returns whether the check has requested its
-end. So a loop runs here without messages in between, and its times are of this host's clock only.
+A request names a function of ``actions``, or ``module:function`` of ``posix``. The function takes the path and the
+details of the request. A function that loops also takes ``stopped``, which returns whether the check has requested the
+end. A loop therefore runs without messages in between, and its times use only this host's clock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
 
 def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
     """Perform requests by the functions that ``find`` returns for their names, until the connection ends."""
-    # The end of the connection ends it between two calls; this ends it in a call that waits, too.
+    # The end of the connection ends the agent between two calls. This thread ends it also during a call.
     die_with_parent()
     try:
         asking = call()
@@ -45,7 +45,7 @@ def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
         asking.send(READY)
         while True:
             request = asking.receive()
-            # "stop" is for a loop; one that has ended by itself has answered already.
+            # "stop" applies to a loop. A loop that has already ended has sent its answer.
             if request["action"] != "stop":
                 asking.send({"id": request["id"], **_done(request, find, asking.has_more)})
     return 0

@@ -19,7 +19,7 @@ from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# An agent imports no module from the current directory unless its check does.
+# The agent imports modules from the current directory only if its check does.
 SAFE_PATH = ("-P",) if sys.flags.safe_path else ()
 AGENT = (sys.executable, *SAFE_PATH, "-m", "pytest_ckpt.conformance.agent")
 _STARTS_IN_SECONDS = 60.0
@@ -32,8 +32,8 @@ class Client:
 
     ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another, and passes on the
     environment, which contains the address that the agent calls back. The agent is started with the first request and
-    ends when the connection does, so also when this process ends in whatever way. ``patience`` is how many seconds a
-    request may take. The callback ``tell`` receives each request before it is sent, so that a blocked request is named;
+    ends when the connection ends, and therefore whenever this process ends. ``patience`` is how many seconds a request
+    may take. The callback ``tell`` receives each request before it is sent, so that a blocked request is named;
     ``name`` is the client's name in failure texts. The agent calls back at one of ``ports``, if given.
     """
 
@@ -69,7 +69,7 @@ class Client:
         return self.finish(patience=patience)
 
     def start(self, action: str, path: str, **details: Any) -> None:
-        """Have the agent begin an action, and return immediately; ``finish`` or ``stop`` returns its answer."""
+        """Have the agent begin an action, and return immediately; ``finish`` or ``stop`` returns the answer."""
         if self._tell:
             self._tell(f"{self.name}: {action}", path)
         self._asked = (action, path)
@@ -79,11 +79,11 @@ class Client:
         self._send({"id": self._requests, "action": action, "path": path, "details": details})
 
     def answered(self) -> bool:
-        """Return whether the agent has answered the action that was begun."""
+        """Return whether the agent has answered the current action."""
         return self._answered_within(0.0)
 
     def finish(self, *, patience: float | None = None) -> Any:
-        """Wait until the action that was begun has ended, and return its answer."""
+        """Wait until the current action has ended, and return its answer."""
         seconds = self.patience if patience is None else patience
         if not self._answered_within(seconds):
             action, path = self._asked
@@ -99,7 +99,7 @@ class Client:
         return answer["result"]
 
     def stop(self, *, patience: float | None = None) -> Any:
-        """Stop a loop that was begun, wait for its end, and return its answer."""
+        """Stop the current loop, wait for its end, and return its answer."""
         self._send({"action": "stop"})
         return self.finish(patience=patience)
 
@@ -112,18 +112,18 @@ class Client:
         self.ask("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
-        """Return whether the other client finds a name within ``seconds``; called at the beginning of a check."""
+        """Return whether the other client sees a name within ``seconds``; used at the beginning of a check."""
         answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
         return bool(answer["agreed"])
 
     def close(self) -> None:
-        """End the agent: by closing the connection, then by force if it does not end."""
+        """End the agent by closing the connection, or by force if it does not end."""
         process, self._process = self._process, None
         if process is None:
             return
         assert self._listener
         assert process.stdout
-        # A launcher may have more to end than the agent: it is given the time.
+        # A launcher may have to end more than the agent, so it is given time.
         self._listener.close()
         try:
             process.wait(_ENDS_IN_SECONDS)
@@ -132,7 +132,7 @@ class Client:
             try:
                 process.wait(_ENDS_IN_SECONDS)
             except subprocess.TimeoutExpired:
-                # During a call into the storage it ignores signals: it ends when that call does.
+                # During a call into the storage the agent ignores signals; it ends when the call returns.
                 process.returncode = -9
         process.stdout.close()
 
@@ -147,7 +147,7 @@ class Client:
                 self._process = subprocess.Popen(
                     self._command,
                     stdin=subprocess.DEVNULL,
-                    # Unbuffered: it is waited for with select, which does not see a buffer.
+                    # Unbuffered, because select does not see the content of a buffer.
                     stdout=subprocess.PIPE,
                     bufsize=0,
                     env=os.environ | self._listener.environment,
@@ -164,7 +164,7 @@ class Client:
     def _send(self, message: dict[str, Any]) -> None:
         assert self._agent
         self._agent.send(message)
-        # Read to its end: the next read may come only after the agent has needed to write.
+        # Read until no output is left: the agent may block on writing before the next read.
         self._within(float("inf"), lambda: self._agent is not None and not self._agent.has_unsent)
 
     def _answered_within(self, seconds: float) -> bool:
@@ -172,7 +172,7 @@ class Client:
         return self._within(seconds, lambda: self._answer is not None)
 
     def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
-        """Process incoming messages until a condition is true; return False after a timeout. Raises NotRun."""
+        """Process incoming messages until the condition is true; return False after a timeout. Raises NotRun."""
         assert self._process
         assert self._listener
         until = time.monotonic() + seconds
@@ -189,7 +189,7 @@ class Client:
         return True
 
     def _take_in(self, ready: list[Any]) -> None:
-        """Read the agent's output; prints of the agent or a launcher are ignored."""
+        """Read the output of the agent; other lines that the agent or a launcher prints are ignored."""
         assert self._process
         assert self._process.stdout
         assert self._listener
@@ -199,7 +199,7 @@ class Client:
             elif message == READY:
                 self._agent = caller
             elif message["id"] == self._requests:
-                # An answer that came too late has another number.
+                # A late answer has another number and is ignored.
                 self._answer = message
         if self._process.stdout in ready and not os.read(self._process.stdout.fileno(), 1 << 16):
             self._is_gone = True

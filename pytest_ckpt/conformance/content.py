@@ -1,13 +1,13 @@
-"""The content that checks write and how they read it: bytes that identify their place, and the fault of wrong bytes.
+"""The content that checks write, how checks read it, and the kinds of wrong bytes.
 
-All content is random and unique, so that bytes from elsewhere are recognised: an older version's, another offset's. The
-pages of a file also name their version and their place, and can be made again: a reader that knows only the seed
-distinguishes bytes of an older version from torn, misplaced and damaged ones.
+All content is random and unique, so that bytes of an older version or of another offset are recognised. Each page of a
+file contains its version and its place, and can be generated again. A reader that knows only the seed therefore
+distinguishes bytes of an older version from torn, misplaced and damaged bytes.
 
-Files are read as readers of checkpoints read them: open, read until a read returns no bytes, close, and no other call.
-Some clients (disorderfs, s3fs, sshfs, NFS) update their cached facts of a file only when a process requests its
-attributes, and until then they cut reads at the old length. A call before the read would therefore hide the loss that a
-check looks for: fstat, stat, access, a listing of the directory, and also Python's ``open``, which calls fstat itself.
+Files are read in the way that readers of checkpoints use: open, read until a read returns no bytes, close, and no other
+call. Some clients (disorderfs, s3fs, sshfs, NFS) update the cached size of a file only when a process requests its
+attributes, and until then they cut reads at the old length. A call that requests attributes before the read would
+therefore hide the loss: fstat, stat, access, a listing of the directory, and also Python's ``open``, which calls fstat.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Findings
 
 _SECTOR_BYTES = 512
-# At most so many differing bytes in a sector are called flipped bits: storage corrupts in sectors and in bits.
+# Up to this number of differing bytes in a sector, the fault is called flipped bits: storage damages sectors or bits.
 _FLIPPED_BYTES = 16
-# A piece this long of random bytes occurs once.
+# A random sequence of this length occurs once.
 _PIECE_BYTES = 16
 _STEP_BYTES = 1 << 16
 
 
 def random_bytes(length: int, *words: object) -> bytes:
-    """Return ``length`` bytes that depend only on the words (seed, file, version …) and occur in no other content."""
+    """Return ``length`` bytes that depend only on the words (seed, file, version …) and are unique to them."""
     return hashlib.shake_128("/".join(map(str, words)).encode()).digest(length)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The first place at which bytes are wrong, counted from the start of the read bytes, and the kind of the fault."""
+    """The first wrong byte of a read, counted from its start, and the kind of the fault."""
 
     kind: str
     at: int
@@ -54,11 +54,11 @@ class Difference:
 def difference(
     seen: bytes, expected: bytes, *, older: bytes = b"", whole: bytes = b"", offset: int = 0, unit_bytes: int = 0
 ) -> Difference | None:
-    """Return the fault of bytes that were read, None if they are right.
+    """Return the fault of the bytes that were read; None if they are as expected.
 
-    ``older`` is the previous content of the same place. ``offset`` is the offset of both in their file; ``whole`` is
+    ``older`` is the previous content of the same range. ``offset`` is the offset of both in their file; ``whole`` is
     the complete content of the file, if more of it is known: misplaced bytes may come from there. The writes were
-    ``unit_bytes`` long and aligned in the file (0 if not): a fault inside of one means a torn write.
+    ``unit_bytes`` long and aligned in the file (0 if not): a fault inside a write means a torn write.
     """
     if seen == expected:
         return None
@@ -106,7 +106,7 @@ def compare(
     older: bytes = b"",
     unit_bytes: int = 0,
 ) -> bool:
-    """Note the fault of bytes that were read from ``offset`` of a file; return whether all are right.
+    """Note the fault of bytes that were read from ``offset`` of a file; return whether all are as expected.
 
     ``when`` names the read ("read with O_DIRECT after a buffered append").
     """
@@ -127,7 +127,7 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
 
 
 def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
-    """Return the kind and the description of the bytes read, judged by the sector from the first difference on."""
+    """Return the kind and the description of the bytes read, judged by the first sector that differs."""
     stop = min(at + _SECTOR_BYTES - (offset + at) % _SECTOR_BYTES, len(seen), len(expected))
     here, there = seen[at:stop], expected[at:stop]
     wrong = sum(a != b for a, b in zip(here, there, strict=True))
@@ -156,7 +156,7 @@ _MAGIC = b"ckptpage"
 
 
 class PageFault(NamedTuple):
-    """How bytes differ from the expected ones: ``kind`` in a few words, ``offset`` of the page, and its content."""
+    """A page with wrong bytes: ``kind`` in a few words, the ``offset`` of the page, a description of its content."""
 
     kind: str
     offset: int
@@ -200,7 +200,7 @@ def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | N
 
 
 def _told(seen: bytes, expected: bytes, seed: int, version: int, number: int) -> tuple[str, int, str]:
-    """Return the kind, the offset, and the description of a page with wrong bytes."""
+    """Return the kind, the offset and the description of a page with wrong bytes."""
     start = number * PAGE
     if not any(seen):
         return "zeros instead of data", start, f"{len(seen):,} zeros"
@@ -221,7 +221,8 @@ _READ_BYTES = 1 << 20
 
 @contextmanager
 def opened(path: Path | str, flags: int) -> Iterator[int]:
-    """Open a file, without any other call, for the time of a block. Raises OSError, also for an error of close."""
+    """Open a file for a ``with`` block, with no call other than open and close. Raises OSError, also for an error of
+    close."""
     descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor
@@ -230,7 +231,7 @@ def opened(path: Path | str, flags: int) -> Iterator[int]:
 
 
 def sync_and_forget(file: IO[bytes]) -> None:
-    """Call fsync on a file, and request the kernel to drop its pages: reads come from storage."""
+    """Call fsync on a file and drop its pages from the page cache, so that later reads come from storage."""
     file.flush()
     os.fsync(file.fileno())
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -250,7 +251,7 @@ def read_to_end(descriptor: int) -> bytes:
 def read_at(descriptor: int, offset: int, length: int | None) -> bytes:
     """Return ``length`` bytes of an open file from ``offset`` on, or all; fewer only if the file ends.
 
-    A read may return fewer bytes than it could: only a read that returns no bytes is the end. Raises OSError.
+    A short read is repeated: only a read that returns no bytes marks the end of the file. Raises OSError.
     """
     pieces: list[bytes] = []
     while length is None or length > 0:

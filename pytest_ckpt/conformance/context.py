@@ -1,4 +1,4 @@
-"""The context of a check: its directory, effort and second client, its findings, and a race that is watched."""
+"""The context of a check: its directory, effort and second client, its findings, and the observed race."""
 
 from __future__ import annotations
 
@@ -21,40 +21,39 @@ if TYPE_CHECKING:
 
 
 class NotRun(Exception):  # noqa: N818 - it is no error
-    """A need of a check is missing; the text is the reason in the report."""
+    """A prerequisite of a check is missing. The text is the reason in the report."""
 
 
-# Anomalies that are kept with all their words; more are only counted.
+# The number of anomalies that are kept with their full text; more are only counted.
 _NAMED = 20
-# So that a frequent one does not hide the others.
+# A limit per kind, so that a frequent kind does not hide the others.
 _NAMED_OF_A_KIND = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How much a check does: ``share`` is the part of the full effort, 1 in an acceptance run."""
+    """The effort of a check: ``share`` is the part of the full effort, 1 in an acceptance run."""
 
     seed: int
     share: float
 
     def count(self, full: int, *, minimum: int = 1) -> int:
-        """Return how many of ``full`` trials this run makes."""
+        """Return the number of trials of this run, given ``full`` trials at full effort."""
         return max(minimum, round(full * self.share))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckContext(Effort):
-    """A check's surroundings.
+    """The context of a check: its directories, clients, commands and time limits.
 
     ``directory`` is an empty directory of the check on the target; ``other`` is a second client of the same storage and
     ``other_directory`` that client's path of the directory, both None without a second client. ``witness`` is a
-    directory that is not on the target, for records that must survive it; None if no power is cut. ``power_cut`` are
-    the words of a command that cuts the target's power and restores it, to be run ``power_cuts`` times.
+    directory that is not on the target, for records that must survive it; None if no power is cut. ``power_cut`` is a
+    command, as a list of words, that cuts the target's power and restores it. It is run ``power_cuts`` times.
     ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. The callback
-    ``tell`` receives the next call and its path, which name a blocked check. ``patience_seconds`` is how long a call
-    may take before a check that watches its own processes reports it as hung; ``space_seconds`` how long a change of
-    free space may take to show; ``race_seconds`` how long a race for one name lasts at most. ``commit`` is how saves
-    on this storage commit.
+    ``tell`` receives the next call and its path, so that a blocked check can be described. A call of a watched process
+    is reported as hung after ``patience_seconds``. A change of free space must be visible within ``space_seconds``. A
+    race for one name lasts at most ``race_seconds``. ``commit`` is the method by which saves on this storage commit.
     """
 
     directory: Path
@@ -71,14 +70,15 @@ class CheckContext(Effort):
     commit: Commit = BY_RENAME
 
     def note_commit(self, findings: Findings) -> None:
-        """Report how the check commits checkpoints, if not by the rename of a directory."""
+        """Record in the findings how checkpoints are committed, if not by the rename of a directory."""
         if self.commit is not BY_RENAME:
             findings.facts["commit"] = f"by a {self.commit.sign}: the target refuses to rename a directory"
 
     def rename_file(self, old: Path, new: Path, findings: Findings) -> bool:
-        """Rename a file, also over another; return False, and report it, if a target without renames refuses this too.
+        """Rename a file, or replace another one. If a target without renames refuses this too, report it and return
+        False.
 
-        Whether a file can be renamed is the subject of COMMIT.file: other checks do without. Raises OSError.
+        Only COMMIT.file requires that a file can be renamed; other checks do without. Raises OSError.
         """
         self.tell("rename", str(new))
         try:
@@ -92,7 +92,8 @@ class CheckContext(Effort):
         return True
 
     def second(self) -> tuple[Client, str]:
-        """Return the second client and its path of the directory, once it sees it. Raises NotRun without one."""
+        """Return the second client and its path of the directory, after it sees the directory. Raises NotRun without a
+        second client."""
         if self.other is None or self.other_directory is None:
             raise NotRun("no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
         if not self.other.sees(self.other_directory):
@@ -106,7 +107,7 @@ class CheckContext(Effort):
 
 @dataclass(slots=True)
 class Findings:
-    """Collects the findings of a check. ``measured`` is its measured value, in ``unit``, if a limit is set for it."""
+    """The findings of a check. ``measured`` is its measured value in ``unit``, if a limit exists for it."""
 
     trials: int = 0
     measured: float | None = None
@@ -128,17 +129,17 @@ class Findings:
             self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
 
     def plain(self) -> dict[str, Any]:
-        """Return the anomalies as plain data, for a part of a check that runs on another client."""
+        """Return the anomalies as plain data: the result of a part of a check that runs on another client."""
         return {"count": self.anomaly_count, "named": [to_plain(anomaly) for anomaly in self.anomalies]}
 
     def take(self, plain: dict[str, Any]) -> None:
-        """Record the anomalies of a part of the check that ran on another client."""
+        """Add the anomalies of a part of the check that ran on another client."""
         for words in plain["named"]:
             self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])
         self.anomaly_count += plain["count"] - len(plain["named"])
 
     def observation(self, requirement: str, subject: str, *, not_run: str = "", errno: str = "") -> Observation:
-        """Return the observation."""
+        """Return the observation that the report stores."""
         return Observation(
             requirement=requirement,
             subject=subject,
@@ -156,11 +157,11 @@ class Findings:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRace:
-    """A race of ``wanted`` changes and as many looks of the watcher; ``change`` and ``look`` are their names in
-    messages.
+    """A race of ``wanted`` changes and as many looks of the watcher. Messages call them ``change`` and ``look``.
 
-    It continues until both are complete, or until its time is over: some storage takes seconds for each change of a
-    name that another client uses. Its findings then count, if there were at least ``minimum`` changes and looks.
+    It continues until both counts are reached, or until its time is over: on some storage, each change of a name that
+    another client uses takes seconds. After a timeout the findings count only if there were at least ``minimum``
+    changes and looks.
     """
 
     context: CheckContext
@@ -173,8 +174,8 @@ class ObservedRace:
     _began: float = field(default_factory=time.monotonic)
 
     def goes_on(self, findings: Findings) -> bool:
-        """Whether more changes or looks are needed. Raises NotRun if its time is over without an anomaly and with too
-        few looks.
+        """Whether more changes or looks are needed. Raises NotRun after a timeout with too few changes or looks and no
+        anomaly.
         """
         if not self._is_over:
             return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)
@@ -188,7 +189,7 @@ class ObservedRace:
         return False
 
     def some(self, at_most: int, call: str, path: str) -> Iterator[int]:
-        """Yield the numbers of the next changes, each after its call was reported."""
+        """Yield the numbers of the next changes; each call is reported before it is made."""
         for _ in range(at_most):
             self.context.tell(call, path)
             self.changes += 1

@@ -27,7 +27,7 @@ EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
 class CallReporter:
-    """Reports the next call. A repeated call, as in a race, is reported at most once a second, which shows progress."""
+    """Reports the next call. A repeated call, as in a race, is reported at most once a second to show progress."""
 
     def __init__(self) -> None:
         self._told: tuple[str, str] | None = None
@@ -42,7 +42,7 @@ class CallReporter:
 
 
 def parser_of(room: Room, command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser of the options that a check has on any target."""
+    """Return a parser of the options that checks of all kinds of target have."""
     names = sorted(check.name for check in in_room(room))
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=description, allow_abbrev=False)
     parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
@@ -55,8 +55,8 @@ def parser_of(room: Room, command: str, description: str | None) -> argparse.Arg
 def observe(check: Check, context: Effort, findings: Findings, failed: Callable[[OSError], str]) -> Observation:
     """Run a check's function and return its observation.
 
-    ``failed`` takes an error that a healthy target does not give, notes it in the findings, and returns the name of its
-    number for the observation, or an empty text.
+    ``failed`` records an error of the target in the findings, and returns the name of its errno for the observation, or
+    an empty text.
     """
     module, function = check.code.split(":")
     code = importlib.import_module(f"{__package__}.{check.room}.{module}")
@@ -71,7 +71,7 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
 
 
 def run(main: Callable[[], int]) -> int:
-    """Perform a check; if its code fails, report the place and exit with a code that differs from the target's."""
+    """Perform a check. If its own code fails, report the place and use a separate exit code."""
     try:
         return main()
     except Exception:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.005
 _TELL_SECONDS = 1.0
 _KILL_SECONDS = 5.0
-# A kernel without memory or a person ends a process with these; a fault of the storage, such as SIGBUS, does not.
+# The OOM killer or a person ends a process with these signals; a storage fault causes others, such as SIGBUS.
 _OF_THE_HOST = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-# The next action of a worker: when it began (monotonic seconds), the call, the context.
+# The current action of a worker: its start (monotonic seconds), the call, the context.
 _SLOT = struct.Struct("d48p255p")
 
 
 class WorkerChannel:
-    """A worker's end of the channel: reports the next call to the check, exchanges messages with it."""
+    """A worker's end of the channel: it reports the next call to the check and exchanges messages with it."""
 
     def __init__(self, slot: mmap.mmap, inbox: int, outbox: int) -> None:
         self._slot = slot
@@ -42,8 +42,8 @@ class WorkerChannel:
         self._inbox = inbox
 
     def at(self, call: str, where: object) -> None:
-        """Report the next call and its path; costs a microsecond, so that it can precede each call."""
-        # Packed first: pack_into begins by filling the place with zeros, and a reader at that moment would see a call
+        """Report the next call and its path. This takes a microsecond, so that it can precede each call."""
+        # Packed first: pack_into begins by filling the buffer with zeros, and a reader at that moment would see a call
         # since boot.
         self._slot[: _SLOT.size] = _SLOT.pack(time.monotonic(), call.encode(), str(where).encode())
 
@@ -52,22 +52,22 @@ class WorkerChannel:
         _send(self._outbox, {"said": word})
 
     def hear(self) -> None:
-        """Wait until the check lets it continue."""
+        """Wait until the check sends permission to continue."""
         self.at("wait for the check", "")
         if not os.read(self._inbox, 1):
             os._exit(0)
 
     def is_told_to_end(self) -> bool:
-        """Return whether the check lets it continue."""
+        """Return whether the check has sent permission to continue, without waiting."""
         return bool(select.select([self._inbox], [], [], 0)[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerEnd:
-    """How a worker ended: with its result, with an error or signal while in ``call`` at ``where``, or not at all.
+    """The end of a worker: its result, or the error or signal in ``call`` at ``where``. A hung worker has not ended.
 
-    ``hung`` are the seconds since that call began without a return, 0 if it ended; ``blocked`` is then the kernel's
-    view of it.
+    ``hung`` is the number of seconds for which the call has not returned, 0 if the worker ended; ``blocked`` is then
+    the worker's kernel stack.
     """
 
     result: Any = None
@@ -105,12 +105,12 @@ class Worker:
 
     @property
     def doing(self) -> tuple[float, str, str]:
-        """Begin (monotonic seconds) of the worker's current call, the call, and its object."""
+        """The worker's current call: its start (monotonic seconds), the call, and its path."""
         since, call, where = _SLOT.unpack_from(self._slot, 0)
         return since, call.decode(), where.decode(errors="replace")
 
     def go_on(self) -> None:
-        """Let the worker's ``hear`` return."""
+        """Send the worker permission to continue: its ``hear`` returns."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._to, b".")
 
@@ -122,7 +122,7 @@ class Worker:
     def ended(self) -> WorkerEnd | None:
         """Return how the worker ended, None while it runs.
 
-        Raises NotRun if a process other than the check killed it: that does not come from the storage.
+        Raises NotRun if a process other than the check killed it, because the storage did not cause that.
         """
         if not self._over():
             return None
@@ -137,18 +137,18 @@ class Worker:
         return WorkerEnd(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
 
     def hung(self) -> WorkerEnd:
-        """Return the call that a hung worker is in."""
+        """Return the current call of a hung worker."""
         since, call, where = self.doing
         return WorkerEnd(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
 
     def kill(self) -> None:
-        """Kill the worker, which may end later."""
+        """Kill the worker. It may end later."""
         if not self._over():
             self._is_killed = True
             os.kill(self.pid, signal.SIGKILL)
 
     def leave(self, until: float) -> None:
-        """Wait for the end of a killed worker; abandon it if the kernel does not release it soon."""
+        """Wait for the end of a killed worker. If the kernel does not release it soon, leave it."""
         while not self._over() and time.monotonic() < until:
             time.sleep(_TICK_SECONDS)
         for descriptor in (self._to, self._from):
@@ -178,7 +178,7 @@ class Worker:
 
 @contextlib.contextmanager
 def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[list[Worker]]:
-    """Start a worker for each function; at the end of the block all are ended."""
+    """Start a worker for each function. At the end of the block all workers are ended."""
     workers: list[Worker] = []
     try:
         for function in functions:
@@ -193,7 +193,7 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
 
 
 def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
-    """Wait until each worker has sent the message or ended; return whether all sent it. ``tell``: see ``gather``."""
+    """Wait until each worker has sent the message or ended; return whether all have sent it. ``tell``: see `gather`."""
     telling = _StallReporter(tell)
     left = list(workers)
     while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
@@ -205,9 +205,9 @@ def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
     """Wait for the workers to end and return their results.
 
-    About once a second, if any worker has made progress, the callback ``tell`` receives the current call of the worker
-    without progress for the longest time. So the last reported call is the one that blocks the check. The wait for a
-    worker ends if it remains in a call for longer than ``patience_seconds``.
+    About once a second, if any worker has made progress, the callback ``tell`` receives the current call of one worker:
+    the one with the longest time without progress. The last reported call is therefore the call that blocks the check.
+    A worker is no longer waited for if it is in one call for longer than ``patience_seconds``.
     """
     ends: dict[int, WorkerEnd] = {}
     telling = _StallReporter(tell)
@@ -224,7 +224,7 @@ def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = f
 
 
 class _StallReporter:
-    """Reports about once a second, if any worker has made progress, the call of the worker that has waited longest."""
+    """Reports about once a second, if any worker has made progress, the call of the worker that waits the longest."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -240,18 +240,18 @@ class _StallReporter:
 
 
 def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:
-    """Run as the worker: the clean-up and the output of the check must not run in this process."""
+    """Run the worker's function in the forked process, without the clean-up and the output of the check."""
     try:
         die_with_parent()
         if os.getppid() != parent:
             os._exit(0)
-        # A fault that is to be reported by its signal should not leave a core on the way.
+        # A fault that ends the process with a signal must not leave a core file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         _send(outbox, {"result": function(talk)})
     except OSError as error:
         _send(outbox, {"error": f"{error.strerror} (errno {error.errno})", "errno": error.errno})
     except BaseException:
-        # Whatever it is, the check must hear of it, and the process must end here.
+        # The check must receive every error, and the process must end here.
         _send(outbox, {"error": traceback.format_exc(limit=-3)})
     finally:
         os._exit(0)

@@ -1,1 +1,1 @@
-"""Whether a run directory may be believed: digests, signature, cross-checks, judging again."""
+"""Evidence that a run directory is authentic: digests, signature, cross-checks, re-evaluation."""

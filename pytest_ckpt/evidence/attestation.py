@@ -1,4 +1,5 @@
-"""The signed statement about a run: an in-toto test result in a DSSE envelope. Bytes in, bytes out; no key in here.
+"""The signed statement about a run: an in-toto test result in a DSSE envelope. This module converts bytes and does not
+use keys.
 
 Sources: in-toto Statement v1 (github.com/in-toto/attestation, spec/v1/statement.md), its predicate test-result v0.1
 (spec/predicates/test-result.md), and DSSE 1.0 (github.com/secure-systems-lab/dsse, protocol.md and envelope.md).
@@ -27,7 +28,7 @@ _CONFIGURATION = "plan.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """One signature of an envelope. ``keyid`` is a hint that is not protected."""
+    """One signature of an envelope. ``keyid`` is a hint that the signature does not protect."""
 
     keyid: str
     sig: bytes
@@ -45,9 +46,8 @@ class Envelope:
 def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
     """Return the serialised in-toto statement about a report; ``sha256`` are digests of files of its directory.
 
-    Only a certified run is PASSED. A rehearsal that met every requirement is WARNED. Every other run, also an
-    incomplete one, is FAILED, so that a policy that reads only ``result`` is never too generous. Requirements that were
-    not run are in no list.
+    A certified run is PASSED. A rehearsal that met every requirement is WARNED. Every other run, including an
+    incomplete one, is FAILED, so that a policy can rely on ``result``. Requirements that were not run are not listed.
     """
     named = [(f"{v['id']} {v['subject']}", v["outcome"], v["severity"]) for v in document["requirements"]]
     predicate = {
@@ -71,7 +71,8 @@ def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
-    """Return the signed bytes: DSSE's PAE of type and body, with their lengths in bytes."""
+    """Return the signed bytes: the pre-authentication encoding (PAE) of DSSE, which contains type and body with their
+    lengths in bytes."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
@@ -102,7 +103,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def _decoded(text: str) -> bytes:
-    """Undo base64, which may be the standard or the URL-safe one."""
+    """Decode base64 in the standard or the URL-safe alphabet."""
     return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
 
 

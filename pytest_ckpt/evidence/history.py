@@ -1,4 +1,4 @@
-"""The history of many runs: one line of JSON a run, and the directory of each, both below one directory."""
+"""The history of many runs in one directory: a file with one line of JSON per run, and a copy of each run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/history/1"
 LINES, RUNS, _LOCK = "history.jsonl", "runs", "lock"
 _REPORT = "report.json"
-# Names of runs: without paths that leave the directory of runs.
+# Permitted names of runs: without path separators, so that no path leaves the directory of runs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAXIMUM_NAMED = 5
 _REQUESTS = "request_p99_seconds"
@@ -36,10 +36,10 @@ Seconds = Annotated[float, Bounds(ge=1e-9, le=1e9)]
 
 
 class LineSubject(TypedDict):
-    """Every operation of one subject. ``is_complete``: its measurement was completed.
+    """All operations of one subject. ``is_complete``: its measurement was completed.
 
-    ``conditions`` are the factors of a time other than storage and load. ``request_p99_seconds``, on an object store:
-    the 99th percentile of each kind of request, at its worst endpoint.
+    ``conditions`` are the factors that affect a time, other than storage and load. ``request_p99_seconds``, for an
+    object store, is the 99th percentile of each kind of request at its slowest endpoint.
     """
 
     subject: Text
@@ -71,7 +71,8 @@ class Line(TypedDict):
 
 
 def check_place(history: Path, target: Path, report: Path) -> None:
-    """Refuse a history that cannot be written, or that is located where a run cleans or measures. Raises UsageError."""
+    """Refuse a history that cannot be written, or that is in a directory that the run cleans or measures. Raises
+    UsageError."""
     others = {"--ckpt-target": target, "--ckpt-report": report}
     place = refuse_inside(OPTION, history, others, "Name a directory elsewhere: /var/lib/ckpt, for example.")
     with answering(f"{OPTION} {history}"):
@@ -82,11 +83,11 @@ def check_place(history: Path, target: Path, report: Path) -> None:
 
 
 def entry(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the history line of a run: the data of a trend."""
+    """Return the history line of a run, which contains the data of a trend."""
     run = document["run"]
     settings = {s["option"]: s.get("value") for s in document["settings"]}
     limits = {c["subject"]: c for c in document["checkpoints"]}
-    # The actions of a plugin around a launch, or on it, may affect times.
+    # Plugin hooks that run around or during a launch may affect times.
     plugins = [f"{p['name']} {p['version']}".rstrip() for p in document["environment"].get("plugins") or ()]
     return {
         "schema": SCHEMA,
@@ -118,7 +119,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _p99_of_requests(measured: Mapping[str, Any]) -> dict[str, float]:
-    """Return the 99th percentile of each kind of request to an object store, at the worst endpoint of the kind."""
+    """Return the 99th percentile of each kind of request to an object store, at the slowest endpoint of the kind."""
     worst: dict[str, float] = {}
     for row in measured.get("requests") or ():
         if row["p99_seconds"] is not None:
@@ -150,7 +151,8 @@ def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> i
             shutil.rmtree(partial, ignore_errors=True)
             raise
         with (history / LINES).open("a+b") as lines:
-            # A line that was cut short by a full disk or a power cut stays one line.
+            # If a full disk or a power cut truncated the last line, end it first, so that it remains a separate invalid
+            # line.
             torn = lines.tell() > 0 and _last_byte(lines.fileno()) != b"\n"
             lines.write((b"\n" if torn else b"") + json.dumps(line).encode() + b"\n")
             lines.flush()
@@ -159,7 +161,7 @@ def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> i
 
 
 def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the entries in the order in which the runs started, and a sentence for each invalid line.
+    """Return the entries in the order in which the runs started, and a message for each invalid line.
 
     Raises UsageError if the directory contains no history.
     """
@@ -186,9 +188,9 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Compare every line with the report of its run; return the credible lines, and the problems of the others.
+    """Compare every line with the report of its run; return the lines that match, and the problems of the others.
 
-    If they differ the report takes precedence, as long as it matches its manifest.
+    If they differ, the report takes precedence, as long as it matches its manifest.
     """
     runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0
@@ -199,7 +201,7 @@ def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tu
             kept.append(line)
             continue
         try:
-            # In the form of a line: without tuples.
+            # Converted to plain types like a line: without tuples.
             report = parse(read(directory / _REPORT))
             document = parse(json.dumps(entry(report)).encode())
             wrong = fault(document, Line)
@@ -225,7 +227,7 @@ def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tu
 
 
 def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of today without fields that did not exist when that line was written."""
+    """Return a line of this version without the fields that did not exist when ``line`` was written."""
     had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
     subjects = [
         subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}
@@ -246,7 +248,7 @@ def _entry_of(line: bytes) -> dict[str, Any]:
 
 
 def _moment(line: Mapping[str, Any]) -> datetime:
-    """Return when a run started; a time without a zone counts as UTC. Raises ValueError if it is invalid."""
+    """Return the start time of a run; a time without a zone is UTC. Raises ValueError if it is invalid."""
     moment = datetime.fromisoformat(str(line["started"]))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""The facts of a run directory, read as records and judged by this version, for judge, verify and the writers."""
+"""Reads the facts of a run directory and judges them with this version, for judge, verify and the writers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRun:
-    """A run that was judged again: its directory's content, and the conclusions. ``extras`` are plugin requirements.
+    """A run that was judged again: the content of its directory, and the verdicts. ``extras`` are plugin requirements.
 
     ``catalogue_names`` are the requirements and checks of the version that made the run.
     """
@@ -94,10 +94,10 @@ class JudgedRun:
     starts: tuple[Start, ...]
 
     def document(self, *, foresees: bool = True) -> Document:
-        """Return its report, without a forecast unless ``foresees``."""
+        """Return the report of the run; it contains a forecast only with ``foresees``."""
         document = make_document(
             foresees=foresees,
-            # The certificate in that directory is another judgement's.
+            # The certificate in the directory belongs to the original judgement.
             run={**self.report["run"], "directory": ""},
             plan=self.plan,
             settings=self.settings,
@@ -125,16 +125,16 @@ def judged_run(
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Judge the facts of a directory again, whose report was read. Raises UsageError, or the errors of invalid facts.
+    """Judge the facts of a directory again, given its report. Raises UsageError, or the errors of invalid facts.
 
-    ``decides_all``: also decides requirements that the report does not decide, if there are facts for them.
+    ``decides_all`` also decides requirements that the report does not decide, if there are facts for them.
     """
     extras = recorded(report.get("catalogue") or ())
     settings = recorded_settings(report, command_line)
     if as_recorded:
         settings = dataclasses.replace(settings, origins=tuple(fitting(Origin, s) for s in report["settings"]))
     target = fitting(TargetFacts, report["environment"]["target"])
-    # A requirement or check that came after the run is not a part of it: it is neither judged nor missing.
+    # Requirements and checks that were added after the run are not part of it: they are neither judged nor missing.
     names = tuple(report["catalogue_names"])
     catalogue = known_to(offered(extended(extras), target.capabilities), names)
     found = command_line.get("ckpt_gate_table")
@@ -219,7 +219,7 @@ def _verdicts(
             continue
         requirement = catalogue[found.id]
         was_left_out = found.reason == "no test" or (found.outcome == "not run" and requirement.suite not in chosen)
-        # A test that did not run then does not run now; its facts may be there all the same.
+        # A test that was not run then is not run now, even if its facts exist.
         if was_left_out and not decides_all:
             continue
         if requirement.plugin and found.subject in facts.measurements:
@@ -250,7 +250,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Judge one requirement again, on its original input."""
+    """Judge one requirement again, on its original facts."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
@@ -259,14 +259,14 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
         return decide_observed(requirement, observation, gates, facts.kind, facts.plan.files_of_host)
     if found.outcome == "not run":
         return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
-    # A statement that only the report contains is not evidence.
+    # A statement is evidence only if a file other than the report contains it.
     return not_run(requirement, subject, "no facts", NO_FACTS, gates)
 
 
 def recorded_settings(
     report: ReadDocument, command_line: Mapping[str, str | None], roles: Sequence[Role] = ("plan",)
 ) -> Settings:
-    """Return the settings that a report states, of the options with one of the roles; the command line wins."""
+    """Return the recorded settings of the options with one of the roles. Values on the command line have priority."""
     flags = {option.flag: option.ini_name for role in roles for option in with_role(role)}
     fields = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
@@ -321,9 +321,10 @@ def judge_directory(
 
 @contextlib.contextmanager
 def odd_facts_named(directory: Path) -> Iterator[None]:
-    """Turn the errors that implausible facts of a directory cause into a UsageError.
+    """Turn errors that implausible facts of a directory cause into a UsageError.
 
-    Such facts have the right form, but lead to a median of an empty list, a division by zero, or a missing part.
+    Such facts have a valid form, but lead for example to a division by zero, the median of an empty list, or a missing
+    part.
     """
     try:
         yield
@@ -337,7 +338,7 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
 def judge_sealed_directory(
     directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True, moment: str = ""
 ) -> Document:
-    """Return the report of a run directory, judged again; changed files are named, and the run cannot pass then.
+    """Return the report of a run directory, judged again; changed files are listed, and with these the run cannot pass.
 
     Only files that are judged are compared. With ``moment``, the time of this judgement in ISO 8601, the report names
     the cluster and the grade of the run. Raises UsageError as `judge_directory` does.
@@ -349,17 +350,17 @@ def judge_sealed_directory(
 
 
 def without_trust(document: Document, reasons: Sequence[str]) -> Document:
-    """Return a report that rests on changed files: it certifies no system, and does not pass."""
+    """Return a report that is based on changed files: the run does not pass and is not certified."""
     document["grade_reasons"] += reasons
     if document["grade"] == "certified":
         document["grade"] = "incomplete"
-    # Whoever changed it may have changed it for the better.
+    # A changed file may have been changed in favour of the system.
     document["exit_code"] = document["exit_code"] or EXIT_INCOMPLETE
     return document
 
 
 def changes_of_facts(directory: Path) -> list[str]:
-    """Return the differences of report, measurements and observations from the manifest."""
+    """Return the differences between the manifest and the files of report, measurements and observations."""
     try:
         found = compare(directory)
     except OSError as error:
@@ -370,9 +371,10 @@ def changes_of_facts(directory: Path) -> list[str]:
 
 
 def altered_tables(report: ReadDocument) -> tuple[str, ...]:
-    """Return which tables of a report of this version differ from the tables of this version.
+    """Return the tables in a report that differ from the tables of this version; the report is of the same version.
 
-    They are the rows of the shipped gate table, the defaults of options, and the list of requirements and checks.
+    The tables are the rows of the built-in gate table, the defaults of options, and the list of requirements and
+    checks.
     """
     shipped = {built_in(word).name: word for word in GATE_TABLES}
     gates = report["gate_table"]

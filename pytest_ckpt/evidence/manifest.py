@@ -1,4 +1,5 @@
-"""The digests of everything in a run directory, in the form that ``sha256sum --check`` reads, and their comparison."""
+"""The manifest: digests of all files in a run directory, in the format of ``sha256sum --check``, and the comparison
+with it."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.sha256"
 ATTESTATION = "attestation.dsse.json"
-# The manifest cannot contain its own digest, and the attestation contains the manifest's.
+# The manifest cannot contain its own digest. The attestation contains the manifest's digest.
 _NOT_LISTED = frozenset({MANIFEST, ATTESTATION})
-# No run writes such a file, or so much. The bound prevents hours of reading if someone adds holes of a terabyte.
+# Runs do not write such large files. The bound prevents hours of reading if someone adds sparse files of a terabyte.
 _MAXIMUM_BYTES, _MAXIMUM_BYTES_IN_ALL = 256 << 20, 2 << 30
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """How a directory differs from its manifest: names of files. ``ill_formed`` are lines of the manifest itself."""
+    """The differences of a directory from its manifest, as names of files. ``ill_formed`` are invalid lines of the
+    manifest."""
 
     listed: int
     changed: tuple[str, ...]
@@ -50,7 +52,8 @@ def report_text(document: Mapping[str, Any]) -> str:
 def write_manifest(directory: Path) -> None:
     """Write the SHA-256 of every file below ``directory`` into ``manifest.sha256``.
 
-    Directories without a file are removed: a manifest cannot list them, so that one that is there later was added.
+    Empty directories are removed, because a manifest cannot list them. An empty directory that is found later was
+    added.
     """
     for place, _, _ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):
@@ -95,17 +98,17 @@ def _is_link(path: Path) -> bool:
     try:
         return path.is_symlink()
     except OSError:
-        # Its path is longer than the kernel allows: walking into it fails in the same way, and is reported.
+        # The path is longer than the kernel allows. Walking into it fails in the same way, and is reported.
         return False
 
 
 def manifest_text(found: Mapping[str, str]) -> str:
-    """Return the manifest of these digests, in the order of the paths."""
+    """Return the manifest of these digests, sorted by path."""
     return "".join(_line(name, found[name]) for name in sorted(found) if found[name])
 
 
 def is_as_listed(directory: Path, name: str) -> bool:
-    """Whether one file is as the manifest of its directory lists it."""
+    """Whether one file matches the manifest of its directory."""
     try:
         listed = _manifest_of(directory).splitlines(keepends=True)
         return _line(name, file_digest(directory / name)) in listed
@@ -138,18 +141,18 @@ def compare(directory: Path) -> Comparison:
 
 
 def _manifest_of(directory: Path) -> str:
-    """Return the text of a manifest. Raises OSError, also for a pipe or a device, which would keep its reader."""
+    """Return the text of a manifest. Raises OSError, also for a pipe or a device, which could block the reader."""
     return read(directory / MANIFEST).decode("utf-8", errors="surrogateescape")
 
 
 def _line(name: str, digest: str) -> str:
-    # As in sha256sum: a name with a line break is escaped, and its line is marked.
+    # As in sha256sum, a line break in a name is escaped, and the line is marked.
     escaped = "".join(_ESCAPES.get(c, c) for c in name)
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
 def _read_line(line: str) -> tuple[str, str]:
-    """Return the name and digest of a line; an invalid digest becomes one that no line can have."""
+    """Return the name and the digest of a line. An invalid digest is replaced by a text that matches no file."""
     plain = line.removeprefix("\\")
     digest, _, name = plain.partition("  ")
     if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not name:
@@ -161,7 +164,7 @@ def _read_line(line: str) -> tuple[str, str]:
 
 
 def _size(path: Path) -> float:
-    """Return the bytes of a file; infinitely many if it is not a file or cannot be read."""
+    """Return the size of a file in bytes; infinite if it is not a regular file or cannot be read."""
     try:
         found = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads the files of a run directory strictly: checked against their schema, and against facts that cannot be."""
+"""Reads the files of a run directory strictly: validates each against its schema, and rejects contradictory facts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_ckpt.support.strict_json import parse, read
 VERIFY_REMEDY = "pytest-ckpt verify lists the changed files of the directory."
 _MAXIMUM_TOLD = 5
 _KINDS = ("save", "load")
-# Clocks are read to the nanosecond and summed in floats.
+# Clocks have a resolution of a nanosecond, and times are summed as floats.
 _CLOCK_SECONDS = 1e-6
 
 _RECORDS: Mapping[str, type[Any]] = {
@@ -31,7 +31,7 @@ _RECORDS: Mapping[str, type[Any]] = {
 }
 
 Document = dict[str, Any]
-"""A report as read from a file, checked against its schema."""
+"""A report read from a file and validated against its schema."""
 ReadDocument = Mapping[str, Any]
 """A report for read-only use."""
 
@@ -39,7 +39,8 @@ REPORT, SESSION, PLAN, EVENTS = "report.json", "session.json", "plan.json", "eve
 
 
 def read_report(directory: Path) -> Document:
-    """Return the report of a run directory. Raises UsageError without a report, or for a report that no run writes."""
+    """Return the report of a run directory. Raises UsageError if there is no report, or if a run does not write such a
+    report."""
     file = directory / REPORT
     report = read_file(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
@@ -55,7 +56,8 @@ def read_report(directory: Path) -> Document:
 
 
 def read_measurements(directory: Path, plan: Plan) -> list[Measurement]:
-    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for an invalid one."""
+    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for an invalid
+    measurement."""
     files = [(directory / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [read_measurement(file, planned) for file, planned in files if file.exists()]
 
@@ -91,9 +93,9 @@ def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "o
 
 
 def fitting(kind: type[Record], plain: Any) -> Record:
-    """Return a record of the report.
+    """Return a record from a part of the report.
 
-    Raises TypeError for values that no run writes, ValueError for a text that is not a subject.
+    Raises TypeError for values that no run writes, ValueError for a text that does not name a subject.
     """
     if wrong := fault(plain, kind):
         raise TypeError(f"{kind.__name__.lower()}: {wrong}")
@@ -114,13 +116,13 @@ def read_file(file: Path) -> Any:
 
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
-    """Return the error for a file that no run of pytest-ckpt wrote in this way."""
+    """Return the error for a file that pytest-ckpt does not write in this form."""
     more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
     return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
 
 
 def odd_records(directory: Path) -> Iterator[str]:
-    """Yield the names of files whose content differs from a record that a run writes. Raises UsageError."""
+    """Yield the names of files that do not have the form of the record that a run writes. Raises UsageError."""
     for pattern, kind in _RECORDS.items():
         for file in sorted(directory.glob(pattern)):
             plain = read_file(file)

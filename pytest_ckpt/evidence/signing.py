@@ -1,4 +1,4 @@
-"""Ed25519 keys from PEM files: signing and checking. The only importer of ``cryptography`` (extra ``sign``)."""
+"""Ed25519 keys in PEM files: signing and verification. Only this module imports ``cryptography`` (extra ``sign``)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _INSTALL = "pip install 'pytest-ckpt[sign]'"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """A private key that was read before the run began, so that its end cannot fail for it."""
+    """A private key. It is read before the run begins, so that an unusable key fails at the start."""
 
     key: Ed25519PrivateKey
 
     @property
     def pem(self) -> str:
-        """The key as text, for the process that signs."""
+        """The key as PEM text, for the process that signs."""
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
         return self.key.private_bytes(
@@ -51,7 +51,7 @@ class Signer:
         ).decode()
 
     def write(self, document: Mapping[str, Any], directory: Path) -> None:
-        """Sign report and manifest of a run directory into ``attestation.dsse.json``."""
+        """Sign the report and the manifest of a run directory; write the signature to ``attestation.dsse.json``."""
         sha256 = digests(directory) | {MANIFEST: file_digest(directory / MANIFEST)}
         assert set(SUBJECTS) <= set(sha256)
         payload = statement(document, sha256)
@@ -77,7 +77,7 @@ def read_private_key(file: Path, *, option: str) -> Signer:
             f"{option} {file}: the key is protected by a passphrase, and a run cannot prompt for it.",
             "Write it without one, readable only by the user of the run: openssl pkey -in key.pem -out plain.pem",
         ) from None
-    except Exception as error:  # the library names several, its own among them
+    except Exception as error:  # # the library raises several types, including its own
         raise UsageError(f"{option} {file}: it is not a private key in PEM: {_first_line(error)}.", _MAKE_KEY) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(f"{option} {file}: it is another kind of key; Ed25519 is expected.", _MAKE_KEY)
@@ -85,7 +85,7 @@ def read_private_key(file: Path, *, option: str) -> Signer:
 
 
 def signer_of(pem: str) -> Signer:
-    """Return the signer with the key of a `Signer.pem`."""
+    """Return a signer from the key text of `Signer.pem`."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
 
     return Signer(key=cast("Ed25519PrivateKey", load_pem_private_key(pem.encode(), password=None)))
@@ -112,7 +112,7 @@ def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
 
 
 def is_made_by(signature: Signature, envelope: Envelope, key: Ed25519PublicKey) -> bool:
-    """Whether a signature of the envelope was made with the private key that belongs to this public one."""
+    """Whether a signature of the envelope was made with the private key of this public key."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
 
     try:
@@ -123,7 +123,7 @@ def is_made_by(signature: Signature, envelope: Envelope, key: Ed25519PublicKey) 
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """Return the SHA-256 of the public key in DER (SubjectPublicKeyInfo), as keys are commonly named."""
+    """Return the SHA-256 of the public key in DER (SubjectPublicKeyInfo), the usual id of a key."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
 
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()

@@ -1,9 +1,10 @@
-"""The files that the starts of a run leave in its directory, and the starts as the report lists them.
+"""A run with several starts (``--ckpt-resume``): the files of each start in the run directory, and the list of starts
+for the report.
 
-``starts/1/`` contains the remains of the first start once a second one begins: ``start.json``, its session, plan,
-events and report; in ``interrupted_work/`` the measurements that it did not complete, in ``replaced/`` the measurements
-under other conditions than the next start's. ``starts/2/added/`` contains the measurements that the second start made
-in order to add patterns to a measurement of an earlier start.
+When a second start begins, ``starts/1/`` receives the files of the first one: ``start.json``, its session, plan, events
+and report; in ``interrupted_work/`` its incomplete measurements, in ``replaced/`` measurements under conditions other
+than the next start's. ``starts/2/added/`` contains measurements of the second start that add patterns to a measurement
+of an earlier start.
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ _STARTS = "starts"
 
 
 def directory_of_start(directory: Path, number: int) -> Path:
-    """Return the directory of one start, counted from 1, below the directory of the run."""
+    """Return the directory of one start below the run directory; starts are counted from 1."""
     return directory / _STARTS / str(number)
 
 
 def event_files(directory: Path) -> list[Path]:
-    """Return the event files of all starts, from the oldest to the newest."""
+    """Return the event files of all starts, oldest first."""
     return [*(file for place in _places(directory) if (file := place / EVENTS).exists()), directory / EVENTS]
 
 
 def earlier_starts(directory: Path) -> tuple[Start, ...]:
-    """Return the starts that a later start continued, oldest first. Raises UsageError for a file that no run writes."""
+    """Return the previous starts that a later start resumed, oldest first. Raises UsageError for a file that no run
+    writes."""
     return tuple(fitting(Start, read_file(place / START)) for place in _places(directory) if (place / START).exists())
 
 
@@ -57,9 +59,9 @@ def _places(directory: Path) -> list[Path]:
 def completed(
     directory: Path, plan: Plan, without: Callable[[Failure | None], bool] = lambda _failure: False
 ) -> list[Measurement]:
-    """Return the measurements of a run, in the order of its plan, each with the patterns that later starts added.
+    """Return the measurements of a run in the order of its plan, each with the patterns that later starts added.
 
-    Measurements whose failure is one that ``without`` accepts are left out. Raises UsageError for a file that no run
+    A measurement is left out if ``without`` returns true for its failure. Raises UsageError for a file that no run
     writes.
     """
     added = _read(directory, ADDED, plan)
@@ -75,7 +77,7 @@ def completed(
 
 
 def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
-    """Return, by subject, its measurements other than the judged one. Raises UsageError."""
+    """Return, for each subject, the measurements that are not used for verdicts. Raises UsageError."""
     found = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
     subjects = dict.fromkeys(subject for others in found for subject in others)
     return {subject: tuple(o for others in found for o in others.get(subject, ())) for subject in subjects}
@@ -101,7 +103,7 @@ def all_starts(
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
 ) -> tuple[Start, ...]:
-    """Return the starts of a run, the newest last; ``run`` is the part of the report about the run.
+    """Return the starts of a run, newest last; ``run`` is the report's section about the run.
 
     ``exit_code`` is None if the run was killed. Raises UsageError for files that no run writes.
     """
@@ -136,7 +138,7 @@ def _names(measurements: Sequence[Measurement], observations: Sequence[Observati
 
 
 def measured_before(starts: Sequence[Start]) -> set[str]:
-    """Return the names of complete measurements of these starts that no later start repeats."""
+    """Return the names of complete measurements of these starts that later starts did not repeat."""
     found: set[str] = set()
     for start in starts:
         found |= set(start.measured)
@@ -159,7 +161,7 @@ def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tu
 
 
 def running_operations(directory: Path) -> dict[str, str]:
-    """Return the last operation that was started, as a person reads it, of each subject that was not completed."""
+    """Return, for each incomplete subject, a description of the last operation that was started."""
     running: dict[str, str] = {}
     for event in newest_events(directory):
         if isinstance(event, MeasurementStarted):
@@ -173,14 +175,14 @@ def running_operations(directory: Path) -> dict[str, str]:
 
 
 def newest_events(directory: Path) -> Iterator[Event]:
-    """Yield the events of the newest start. A killed one may leave a torn last line; the lines before it count."""
+    """Yield the events of the newest start. If it was killed, an incomplete last line is ignored."""
     with contextlib.suppress(OSError, ValueError):
         for line in read_lines(directory / EVENTS):
             yield event_from_plain(parse(line))
 
 
 def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
-    """Return when each operation of a measurement had ended, in seconds since its launch began, in their order.
+    """Return when each operation of a measurement ended, in seconds since its launch began, in order.
 
     Empty if ``events.jsonl`` does not contain exactly these operations.
     """
@@ -192,7 +194,7 @@ def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
             event = event_from_plain(plain)
             if isinstance(event, MeasurementStarted) and event.subject == measurement.subject:
                 if [operation for operation, _ in listed] == wanted:
-                    # Later events were measured to add patterns.
+                    # Later events belong to added patterns.
                     break
                 listed = []
             elif isinstance(event, OperationDone) and event.subject == measurement.subject:
@@ -205,7 +207,7 @@ def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
 
 
 def _lines(directory: Path) -> Iterator[bytes]:
-    """Yield the complete lines that all starts of a run wrote."""
+    """Yield the complete lines of the event files of all starts."""
     for file in event_files(directory):
         for line in read_lines(file):
             if line.endswith(b"\n"):

@@ -1,6 +1,6 @@
-"""A run that was opened and never closed: its controller was killed before it wrote the report.
+"""Unfinished runs: the run was opened but not closed, because its controller was killed before it wrote the report.
 
-Its directory still contains the inputs (``session.json``, ``plan.json``) and every complete measurement.
+The directory contains the inputs (``session.json``, ``plan.json``) and all complete measurement.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _SEALED = (REPORT, MANIFEST, ATTESTATION)
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a directory contains a run that was opened, and no file that a run writes when it is closed."""
+    """Whether a directory contains a run that was opened but not closed."""
     return (directory / SESSION).is_file() and not any((directory / name).exists() for name in _SEALED)
 
 
 def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of a run before its first measurement, from ``session.json`` and ``plan.json``.
 
-    Raises LookupError or TypeError for files that are not written by a run.
+    Raises LookupError or TypeError for files that no run writes.
     """
     areas = [from_plain(AreaRef, area) for area in (session["area"], session["small"], session.get("local")) if area]
     return {
@@ -78,7 +78,8 @@ def decidable(
     measured: Collection[str],
     observed: Collection[tuple[str, str]],
 ) -> Iterator[Verdict]:
-    """Yield a place for every verdict that the facts of the directory allow; plugins are not there to judge again.
+    """Yield an entry for every verdict that the facts of the directory allow, except for plugins, which are not
+    available.
 
     ``measured`` are subjects, ``observed`` pairs of requirement and subject.
     """
@@ -89,7 +90,7 @@ def decidable(
 
 
 def as_incomplete(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a run that did not end: it certifies no system, whichever requirements were met."""
+    """Return the report of a run that did not end. It is not certified, even if requirements were met."""
     reasons = [reason for reason in document["grade_reasons"] if reason != ALL_MET]
     return {
         **document,

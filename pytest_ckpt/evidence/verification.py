@@ -1,7 +1,7 @@
-"""Whether a run directory is unchanged since its run: digests, signature, and the result of judging its files again.
+"""Checks that a run directory is unchanged since its run: digests, signature, and a new evaluation of its files.
 
-Each finding is the name of a file that differs, or of a verdict or part of the report that differs when judged again.
-If someone changes files consistently, including the manifest, only the signature shows it.
+Each finding names a file that differs, or a verdict or part of the report that differs after the new evaluation. If all
+files including the manifest are changed consistently, only the signature shows it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examination:
-    """One comparison; ``details`` name each place of a difference."""
+    """One comparison. ``details`` lists the differences."""
 
     name: Examined
     outcome: Outcome
@@ -45,15 +45,15 @@ class Examination:
 
 
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
-# The parts of a report that judging again does not reproduce: place and time of measurement, plugins' sections.
+# A new evaluation does not reproduce these parts of a report: place and time of measurement, sections of plugins.
 _STATED = frozenset(
     ("run", "environment", "settings", "stages", "left_behind", "sections", "system", "requirements", "exit_code")
 )  # fmt: skip
-# Every digit of these counts: they are copies of files.
+# These values are compared exactly: they are copied from files.
 _COPIES = ("measurements", "observations")
-# Another version may use other sentences and other names of fields.
+# Another version may use other sentences and field names.
 _OF_ANY_VERSION = ("measurements", "grade")
-# Interrupted, internal error, or a test outside the suites that failed.
+# Exit codes of an interruption, an internal error, or a failed test outside the suites.
 _OTHER_EXIT_CODES = (1, 2, 3)
 # The mathematics libraries of two machines differ in the last digits of logarithms and powers.
 _LAST_DIGITS = 1e-12
@@ -61,9 +61,9 @@ _MAXIMUM_DETAILS = 20
 
 
 def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
-    """Check a run directory. Raises UsageError if the directory is not one of a run.
+    """Check a run directory. Raises UsageError if it is not a run directory.
 
-    ``keys`` are the public keys of trusted signers; without keys, the signer is not checked.
+    ``keys`` are the public keys of trusted signers. Without keys, the signer is not checked.
     """
     keys = keys or ()
     if is_unfinished(directory):
@@ -85,7 +85,7 @@ def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple
 
 
 def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
-    """Check a run that wrote no report: whether its files can be judged is all that can be known."""
+    """Verify a run that wrote no report. The only possible check is whether its files can be judged."""
     try:
         document = judge_directory(directory, {}, as_recorded=True)
         verdicts = _unchecked("verdicts", NO_REPORT, document["grade_reasons"])
@@ -100,7 +100,7 @@ def check_digests(directory: Path) -> Examination:
     found = compare(directory)
     groups = {"changed": found.changed, "added": found.added, "removed": found.removed, "ill-formed": found.ill_formed}
     if details := tuple(f"{word}: {name}" for word, names in groups.items() for name in names):
-        # However many files differ, each has a name.
+        # All files that differ are listed, however many there are.
         return Examination(
             name="digests",
             outcome="broken",
@@ -111,7 +111,7 @@ def check_digests(directory: Path) -> Examination:
 
 
 def _check_verdicts(directory: Path, report: Document) -> Examination:
-    """Judge the files again, by the limits of the run, and compare the result with the report."""
+    """Judge the files again with the limits of the run, and compare the result with the report."""
     try:
         again = judge_directory(directory, {}, as_recorded=True, report=report)
     except Exception as error:  # a changed file can lead to any error
@@ -130,7 +130,7 @@ def _check_verdicts(directory: Path, report: Document) -> Examination:
 
 
 def _differences(directory: Path, report: Document, again: Document) -> Iterator[str]:
-    """Yield the names of verdicts, files and parts of the report for which a new evaluation gives another result."""
+    """Yield the names of verdicts, files and parts of the report that a new evaluation gives differently."""
     is_same_version = report["run"]["version"] == __version__
     ones, others = _by_name(report), _by_name(again)
     for name in dict.fromkeys([*ones, *others]):
@@ -164,7 +164,7 @@ def _by_name(report: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
-    """Whether two plain documents are the same; floating-point numbers within a relative ``tolerance`` (1e-12)."""
+    """Whether two plain documents are equal, with a relative ``tolerance`` for floating-point numbers (1e-12)."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(is_alike(one[name], other[name], tolerance) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -175,7 +175,7 @@ def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
 
 
 def _check_pages(directory: Path, report: Document) -> Examination:
-    """Write certificate and JUnit file again and compare them: people read these, and not report.json."""
+    """Write certificate and JUnit file again and compare them, because people read these instead of report.json."""
     if report["run"]["version"] != __version__:
         return _unchecked("pages", f"version {report['run']['version']} wrote the pages, this is {__version__}")
     return pages_written_again(directory, report)
@@ -215,7 +215,7 @@ def _broken(name: Examined, description: str, details: Sequence[str]) -> Examina
 
 
 def _first(details: Sequence[str]) -> tuple[str, ...]:
-    """Return the first details and how many more there are."""
+    """Return the first details, and the number of further ones."""
     more = len(details) - _MAXIMUM_DETAILS
     return (*details[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
 
@@ -224,10 +224,10 @@ SIGN_OPTION = "--ckpt-sign"
 
 
 def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Check the envelope's form, its statement, and with ``keys`` that the owner of one of them signed it."""
+    """Verify the form of the envelope, its statement and, with ``keys``, that one of these keys signed it."""
     file = directory / ATTESTATION
     if file.is_symlink():
-        # A manifest does not list it, so this is the only place that can report it.
+        # The manifest does not list the signature file, so an invalid one can only be reported here.
         description = f"{ATTESTATION} is a link"
         return _broken("signature", description, [f"changed: {ATTESTATION}"])
     if not file.exists():
@@ -266,7 +266,8 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
 
 
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Return the finding for a directory without a signature: broken if it had one, or if one is expected."""
+    """Return the finding for a directory without a signature: failed if the run signed it, or if a signature is
+    expected."""
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
     )
@@ -281,7 +282,7 @@ def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Exa
 
 
 def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
-    """Name the files whose digests differ from the signed ones."""
+    """List the files whose digests differ from the signed digests."""
     try:
         signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
     except (ValueError, KeyError, TypeError):
@@ -292,7 +293,7 @@ def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownKey:
-    """A public key that the reader had before: ``name`` is its file, as it was given."""
+    """A public key from the reader; ``name`` is its file as given."""
 
     name: str
     key: PublicKey
@@ -300,10 +301,10 @@ class KnownKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """The signer of some directories, or a key without signatures.
+    """A key and the directories that it signed, if any.
 
     ``key`` is the file of a known key, empty for an unknown one; ``key_id`` is the SHA-256 of the key (for an unknown
-    key, as the envelope claims, which is not protected); ``signed`` names the directories.
+    key, the unprotected claim of the envelope); ``signed`` names the directories.
     """
 
     key_id: str
@@ -312,9 +313,9 @@ class Signer:
 
 
 def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signer, ...]:
-    """Return the signers of directories, by the names of the directories: known keys first, in their order.
+    """Return the signers of directories by the names of the directories; known keys come first, in their order.
 
-    Whether the signed content matches the directory is a separate check.
+    A separate check decides whether the signed content matches the directory.
     """
     from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - of a library that may lack
 

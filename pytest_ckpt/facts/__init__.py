@@ -1,1 +1,1 @@
-"""The vocabulary of a run: frozen records that all packages share, and their JSON."""
+"""The records that all packages share, as frozen dataclasses, and their JSON form."""

@@ -1,7 +1,5 @@
-"""The view of several hosts on a shared target, and how long they waited for each other before a clock started.
-
-They wait for names and bytes that another host has just made.
-"""
+"""The view that each host has of a shared target, and the waits of hosts for each other's files before a clock
+started."""
 
 from __future__ import annotations
 
@@ -14,19 +12,21 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
-    """A file that the controller made in the target, by which other hosts recognise it: its name and its content."""
+    """A file that the controller created in the target, by which other hosts recognise the target: its name and its
+    content."""
 
     name: str
     word: str
 
     def of_rank(self, rank: int) -> Marker:
-        """Return the file that the host of a rank makes next to it, for another host; its first line is the same."""
+        """Return the file that the host of a rank creates next to the controller's, for another host; its first line is
+        the same."""
         return Marker(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostMount:
-    """A mount as a host's kernel describes it."""
+    """A mount, as reported by a host's kernel."""
 
     kind: str
     source: str
@@ -35,7 +35,7 @@ class HostMount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierView:
-    """The directory of a local tier as one host sees it: its free space, and the host of foreign files in it.
+    """One host's view of its local tier's directory: the free space, and another host whose files are in it.
 
     ``unavailable_reason`` is why this host cannot create files there; empty if it can.
     """
@@ -48,11 +48,10 @@ class TierView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetView:
-    """The target as one host sees it, and the version of this package there.
+    """One host's view of the target, and the version of this package there.
 
-    ``misses`` describes what the host found instead of the controller's file, ``mismatch_of_other`` the same for the
-    file that the host ``other`` made; ``cannot_write`` is why the host cannot create files there. Each is empty without
-    a problem.
+    ``misses`` describes a missing or wrong file of the controller, ``mismatch_of_other`` a missing or wrong file of the
+    host ``other``; ``cannot_write`` is why the host cannot create files there. Each is empty if there is no problem.
     """
 
     host: str
@@ -66,15 +65,16 @@ class TargetView:
 
 
 Awaited = Literal["directory", "name", "data"]
-"""The directory that a save goes into, the name that its commit gave it, or a file of it with all of its bytes."""
+"""The entry for which a host waits: the directory of a save, the committed name of a checkpoint, or a complete file in
+it."""
 
 SEEN_WITHIN_SECONDS = 2.0
-"""The time that STALE allows a client for old facts, and as long again: the maximum of a wait."""
+"""The maximum wait: twice the time that STALE allows a client to see an old state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DelayedHost:
-    """A host whose first look did not see an entry. ``is_seen``: a later look saw it, after so many seconds."""
+    """A host that did not see an entry at its first look. ``is_seen``: a later look saw it, after ``seconds``."""
 
     host: str
     waited_seconds: float
@@ -83,7 +83,7 @@ class DelayedHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWait:
-    """All waits of a host for one kind of event. ``unseen``: how often it had not come at the end of the wait."""
+    """All waits of a host for one kind of entry. ``unseen``: the number of waits that ended without the entry."""
 
     host: str
     awaited: Awaited
@@ -95,7 +95,7 @@ class HostWait:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWaits:
-    """How often the hosts of a measurement looked for another host's entries, and the hosts that had to wait.
+    """How often the hosts of a measurement looked for entries of other hosts, and which hosts had to wait.
 
     These waits are not part of the time of a save or load.
     """
@@ -105,7 +105,7 @@ class HostWaits:
 
 
 def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
-    """Add up the results of all looks; None without any, as on a single host."""
+    """Return the sum of the results of all looks; None if there were none, as on a single host."""
     count = 0
     found: dict[tuple[str, Awaited], HostWait] = {}
     for awaited, late in looks:

@@ -1,7 +1,7 @@
-"""The permitted values of records' fields beyond their types. `facts.written` checks files against them.
+"""The permitted values of records' fields, in addition to their types. `facts.written` checks files against them.
 
-These are data, not msgspec's ``Meta``: the process of each check and each rank imports records, and msgspec costs more
-to import than all of them.
+msgspec's ``Meta`` is not used: each check and each rank imports the records, and importing msgspec takes longer than
+importing all records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 
 class Bounds(NamedTuple):
-    """The bounds of a number, the lengths of a text or list, the pattern of a text; ``description`` is for people."""
+    """The bounds of a number, the lengths of a text or list, the pattern of a text; ``description`` is for messages."""
 
     ge: float | None = None
     gt: float | None = None
@@ -22,7 +22,7 @@ class Bounds(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """For a record whose other fields may be missing in a file: the fields that must be there."""
+    """For a record of which a file may contain only a part: the names of the required fields."""
 
     fields: tuple[str, ...]
 

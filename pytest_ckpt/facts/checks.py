@@ -1,9 +1,9 @@
 """The table of checks of behaviour: one row per check, with its name and its package. Pure data.
 
-A row names the code of its check and does not import it. Rows are not decorators of the checks' functions: plan, judge
-and verify need the rows, and with decorators they would import the code of all checks (about 0.1 s). The process of a
-check, which is started for each check, would import more than its own module. The requirements of the rows of semantics
-come from the survey of checkpoint software in docs/conformance.md. The module is long because it is one table.
+A row names the code of its check and does not import it. Decorators on the checks' functions are not used, for two
+reasons. Plan, judge and verify need the rows and would import the code of all checks (about 0.1 s). Each check runs in
+a new process, which would import all modules instead of one. The numbered semantics come from the survey of checkpoint
+software in docs/conformance.md. The module is long because it is one table.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Need = Literal["", "second client", "power cut", "small directory"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One subject of one requirement.
+    """One check: a subject of a requirement.
 
-    ``code`` is ``module:function`` below its package ``room`` in ``pytest_ckpt.conformance``: ``posix`` for mounted
-    file systems, ``objects`` for object stores. The function receives (the package's context, Findings). ``needs`` are
-    the options that the run must provide for it; ``relies`` names the software that relies on the behaviour; ``how`` is
-    the procedure, in one sentence for the documentation. ``limit`` is the default limit of the value that the check
+    ``code`` is ``module:function`` in its package ``room`` of ``pytest_ckpt.conformance``: ``posix`` for mounted file
+    systems, ``objects`` for object stores. The function receives (the package's context, Findings). ``needs`` are the
+    options that must be given for the check. ``relies`` names software that relies on the behaviour. ``how`` is the
+    procedure, in one sentence for the documentation. ``limit`` is the default limit of the value that the check
     measures, in ``unit``.
     """
 
@@ -38,7 +38,7 @@ class Check:
 
     @property
     def name(self) -> str:
-        """How the check is called on a command line and in files."""
+        """The name of the check on a command line and in files."""
         return f"{self.requirement}.{self.subject}"
 
     @property
@@ -656,26 +656,28 @@ CHECKS: tuple[Check, ...] = (*CHECKS_OF_POSIX, *CHECKS_OF_OBJECTS)
 
 
 def in_room(room: Room) -> tuple[Check, ...]:
-    """Return the checks of one kind of target."""
+    """Return the checks for one kind of target."""
     return tuple(check for check in CHECKS if check.room == room)
 
 
 BY_NAME = {check.name: check for check in CHECKS}
 
 CHECKS_DIRECTORY = "checks"
-"""Below a run's directory on the target; the first check makes it, and all that is in it was made by checks."""
+"""The directory of checks below a run's directory on the target. The first check creates it; all its content is from
+checks."""
 
 FILES_OF_CHECKS = 10_000
-"""Maximum number of files that a check of a file system creates concurrently, at full effort: NAMES.many."""
+"""The maximum number of files that a check of a file system creates concurrently, at full effort (NAMES.many)."""
 
 LARGE_OBJECT_BYTES = 5160 << 20
-"""Size of the object that OBJECT-LARGE writes in parts, whatever the effort."""
+"""The size of the object that OBJECT-LARGE writes in parts, at any effort."""
 
 _PARTS_OF_CHECKS, _LEAST_PARTS, _PART_BYTES = 10_000, 1_001, 5 << 20
 
 
 def bytes_of_checks(room: Room, effort: float) -> int:
-    """Return the bytes of the largest thing that the checks of a kind of target make; 0 of file systems."""
+    """Return the size in bytes of the largest file or object that the checks of a kind of target create; 0 for file
+    systems."""
     if room != "objects":
         return 0
     many = max(_LEAST_PARTS, round(_PARTS_OF_CHECKS * effort)) * _PART_BYTES

@@ -1,4 +1,4 @@
-"""Converts records to plain JSON types and back: the one place that turns facts into files."""
+"""Converts records to plain JSON types and back. This is the only place that turns facts into files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 
-# Types whose values are plain already; a long run has lists of hundreds of thousands of such values.
+# Types whose values are already plain; a long run has lists of hundreds of thousands of such values.
 _PLAIN = frozenset({str, int, float, bool, types.NoneType})
 
 
@@ -61,14 +61,14 @@ def _hints(kind: Hashable) -> dict[str, Any]:
 
 @functools.cache
 def _readers(kind: Hashable) -> dict[str, Reader | None]:
-    """Return the readers of a record's fields: thousands of ranks send a controller the same few kinds."""
+    """Return the readers of a record's fields. They are cached because thousands of ranks send the same few types."""
     hints = _hints(kind)
     return {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
 
 
 @functools.cache
 def _reader(hint: Any) -> Reader | None:
-    """Return the function that makes a value of this type from a plain one; None if it stays as it is."""
+    """Return the function that converts a plain value to this type; None if the value is used unchanged."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _reader(next(a for a in args if a is not types.NoneType))

@@ -15,8 +15,7 @@ from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.proofs import Integrity
 
 Command = Literal["break", "repair", "upgrade", "snapshot", "remove"]
-"""The effect of a command: it fails a component and repairs it, changes the storage while it serves, takes a snapshot
-and removes it."""
+"""The purpose of a command: fail or repair a component, change the storage in service, take or remove a snapshot."""
 
 TriedKind = Literal["save", "load"]
 
@@ -40,7 +39,7 @@ class CommandRun:
 
     @property
     def sentence(self) -> str:
-        """Why it is not good, in a sentence."""
+        """The reason why it did not succeed, as a sentence."""
         output = f": {self.output}" if self.output else ""
         if self.exit_code is None:
             return f"The {self.command} command did not end well{output.rstrip('.')}."
@@ -49,10 +48,10 @@ class CommandRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationTrial:
-    """A save or a load, with or without an injected fault. Seconds on the clock of the slowest rank.
+    """A save or a load, with or without an injected fault. Times are in seconds on the clock of the slowest rank.
 
-    ``longest_stall_seconds`` is the longest time in which ``stalled_rank`` moved no byte and ended no call, while it
-    did not wait for other ranks. ``error`` is the error that ended it; empty: it succeeded.
+    ``longest_stall_seconds`` is the longest time in which ``stalled_rank`` transferred no bytes and completed no call,
+    without waiting for other ranks. ``error`` is the error that ended the operation; empty if it succeeded.
     """
 
     kind: TriedKind
@@ -68,13 +67,14 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailoverTrial:
-    """One injected fault, ``moment_seconds`` after operation ``moment_in`` (from 1) of ``operations`` began.
+    """One injected fault, ``moment_seconds`` after the start of operation ``moment_in`` (counted from 1) of
+    ``operations``.
 
-    ``operations`` ran in sequence until the break command had returned. Then the repair command ran, with a save while
-    the storage rebuilds (``after``). ``committed_in_error``: a save failed before its commit, but its checkpoint
-    existed. ``commit_answer_lost``: the commit ended with an error, and its checkpoint existed after the repair, so it
-    counts as committed. ``lost`` is why a committed checkpoint could not be loaded after the repair; empty if all were
-    loaded.
+    ``operations`` ran in sequence until the break command had returned. Then the repair command ran, and a save ran
+    while the storage was rebuilding (``after``). ``committed_in_error``: a save failed before its commit, but its
+    checkpoint existed. ``commit_answer_lost``: the commit ended with an error, and its checkpoint existed after the
+    repair, so it counts as committed. ``lost`` is why a committed checkpoint could not be loaded after the repair;
+    empty if all were loaded.
     """
 
     kind: TriedKind
@@ -90,7 +90,7 @@ class FailoverTrial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failover:
-    """Saves and loads in which faults were injected; the subject's own saves and loads are not among them.
+    """Saves and loads with injected faults, in addition to the subject's own.
 
     ``undisturbed`` are a save and a load before. ``integrity`` counts every checkpoint that was loaded and compared.
     ``resident_fraction`` is the largest share of one that a page cache contained before its load; None if unknown.
@@ -112,7 +112,7 @@ class Failover:
 
 
 PAIRS = 6
-"""Saves with a snapshot in their middle; before each there is one without."""
+"""The number of saves with a snapshot in their middle. A save without a snapshot precedes each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,11 +143,13 @@ class Upgrade:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotTrial:
-    """A save without a snapshot (``alone``), then one during which a snapshot was taken, ``moment_seconds`` into it.
+    """A save without a snapshot (``alone``), then one during which a snapshot was taken ``moment_seconds`` after its
+    start.
 
     ``taken`` is the location of the clone. ``is_before_commit``: the command had returned before the save was
     committed. ``is_committed``: the clone contains the save as committed. ``lost`` is why a committed checkpoint, in
-    the clone or on the target, could not be loaded. ``not_judged`` is why the clone proves no property of snapshots.
+    the clone or on the target, could not be loaded. ``not_judged`` is the reason if the clone cannot be judged as a
+    snapshot.
     """
 
     alone: OperationTrial
@@ -162,13 +164,13 @@ class SnapshotTrial:
 
     @property
     def cost(self) -> float:
-        """The additional time of the save with the snapshot, as a fraction of the time of the save without."""
+        """The additional time of the save with a snapshot, as a share of the time of the save without."""
         return self.beside.seconds / self.alone.seconds - 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshots:
-    """Saves during which snapshots were taken; the subject's own saves are not among them.
+    """Saves during which snapshots were taken, in addition to the subject's own saves.
 
     ``integrity`` counts every checkpoint that was loaded and compared, from clones and from the target. ``not_run`` is
     why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete; ``ran_after``

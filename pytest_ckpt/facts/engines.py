@@ -1,10 +1,11 @@
-"""The table of engines: how bytes get to storage and back. One row an engine; its code by reference. Pure.
+"""The table of engines: how bytes get to storage and back. One row per engine, which names the engine's code. Pure.
 
-The choices of ``--ckpt-engine``, the memory that a run is planned with, what ranks import and the documentation come
-from these rows. Other packages add rows of their own: a hook ``pytest_ckpt_engines``, or an entry point in the group
+The choices of ``--ckpt-engine``, the planned memory, the modules that ranks import and the documentation are derived
+from these rows. Other packages add rows by the hook ``pytest_ckpt_engines``, or by an entry point in the group
 ``pytest_ckpt.engines`` (`pytest_ckpt.config.engines` reads both).
 
-Every pytest run of an environment imports this module: NamedTuples, whose classes are made faster than dataclasses.
+Every pytest run of an environment imports this module, so it uses NamedTuples: their classes are created faster than
+dataclasses.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from pytest_ckpt.facts.file_rules import (
 Commits = Literal["store", "engine"]
 
 NOT_DIRECT = "not direct"
-"""Begins the fact ``direct`` of an engine if more than a small share of its bytes passed a client's page cache."""
+"""The first words of the engine fact ``direct``, if more than a small share of the bytes used a page cache."""
 
 
 class MemoryRule(NamedTuple):
-    """The memory of a rank: ``process_bytes`` for any model, plus ``state_share`` of its saved tensors' bytes.
+    """The memory of a rank: ``process_bytes`` for any model, plus ``state_share`` of the bytes of its saved tensors.
 
     ``file_share``: plus this share of the bytes of its largest file.
     """
@@ -39,7 +40,9 @@ class MemoryRule(NamedTuple):
     file_share: float = 0.0
 
     def state_bytes(self, shard_bytes: int, file_bytes: int = 0) -> int:
-        """Return the part that grows with the model, for a rank with so many bytes of tensors, and in one file."""
+        """Return the model-dependent part, for a rank with the given bytes of tensors, in total and in its largest
+        file.
+        """
         return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 
 
@@ -56,8 +59,8 @@ class EngineSpec(NamedTuple):
     ``resizes`` is the "module:function" of a loader for another number of ranks than saved the checkpoint; empty: its
     library has none. ``replays``: it makes the calls of a recorded job, which the user names.
     ``system_certificates``: its library verifies TLS only by the system's certificates. ``files`` are the files of a
-    checkpoint: the plan counts them, and clean-up removes no others. ``owner`` is the plugin that supplies the engine,
-    with its version; empty for a built-in one.
+    checkpoint: the plan counts them, and the clean-up removes only these. ``owner`` is the plugin that supplies the
+    engine, with its version; empty for a built-in one.
     """
 
     name: str
@@ -83,7 +86,7 @@ class EngineSpec(NamedTuple):
         return tuple(filter(None, self.package.split(",")))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the facts that plan and report keep, in plain types: enough to evaluate a run again without the
+        """Return the facts that plan and report record, in plain types; they suffice to evaluate a run without the
         engine.
         """
         return {
@@ -111,7 +114,7 @@ BUILT_IN = (
         name="torch",
         help="torch.save and torch.load, the state in memory",
         make="pytest_ckpt.ranks.engines.torch:make",
-        # Python, torch and MPI, measured in docs/performance.md.
+        # Python, torch and MPI, as measured in docs/performance.md.
         memory=MemoryRule(process_bytes=400_000_000, state_share=1.0),
         package="torch",
         extra="torch",
@@ -121,7 +124,7 @@ BUILT_IN = (
         name="dcp",
         help="torch.distributed.checkpoint with its own files, all ranks together, the state in memory",
         make="pytest_ckpt.ranks.engines.dcp:make",
-        # A load needs memory for one more tensor than the state: the largest is 4 of a rank's 14 bytes a parameter.
+        # A load needs memory for the state and one more tensor, at most 4 of a rank's 14 bytes per parameter.
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
         needs=frozenset({"paths"}),
         is_collective=True,
@@ -136,7 +139,7 @@ BUILT_IN = (
         name="dcp-s3torchconnector",
         help="torch.distributed.checkpoint into a bucket by Amazon's s3torchconnector, which commits itself",
         make="pytest_ckpt.ranks.engines.dcp_s3torchconnector:make",
-        # Measured in docs/performance.md: a load keeps the data that the client has requested ahead, up to half a GB.
+        # Measured in docs/performance.md: a load keeps the data that the client has read ahead, up to half a GB.
         memory=MemoryRule(process_bytes=1_100_000_000, state_share=1.7),
         commits="engine",
         needs=frozenset({"parts of S3"}),
@@ -164,7 +167,7 @@ BUILT_IN = (
         name="safetensors",
         help="Hugging Face's files of at most 5 GB with an index, by its library, the state in memory",
         make="pytest_ckpt.ranks.engines.safetensors:make",
-        # A save needs memory for a file twice in addition to the state, and with a library before 0.8 three times.
+        # A save needs memory for the state and twice for a file; three times with a library before 0.8.
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0, file_share=3.0),
         package="safetensors",
         extra="safetensors",
@@ -187,7 +190,7 @@ BUILT_IN = (
         name="megatron",
         help="the files and calls of Megatron's distributed checkpoints, all ranks together, the state in memory",
         make="pytest_ckpt.ranks.engines.megatron:make",
-        # As dcp, whose library writes the large files.
+        # The same as dcp, whose library writes the large files.
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
         needs=frozenset({"paths"}),
         is_collective=True,
@@ -208,14 +211,14 @@ BUILT_IN = (
         replays=True,
     ),
 )
-"""The first is the default."""
+"""The built-in engines; the first is the default."""
 
 DEFAULT, TORCH = BUILT_IN[:2]
 
 STREAM = "stream"
-"""The engine that cuts files into requests, several of which a rank has in flight."""
+"""The engine that splits files into requests and has several of them in flight on each rank."""
 
 
 def built_in(name: str) -> EngineSpec | None:
-    """Return the built-in engine of that name; None for one of another package."""
+    """Return the built-in engine of that name; None for an engine of another package."""
     return next((engine for engine in BUILT_IN if engine.name == name), None)

@@ -9,7 +9,7 @@ from pytest_ckpt.facts.bounds import Count, Positive, Text
 from pytest_ckpt.facts.targets import TargetFacts
 
 STREAM_SECONDS = 2.0
-"""How long hosts stream to each other, for each of two directions."""
+"""The duration of the streams between hosts, for each of two directions, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +25,8 @@ class Streams:
 class HostNetwork:
     """The rates of one host's network, in bytes a second; None: unknown (``unavailable_reason``).
 
-    ``basis``: ``streams`` were TCP between two hosts while all others did the same, ``over`` the named addresses;
-    ``stated`` is the user's value.
+    ``basis``: ``streams``: measured by TCP streams between pairs of hosts, all pairs concurrently, ``over`` the named
+    addresses; ``stated``: the user's value.
     """
 
     basis: Literal["streams", "stated"]
@@ -37,18 +37,17 @@ class HostNetwork:
 
 
 CLOCK_AHEAD = "clock_ahead_seconds"
-"""The host fact that compares its time of day with the time of rank 0's host."""
+"""The name of the host fact with the offset of its time of day from that of rank 0's host."""
 CONFTEST = "conftest "
-"""How a recorder begins that is a conftest; its file follows."""
+"""The first word of a recorder that is a conftest; the name of its file follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
     """A host of ranks. ``memory_available_bytes`` includes the limit of the memory cgroup.
 
-    ``client`` are facts of it as a client of the target, by name, as its kernel reports them: options of the mount,
-    links, tuned values. Unreadable facts are missing. ``network`` is the rate of its network, if that was measured or
-    stated.
+    ``client`` contains facts of the host as a client of the target, as its kernel reports them: mount options, links,
+    tuned values. Unreadable facts are missing. ``network`` is the rate of its network, if it was measured or stated.
     """
 
     host: str
@@ -82,10 +81,10 @@ class PluginFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The environment of a run. ``second_client`` describes the second client, and is empty without one.
+    """The environment of a run. ``second_client`` describes the second client; empty if there is none.
 
-    ``versions`` are by the name of a package. ``recorders`` is the code that ran in pytest's process in addition to
-    pytest and this package, and could have altered the records: conftests, other plugins, variables.
+    ``versions`` are by package. ``recorders`` lists code in pytest's process that could have altered the records:
+    conftests, other plugins, variables.
     """
 
     hosts: tuple[HostFacts, ...]

@@ -1,6 +1,6 @@
-"""The line that carries an event, and the one event of the checks: their processes import no other.
+"""The line format of events, and the one event of checks. It is separate so that a check's process imports only this.
 
-A run starts a process for each check, and the kinds of events of ranks would cost it more than the check itself.
+A run starts a process for each check; importing all events of ranks would take longer than the check itself.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Call:
 
 
 def plain_of(kind: str, event: Any) -> dict[str, Any]:
-    """Return an event of this kind as the JSON object of a line."""
+    """Return an event of this kind as a JSON object."""
     return {"event": kind, **to_plain(event)}
 
 
 def line_of(kind: str, event: Any) -> str:
-    """Return an event of this kind as the line, with its end, that a process writes."""
+    """Return an event of this kind as a line, including its line end."""
     return MARK + json.dumps(plain_of(kind, event), separators=(",", ":")) + "\n"
 
 
 def line_of_call(call: str, path: str) -> str:
-    """Return the line of a call that a check is about to make."""
+    """Return the line for a call that a check is about to make."""
     return line_of(CALL, Call(call=call, path=path))

@@ -1,12 +1,12 @@
-"""The reports of a run's processes to its controller while they work: a closed set of events, one writer, one reader.
+"""Events: the reports of a run's processes to its controller. The set is closed, with one writer and one reader.
 
 An event is a JSON object whose ``event`` names its kind. Every rank reports its activity (hello, beat, failed), rank 0
-reports results, each on its connection; a check of a target's behaviour names the call that it is about to make.
-Without a connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps the reports of rank 0, with
-the seconds since the launch began.
+also reports results. Each rank uses its connection. A check of behaviour reports the call that it is about to make. A
+process without a connection prints the event as a line: a mark, then the object. ``events.jsonl`` keeps the reports of
+rank 0, with the seconds since the launch began.
 
-`SubjectEvents` collects the reports of rank 0 on one subject: a measurement is made of them, and compared with them
-later.
+`SubjectEvents` collects the reports of rank 0 on one subject. A measurement is built from them, and later compared with
+them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pytest_ckpt.facts.subject import OperationRef, Pattern, StepKind, Subject
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:
-    """A rank has started: which process it is."""
+    """A rank has started; identifies its process."""
 
     rank: int
     host: str
@@ -48,9 +48,9 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """The activity of a rank in one of its lanes. ``waiting``: for other ranks, or for work.
+    """A rank's activity in one of its lanes. ``waiting``: for other ranks, or for work.
 
-    ``progress`` counts the bytes that it has moved and the modules that it has imported.
+    ``progress`` is the number of bytes transferred plus the number of modules imported.
     """
 
     rank: int | None
@@ -89,10 +89,11 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch without a measurement; ``views`` if each must find files of others in the target.
+    """The hosts of a launch before its first measurement. ``views`` is each host's view of the target, if several hosts
+    share it.
 
-    ``tiers`` is each host's view of a local tier, if the run needs one. ``lacks`` names, by host, the libraries of the
-    run's engines that are not installed there.
+    ``tiers`` is each host's view of a local tier, if the run needs one. ``lacks`` lists, by host, missing libraries of
+    the run's engines.
     """
 
     hosts: tuple[HostFacts, ...]
@@ -110,7 +111,7 @@ class MeasurementStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthChosen:
-    """How many requests a rank has in flight in this subject's measurement."""
+    """The number of requests that a rank has in flight in this subject's measurement."""
 
     subject: Subject
     depth: RequestDepth
@@ -133,7 +134,7 @@ class OperationStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationDone:
-    """All ranks have ended an operation of a subject's own."""
+    """All ranks have ended one of a subject's own operations."""
 
     subject: Subject
     operation: Operation
@@ -141,9 +142,10 @@ class OperationDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepDone:
-    """All ranks have ended a step other than the subject's own saves and loads: its number in its kind, and its time.
+    """All ranks have ended a step other than the subject's own saves and loads: its number within its kind, and its
+    time.
 
-    It is not judged: it shows the progress of a run. ``seconds`` would be the moment of its line.
+    It only shows the progress of a run and is not judged. ``seconds`` would be the moment of its line.
     """
 
     subject: Subject
@@ -154,7 +156,7 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsWaited:
-    """Before a clock starts, all hosts have looked for another host's files; ``late`` lists the hosts that waited."""
+    """All hosts have looked for another host's files before a clock starts; ``late`` lists the hosts that waited."""
 
     subject: Subject
     awaited: Awaited
@@ -163,7 +165,7 @@ class HostsWaited:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityCounted:
-    """The durable calls of all saves of a subject."""
+    """The calls that made the saves of a subject durable, over all saves."""
 
     subject: Subject
     durability: Durability
@@ -171,7 +173,7 @@ class DurabilityCounted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IntegrityCompared:
-    """The comparison of all loads of a subject so far."""
+    """The comparison of read and written bytes, over all loads of a subject so far."""
 
     subject: Subject
     integrity: Integrity
@@ -179,7 +181,7 @@ class IntegrityCompared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternMeasured:
-    """The result of a pattern, or with ``found`` None the reason why it was not measured."""
+    """The result of a pattern; if ``found`` is None, the reason why it was not measured."""
 
     subject: Subject
     name: Pattern
@@ -189,7 +191,7 @@ class PatternMeasured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandAsked:
-    """Rank 0 wants the controller to run a command of the user's now."""
+    """Rank 0 requests the controller to run a user command now."""
 
     subject: Subject
     command: Command
@@ -197,7 +199,7 @@ class CommandAsked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandEnded:
-    """The controller has run a command of the user's, with this result."""
+    """The controller has run a user command; its result."""
 
     subject: Subject
     run: CommandRun
@@ -205,7 +207,7 @@ class CommandEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
-    """Everything of a subject was measured; the facts that only its end shows. ``stages`` are rank 0's seconds."""
+    """All parts of a subject were measured; the facts known only at the end. ``stages`` are seconds on rank 0."""
 
     subject: Subject
     cache: CacheFacts
@@ -273,7 +275,7 @@ def event_to_plain(event: Event) -> dict[str, Any]:
 
 
 def event_from_plain(data: Any) -> Event:
-    """Return the event of a JSON object. Raises ValueError for an unknown one."""
+    """Return the event of a JSON object. Raises ValueError for an unknown event."""
     if not isinstance(data, dict) or str(data.get("event")) not in KINDS:
         raise ValueError("it is not an event of a run")
     kind = KINDS[data["event"]]
@@ -287,14 +289,14 @@ def event_from_plain(data: Any) -> Event:
 
 
 def to_line(event: Event) -> str:
-    """Return an event as the line, with its end, that a process writes."""
+    """Return the event as a line, including its line end."""
     return line_of(_NAMES[type(event)], event)
 
 
 def from_line(line: str) -> tuple[str, Event | None]:
-    """Return the text before an event in a line of a process, and the event; an incomplete one is not an event.
+    """Return the event in a line, and the text before it. An incomplete event is not an event.
 
-    A launcher that ends in a hurry, or a child, writes into the same line.
+    A launcher or a child process may write into the same line.
     """
     before, mark, text = line.partition(MARK)
     if not mark:
@@ -308,7 +310,7 @@ def from_line(line: str) -> tuple[str, Event | None]:
 
 @dataclass(kw_only=True, slots=True)
 class SubjectEvents:
-    """The reports so far; ``end`` is None until everything was measured."""
+    """The events of a subject so far. ``end`` is None until all was measured."""
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
@@ -322,7 +324,7 @@ class SubjectEvents:
     end: MeasurementDone | None = None
 
     def take(self, event: Event) -> None:
-        """Take in an event; one without a subject changes no field."""
+        """Add an event. An event without a subject changes no field."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
         elif isinstance(event, DepthChosen):
@@ -351,7 +353,7 @@ class SubjectEvents:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields of a measurement that rank 0 reports, with their values."""
+        """Return the fields of a measurement that rank 0 reports, with their values."""
         end = self.end
         return {
             "operations": tuple(self.operations),
@@ -373,14 +375,14 @@ class SubjectEvents:
 
 
 def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
-    """Return the reports of rank 0 on each subject; of a subject that was measured several times, the last."""
+    """Return the events of each subject from rank 0; if it was measured several times, of the last measurement."""
     subjects: dict[Subject, SubjectEvents] = {}
     now: SubjectEvents | None = None
     for event in events:
         if isinstance(event, MeasurementStarted):
             now = subjects[event.subject] = SubjectEvents(subject=event.subject)
         elif isinstance(event, PatternMeasured) and event.subject in subjects:
-            # One of them is measured in a separate launch, when all others are over.
+            # One of the patterns is measured in a separate launch after all others.
             subjects[event.subject].take(event)
         elif now:
             now.take(event)

@@ -1,4 +1,4 @@
-"""Why a measurement or a check ended early, and its description in a sentence for a storage engineer. Pure."""
+"""The cause of the early end of a measurement or check, and a sentence about it for a storage engineer. Pure."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ Phase = Literal[
     "start of the reader",
     "read of samples",
 ]
-"""The activity of a rank within an operation; an engine reports it in these words. Empty between two phases."""
+"""The current phase of a rank within an operation, as reported by an engine; empty between two phases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why a measurement ended early: which rank on which host, in which operation, phase and file.
+    """The cause of a measurement's early end: rank and host, operation, phase and file.
 
-    ``operation`` is None if ranks were between operations. ``lane`` is the piece of work of a rank that does several at
-    once; empty for its operations themselves. ``too slow``: it moved bytes, but would have taken many times its limit.
-    ``hook``: a plugin's hook failed, which ``message`` names. ``replaced``: the run's directory was no longer the one
-    that the run had made.
+    ``operation`` is None if ranks were between operations. ``lane`` names one of several concurrent activities of a
+    rank; empty for the operation itself. ``too slow``: the operation made progress, but would have taken many times its
+    limit. ``hook``: a plugin's hook failed; ``message`` names it. ``replaced``: the run's directory on the target was
+    replaced by another one.
     """
 
     kind: FailureKind
@@ -66,7 +66,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockedCall:
-    """A call of a check that did not return within the deadline, on ``path``; ``stack`` is the kernel's view of it."""
+    """A check's call on ``path`` that did not return within the deadline; ``stack`` is its process's kernel stack."""
 
     call: str
     path: str
@@ -107,7 +107,7 @@ def describe_blocked(call: BlockedCall) -> str:
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return one line: the kind of fault, its place, and the bytes there."""
+    """Return one line: the kind of a fault, its place, and the bytes there."""
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "

@@ -1,6 +1,6 @@
 """The files that an engine's library creates for a checkpoint, and the files of a recorded job. Pure.
 
-Every pytest run of an environment imports this module, as `pytest_ckpt.facts.engines` does: NamedTuples.
+Every pytest run of an environment imports this module, so it uses NamedTuples, like `pytest_ckpt.facts.engines`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
 
 
 class JobPattern(NamedTuple):
-    """The pattern that an engine replays: its file's name, its digest, and its text (`facts.pattern`).
+    """The pattern that an engine replays: the name of its file, its digest, and its text (`facts.pattern`).
 
-    As part of a `FileRule` it is contained in plan, task and report.
+    It is part of a `FileRule`, and therefore of plan, task and report.
 
-    ``pace``: whether calls follow each other immediately, or after the recorded pauses.
+    ``pace``: calls follow each other immediately, or after the recorded pauses.
     """
 
     file: str
@@ -24,20 +24,22 @@ class JobPattern(NamedTuple):
     pace: str = AS_SOON
 
     def to_plain(self) -> dict[str, str]:
-        """Return the pattern in plain types; a pace is included only if older versions used another one."""
+        """Return the pattern in plain types. The pace is included only if it is not the default, so that older plans
+        remain equal."""
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
 
 class FileRule(NamedTuple):
-    """The files of a checkpoint if the engine's library names them. Without ``of_rank`` the layout names them.
+    """The names of a checkpoint's files, if the engine's library chooses them. If ``of_rank`` is empty, the layout
+    chooses them.
 
-    ``of_rank`` is the one file of each rank; ``{rank}`` is replaced by its number, ``{shard}`` by one of five digits
-    that begins at 1. Rank 0 also writes the ``shared`` ones, which every rank reads. ``passing`` ones exist only during
-    a save. If ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their order, up
-    to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and ``{count}``, of
-    five digits too, distinguish them. If a rank has several ``writers``, each has a file of about as many bytes, and
-    ``{writer}`` is its number, from 0. With a ``pattern`` the files are the files of a recorded job.
+    ``of_rank`` is the one file of each rank; ``{rank}`` is replaced by the rank's number, ``{shard}`` by its number
+    plus 1 in five digits. Rank 0 also writes the ``shared`` files, which every rank reads. The ``passing`` files exist
+    only during a save. If ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
+    order, up to this limit, and the optimizer begins a new file (`pytest_ckpt.sizing.files`). ``{number}`` and
+    ``{count}``, also of five digits, distinguish them. If a rank has several ``writers``, each has a file of about as
+    many bytes, and ``{writer}`` is its number, from 0. With a ``pattern`` the files are the files of a recorded job.
 
     ``consolidated`` names the files that rank 0 creates from the files of all ranks, in the same save. They contain
     complete tensors; their count is the largest count of files of a rank. A load reads these files.
@@ -56,7 +58,8 @@ class FileRule(NamedTuple):
     commit: str = ""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the rule in plain types. A size is included only if there is one, as in older plans."""
+        """Return the rule in plain types. ``maximum_bytes`` is included only if it is set, so that older plans remain
+        equal."""
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:
             plain["pattern"] = self.pattern.to_plain()
@@ -82,13 +85,13 @@ SAFETENSORS_FILES = FileRule(
 
 
 CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")
-"""Those of the same writer with ``enable_consolidation``; it puts the shards into a separate directory."""
+"""The names of the same writer with ``enable_consolidation``, which puts the shards into a separate directory."""
 
 DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))
-"""Those of torch.distributed.checkpoint as it is."""
+"""The names that torch.distributed.checkpoint uses by default."""
 
 DCP_OBJECTS = DCP_FILES._replace(commit=".metadata")
-"""The same as objects of a bucket, whose names the library decides."""
+"""The same names for objects of a bucket, where the library chooses them."""
 
 TRACKER = "latest_checkpointed_iteration.txt"
 
@@ -98,4 +101,4 @@ MEGATRON_FILES = FileRule(
     passing=(".metadata.tmp",),
     writers=2,
 )
-"""Those that megatron-core 0.16.1 was traced to write, and the tracker of its training loop."""
+"""The names that megatron-core 0.16.1 wrote in a trace, and the tracker of its training loop."""

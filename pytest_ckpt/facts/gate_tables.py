@@ -1,4 +1,4 @@
-"""The gate tables that ship, and for which kind of storage each is. Their rows are `templates/gates`."""
+"""The built-in gate tables, and the kind of storage of each. Their rows are in `templates/gates`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 Place = Literal["local", "shared", "objects"]
-"""A file system of one host, one that several hosts share (network, FUSE), or an object store."""
+"""The place of the storage: a file system of one host, one shared by hosts (network, FUSE), or an object store."""
 
 GATE_TABLES: Mapping[str, Place | None] = {
     "posix-shared": "shared",
@@ -17,4 +17,4 @@ GATE_TABLES: Mapping[str, Place | None] = {
     "object-local": "objects",
     "speed-only": None,
 }
-"""In the order in which messages name them; None: for every kind of storage."""
+"""The gate tables in the order of messages, with their kind of storage; None for every kind."""

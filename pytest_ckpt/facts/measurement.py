@@ -28,25 +28,24 @@ Basis = Literal["all ranks", "inferred from rank 0", "rank 0 only"]
 class Operation:
     """One save or load of one checkpoint by all ranks.
 
-    ``seconds`` is the operation's result: from the barrier until the slowest rank is done and, for a save, the
-    checkpoint is committed. ``rank_seconds`` are the times of the ranks in rank order, without the commit. ``phases``
-    are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination (until rank 0
-    knows that all are done) and commit, which rank 0 does for all. ``checkpoint`` is the number of the checkpoint.
-    ``resident_bytes`` of ``mapped_bytes`` about to be read were in the page cache when the clock started (loads).
-    ``basis`` is the source of ``seconds``, in the words of `Measurement.basis`. Results of other tools may lack ranks:
-    then ``slowest_rank`` and ``rank0_seconds`` may be None, and if ``at_least_seconds`` is set, ``seconds`` is only an
-    upper bound.
+    ``seconds`` is the judged time: from the barrier until the slowest rank is done and, for a save, the checkpoint is
+    committed. ``rank_seconds`` are the times of the ranks in rank order, without the commit. ``phases`` are the seconds
+    of the slowest rank: open, write or read, fsync, close, directory; then coordination (until rank 0 knows that all
+    ranks are done) and commit, which rank 0 performs. ``checkpoint`` is the number of the checkpoint. For a load,
+    ``resident_bytes`` of the ``mapped_bytes`` to be read were in the page cache when the clock started. ``basis`` is
+    the source of ``seconds``, as in `Measurement.basis`. Results of other tools may lack ranks: then ``slowest_rank``
+    and ``rank0_seconds`` may be None, and if ``at_least_seconds`` is set, ``seconds`` is only an upper bound.
 
     A save has three more points, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
     the job could continue; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable.
-    The job could have continued, and changed its state, ``copying_seconds`` sooner if the copy of its state in the
-    client's memory had taken no time. None: not measured.
+    ``copying_seconds`` is the time of copying the state in the client's memory: without the copy, the job could have
+    continued, and changed its state, so much sooner. None: not measured.
 
-    A load would have ended ``stalled_seconds`` sooner, at most, if its reads had not waited for the client to compare
-    the data that had arrived. None: not measured. In ``starved_seconds`` the ranks waited for a CPU, as far as this
-    wait contributes to the slowest rank's time: the longest wait of one thread of a rank counts, also if the storage
-    was busy for another thread during this time. None: the kernel does not count it, or other work ran in the same
-    ranks.
+    ``stalled_seconds`` is the time in which the reads of a load waited for the client to compare received data: at most
+    so much sooner the load would otherwise have ended. None: not measured. ``starved_seconds`` is the time in which
+    ranks waited for a CPU, as far as it contributes to the slowest rank's time. The longest wait of one thread of a
+    rank counts, even if the storage was busy for another thread. None: the kernel does not count it, or other work ran
+    in the same ranks.
     """
 
     kind: OperationKind
@@ -71,13 +70,13 @@ class Operation:
 
     @property
     def bytes_per_second(self) -> float:
-        """Write or read throughput, over all ranks."""
+        """The throughput of the operation, over all ranks."""
         return self.bytes / self.seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """The cost of deletes if only the newest ``kept`` checkpoints are retained. Seconds.
+    """The cost of deletes, in seconds, if only the newest ``kept`` checkpoints are retained.
 
     Deletes run between saves, without concurrent work. ``save_seconds`` is the median of the saves;
     ``save_while_deleting_seconds`` is one further save with a concurrent delete.
@@ -91,7 +90,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
-    """Seconds of saves and loads of unique and of constant data, taken in turns; faults in all of these loads."""
+    """The seconds of saves and loads of unique and of constant data, taken in turns, and the faults in these loads."""
 
     unique_save_seconds: tuple[NotNegative, ...]
     constant_save_seconds: tuple[NotNegative, ...]
@@ -104,8 +103,8 @@ class DataEffect:
 class RestartReads:
     """The reads of a cluster restart, at full size: ``first_copy_bytes``, and ``copy_bytes`` for each further copy.
 
-    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` complete copies were read concurrently;
-    0: the ranks have one copy, and each of them represented a part of another copy.
+    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` complete copies were read concurrently.
+    0: the ranks have only one copy, and each rank simulated a part of another copy.
     """
 
     copies: Count
@@ -114,7 +113,7 @@ class RestartReads:
     copy_bytes: Count
 
     def copies_of(self, accelerators: int) -> int:
-        """Return the number of copies in a cluster, all of which a restart reads."""
+        """Return the number of copies in a cluster. A restart reads all of them."""
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
@@ -124,10 +123,10 @@ class RestartReads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPattern:
-    """Loads in which ranks read files that other ranks wrote; the subject's own loads are not among them.
+    """Loads in which ranks read files that other ranks wrote, in addition to the subject's own loads.
 
-    ``reads`` describes which files each rank reads, ``rank_bytes`` is the bytes of each rank (0: it waits for the
-    others). ``restart`` is the amount that a cluster restart reads, for a storm; None for the other patterns.
+    ``reads`` describes which files each rank reads, ``rank_bytes`` is the bytes of each rank (0: the rank only waits).
+    For a storm, ``restart`` describes the reads of a cluster restart; None for the other patterns.
     """
 
     reads: str
@@ -167,8 +166,8 @@ class Resized:
 class SavePace:
     """The pace of saves that share the storage with other work.
 
-    Each rank spreads its bytes over ``seconds``: an undisturbed save takes that long. A paced checkpoint has ``bytes``
-    of tensors, all ranks together, of the ``full_bytes`` at full size.
+    Each rank spreads its bytes over ``seconds``, which is the time of an undisturbed save. A paced checkpoint has
+    ``bytes`` of tensors over all ranks; ``full_bytes`` is the full size.
     """
 
     seconds: Positive
@@ -183,7 +182,8 @@ class SavePace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoisyNeighbour:
-    """Paced saves of two jobs, each half of the ranks: the jobs save in turns, the other job saves during each save.
+    """Paced saves of two jobs, each half of the ranks: the jobs save in turns, and during each save the other job saves
+    too.
 
     ``bytes`` and ``neighbour_bytes`` are the bytes of one save of the first and of the second job. ``save_seconds`` and
     ``neighbour_save_seconds`` are the seconds of their saves. ``concurrent_bytes`` is the total that the other job
@@ -202,14 +202,15 @@ class NoisyNeighbour:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedLoad:
-    """Paced saves while a data loader reads samples on every host, and those reads without saves, in turns.
+    """Paced saves while a data loader reads samples on every host, in turns with the same reads without saves.
 
-    ``undisturbed_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of a read's seconds, for each turn;
-    ``undisturbed_reads`` and ``contended_reads``: the number of reads in it; ``save_seconds``: every save during the
-    reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``. In ``empty_queue_seconds`` of a
-    turn with saves, and ``undisturbed_empty_queue_seconds`` of a turn without, training waited for a sample on the
-    slowest host. ``client_busy`` is the largest share of a turn in which a reading process used or awaited one CPU.
-    ``pace`` is None in runs of earlier versions, whose saves were not paced.
+    ``undisturbed_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of the read times in seconds, for
+    each turn; ``undisturbed_reads`` and ``contended_reads``: the number of reads in each turn; ``save_seconds``: the
+    times of all saves during the reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``.
+    ``empty_queue_seconds`` is the time of a turn with saves in which training waited for a sample on the slowest host;
+    ``undisturbed_empty_queue_seconds`` the same for a turn without saves. ``client_busy`` is the largest share of a
+    turn in which a reading process used or awaited one CPU. ``pace`` is None in runs of earlier versions, whose saves
+    were not paced.
     """
 
     reads: str
@@ -227,9 +228,9 @@ class MixedLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endurance:
-    """Consecutive saves, of which the newest ``kept`` remain: the start and the seconds of each.
+    """Consecutive saves with the start and the seconds of each; the newest ``kept`` checkpoints are retained.
 
-    They continued for ``seconds``; ``requested_seconds`` is 0 if they only had to become steady.
+    The saves continued for ``seconds``. ``requested_seconds`` is 0 if they only had to become steady.
     """
 
     requested_seconds: NotNegative
@@ -241,9 +242,9 @@ class Endurance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FillLevel:
-    """Seconds of saves at one fill level. ``requested`` and ``used`` are shares of the volume (0: no ballast).
+    """The seconds of saves at one fill level. ``requested`` and ``used`` are shares of the volume (0: as it was).
 
-    ``ballast_bytes`` were written to reach it.
+    ``ballast_bytes`` were written to reach the level.
     """
 
     requested: Share
@@ -254,14 +255,14 @@ class FillLevel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFull:
-    """Saves on a volume as it was, and filled level by level."""
+    """Saves on a volume at its original level, and at increasing fill levels."""
 
     capacity_bytes: Count
     levels: tuple[FillLevel, ...]
 
 
 ClientUnit = Literal["hosts", "ranks"]
-"""The unit of clients: a host if several took part, else a rank."""
+"""The unit of client counts: a host if several hosts took part, else a rank."""
 
 
 def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
@@ -271,7 +272,7 @@ def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaledOperation:
-    """A save or a load by some of the clients: until the slowest of their ranks was done, a save committed."""
+    """A save or load by some of the clients: the time until the slowest rank was done and a save was committed."""
 
     seconds: NotNegative
     resident_bytes: Count | None = None
@@ -280,7 +281,8 @@ class ScaledOperation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCount:
-    """Repeated saves and loads by a number of concurrent ``clients`` with ``ranks`` ranks; each moves ``bytes``."""
+    """Repeated saves and loads by ``clients`` concurrent clients with ``ranks`` ranks in total; each operation moves
+    ``bytes``."""
 
     clients: CountFromOne
     ranks: CountFromOne
@@ -291,7 +293,7 @@ class ClientCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Saves and loads by growing counts of clients, taken in turns."""
+    """Saves and loads by increasing counts of clients, taken in turns."""
 
     unit: ClientUnit
     counts: Annotated[tuple[ClientCount, ...], Bounds(min_length=2)]
@@ -299,7 +301,8 @@ class Scaling:
 
 
 IoMode = Literal["reads", "mmap"]
-"""Through a file object, or from a mapping of the file; both through the page cache, as serving engines load."""
+"""How weights are read: through a file object, or from a mapping of the file. Both use the page cache, like serving
+engines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -307,8 +310,8 @@ class WeightsLoad:
     """One load of the weights by all replicas concurrently, until the slowest reader had its part.
 
     ``is_warm``: directly after a load of the same bytes by the same readers. ``resident_bytes`` of ``mapped_bytes``
-    were in the page caches of readers before it; None if unknown. It would have ended ``stalled_seconds`` sooner, at
-    most, if no read had waited for the client to compare the data that had arrived.
+    were in the page caches of readers before it; None if unknown. ``stalled_seconds`` is the time in which reads waited
+    for the client to compare received data: at most so much sooner the load would otherwise have ended.
     """
 
     io_mode: IoMode
@@ -325,7 +328,7 @@ class WeightsLoad:
 class Serving:
     """Loads of ``bytes`` of weights (``full_bytes`` at full size) in ``files`` files.
 
-    Each of ``replicas`` read all of them, by ``readers`` ranks, each a part of every file.
+    Each of ``replicas`` reads all files with ``readers`` ranks; each of these ranks reads a part of every file.
     """
 
     bytes: Count
@@ -338,7 +341,7 @@ class Serving:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consolidation:
-    """One client read ``bytes`` of weights that others wrote (``full_bytes`` at full size) and wrote them again.
+    """One client reads ``bytes`` of weights that others wrote (``full_bytes`` at full size) and writes them again.
 
     ``seconds``: from the first read until the copy was committed. ``integrity`` describes the copy.
     """
@@ -351,14 +354,14 @@ class Consolidation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patterns:
-    """Loads and saves during other work, or by ranks other than the writers.
+    """The results of patterns: loads and saves during other work, or by ranks other than the writers.
 
     ``storm``: all replicas read the same files concurrently. ``shifted``: each rank reads another rank's files.
     ``joined`` and ``split``: half as many readers, and twice as many for each file. ``resized``: the engine's library
     loads with half and with twice as many ranks. ``neighbour``: a second job saves
     concurrently. ``mixed``: samples are read concurrently. ``endurance``: saves for a long time. ``near_full``: on a
     full volume. ``failover``: a fault is injected during the operation. ``upgrade``: the storage is changed while it
-    serves. ``snapshots``: one is taken during a save. ``training``: steps run during the subject's own saves.
+    serves. ``snapshots``: a snapshot is taken during a save. ``training``: steps run during the subject's own saves.
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
     ``tiers``: saves to a local tier during drains of it, and restores from a complete and from an incomplete tier.
     ``preempt``: saves that jobs begin after a preemption notice. ``serving``: replicas load only the weights;
@@ -401,7 +404,7 @@ PATTERN_NAMES = tuple(field.name for field in fields(Patterns) if field.name != 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
-    """One process. ``peak_memory_bytes`` is its largest resident set."""
+    """A rank's process. ``peak_memory_bytes`` is its largest resident set."""
 
     rank: Count
     host: str
@@ -413,7 +416,7 @@ class RankFacts:
 class Measurement:
     """All facts about one checkpoint layout on the target: the input of every requirement.
 
-    ``bytes`` is one checkpoint as it was written, ``full_bytes`` the same layout at scale 1.0. ``stages`` are the
+    ``bytes`` is the size of a checkpoint as it was written, ``full_bytes`` its size at scale 1.0. ``stages`` are the
     seconds of the whole measurement by activity. ``failure`` is None only if every step ran. ``save_bytes`` and
     ``load_bytes`` are the bytes of each save and each restore, by the number of the checkpoint; empty if each save and
     restore moves one complete checkpoint. ``drains`` defines which saves a local tier drains to the target.
@@ -465,12 +468,12 @@ class Measurement:
         return self.bytes / self.full_bytes
 
     def bytes_of(self, operation: Operation) -> int:
-        """Return the bytes of tensors that a complete operation moves."""
+        """Return the bytes of tensors that an operation moves when complete."""
         each = self.save_bytes if operation.kind == "save" else self.load_bytes
         return each[operation.checkpoint - 1] if each else self.bytes
 
     def whole(self, kind: OperationKind) -> tuple[Operation, ...]:
-        """Return the operations of one kind that move a checkpoint, once: no deltas, and no restores of chains."""
+        """Return the operations of one kind that move one complete checkpoint: no deltas, and no restores of chains."""
         return tuple(o for o in self.of_kind(kind) if self.bytes_of(o) == self.bytes)
 
     def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
@@ -479,7 +482,7 @@ class Measurement:
 
 
 def with_patterns_of(measurement: Measurement, added: Measurement) -> Measurement:
-    """Return a measurement to which the additional patterns of another one of the same subject are added.
+    """Return a measurement with the additional patterns of another measurement of the same subject.
 
     The saves and loads remain unchanged. A failure in an added pattern is a failure of the whole measurement.
     """

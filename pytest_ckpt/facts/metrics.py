@@ -1,4 +1,4 @@
-"""The table of live metrics: what a run reports to a lab's monitoring while it works. Pure.
+"""The table of live metrics, which a run reports to a monitoring system. Pure.
 
 The writers of `report.live_metrics` and the page docs/dashboards.md follow from these rows, and a test compares the
 queries of the dashboard with them. Names follow OpenMetrics 1.0: base units (seconds, bytes, shares of 1), the unit at
@@ -25,7 +25,7 @@ Unit = Literal["", "seconds", "bytes", "ratio"]
 
 
 class Metric(NamedTuple):
-    """One metric: ``name`` without the suffix of counters, ``labels`` without the run's id."""
+    """One metric. ``name`` is without the suffix of counters, ``labels`` without the run's id."""
 
     name: str
     help: str
@@ -35,7 +35,7 @@ class Metric(NamedTuple):
 
     @property
     def sample_name(self) -> str:
-        """The name by which Prometheus stores its values."""
+        """The name under which Prometheus stores the metric."""
         return f"{self.name}_total" if self.is_counter else self.name
 
 

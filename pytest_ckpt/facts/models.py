@@ -1,6 +1,6 @@
-"""A model and how training shards it: a model of the workload, or a model that a user describes in a file.
+"""Models and how training shards them: models of the workload, and models that a user describes in a file.
 
-Parameters are counted tensor by tensor, from the numbers that a model's configuration has.
+Parameters are counted tensor by tensor, from the values in a model's configuration.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Literal
 from pytest_ckpt.facts.codec import to_plain
 
 Mode = Literal["full", "subset", "open"]
-"""The share of a layout that runs: all ranks, the ranks of one node, or a given number."""
+"""The part of a layout that runs: all ranks, the ranks of one node, or a given number."""
 
 Precision = Literal["float32", "float16", "bfloat16", "float8"]
 Bias = Literal["qkv", "output", "feed_forward"]
 FeedForward = Literal["dense", "experts", "none"]
-"""What a layer has after its attention."""
+"""The kind of feed-forward block of a layer."""
 
 PARAMETERS_SHARDED = 3
-"""The ZeRO stage from which on the parameters, too, are cut over the data-parallel ranks."""
+"""The lowest ZeRO stage that also shards parameters across the data-parallel ranks."""
 
 PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 """Bytes of an element."""
 
 _DIGITS = 12
-# The origin of a definition, which is not part of it.
+# These fields give the origin of a definition and are not part of its digest.
 _OF_FILE = ("file", "sha256", "given_as", "counted_by")
-# Parts of a definition that most models do not have: an absent part has no influence on the digest.
+# Optional parts of a definition. An absent part does not change the digest.
 _OPTIONAL = ("layer_kinds", "layer_order", "optimizer_of_ends")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
-    """Tensors of one kind of layer, as elements of each, in their order.
+    """The tensors of one kind of layer, as element counts in order.
 
-    ``experts`` are tensors of the experts, each for all experts of the layer together; ``dense`` are all others.
+    ``experts`` are tensors of experts, each summed over all experts of the layer; ``dense`` are all others.
     """
 
     name: str
@@ -47,11 +47,11 @@ class LayerKind:
 
 
 Tensors = tuple[tuple[int, ...], tuple[int, ...]]
-"""The elements of each tensor of a layer: of its own, and of its experts."""
+"""The element counts of a layer's tensors: dense ones, and tensors of experts."""
 
 
 def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Tensors], tuple[int, ...]]:
-    """Return the different tensors of layers in the order in which they first occur, and the number of each layer's."""
+    """Return the distinct kinds of layers in the order of first occurrence, and the number of each layer's kind."""
     numbers: dict[Tensors, int] = {}
     order = tuple(numbers.setdefault((tuple(dense), tuple(experts)), len(numbers)) for dense, experts in layers)
     return list(numbers), order
@@ -59,16 +59,16 @@ def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnModel:
-    """The values that only a user's own model has, and not a model of the workload.
+    """The additional values of a user's own model; a model of the workload does not have them.
 
     ``file`` is the name of its file, ``sha256`` the digest of its bytes, ``given_as`` the value of the user's option.
-    Sizes are elements: ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token
-    uses ``active_experts`` and all ``shared_experts``; the first ``dense_layers`` have no experts. ``key_value_rank``
-    above 0: the model has multi-head latent attention, with ``query_rank`` (0: queries are not compressed),
-    ``rope_size`` and ``value_size`` of a head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has
+    Sizes are in elements: ``head_size`` of one attention head, ``expert_feed_forward`` of one expert. A token uses
+    ``active_experts`` and all ``shared_experts``. The first ``dense_layers`` have no experts. If ``key_value_rank`` is
+    above 0, the model has multi-head latent attention, with ``query_rank`` (0: queries are not compressed),
+    ``rope_size`` and ``value_size`` per head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has
     ``norms`` norms of the hidden size (0: the model has no norms) and ``query_key_norm`` elements of others.
-    ``positions`` are learned ones. The optimizer keeps one state of each precision in ``optimizer`` for each parameter,
-    and in addition one of each in ``optimizer_of_ends`` for the parameters of embedding, head and last norm.
+    ``positions`` is the number of learned positions. The optimizer keeps, for each parameter, one state per precision
+    in ``optimizer``; for embedding, head and last norm also one per precision in ``optimizer_of_ends``.
 
     ``layer_kinds``: if present, they define all tensors, and sizes of single layers do not apply. Layer ``number`` is
     of kind ``layer_order[number]``; the numbers are those of `Model.tensors`. ``counted_by`` is the library that listed
@@ -109,9 +109,9 @@ class OwnModel:
 class Model:
     """One transformer and how training shards it.
 
-    ``processes`` is the count of the full layout. ``zero_stage`` is DeepSpeed's: with 3, parameters and optimizer are
-    both sharded across the data-parallel ranks; with 1, only the optimizer. ``own``: the model is a user's, not the
-    workload's.
+    ``processes`` is the number of ranks of the full layout. ``zero_stage`` is DeepSpeed's: with 3, parameters and
+    optimizer are both sharded across the data-parallel ranks; with 1, only the optimizer. ``own``: the model is a
+    user's, not the workload's.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Parameters; the workload counts them as 2VH + H + L(2H + H(H + 2 dim_kv) + HH + 3FH)."""
+        """The number of parameters; the workload counts them as 2VH + H + L(2H + H(H + 2 dim_kv) + HH + 3FH)."""
         if self.own:
             return sum(sum(dense) + sum(of_experts) for dense, of_experts in map(self.tensors, range(self.layers + 3)))
         h = self.hidden
@@ -138,7 +138,7 @@ class Model:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that one token uses: all of them without experts."""
+        """The number of parameters that one token uses; all of them if there are no experts."""
         own = self.own
         if not own or not own.experts:
             return self.parameters
@@ -162,12 +162,12 @@ class Model:
 
     @property
     def processes_per_copy(self) -> int:
-        """Processes that share one copy of the weights; with ZeRO-3 that is all of the full layout."""
+        """Processes that share one copy of the weights; with ZeRO-3 these are all processes of the full layout."""
         return self.processes if self.zero_stage == PARAMETERS_SHARDED else self.model_parallel
 
     @property
     def label(self) -> str:
-        """Its name in a sentence, which distinguishes a user's model from one of the workload."""
+        """The model's name for a sentence; it distinguishes a user's model from a model of the workload."""
         if not self.own:
             return self.name
         return f"own model {self.own.file} ({self.parameters:,} parameters, digest {self.digest[:_DIGITS]})"
@@ -179,7 +179,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hexadecimal digits, of the definition: sizes, precisions, parallelism; not of the file."""
+        """SHA-256, in hexadecimal digits, of the definition: sizes, precisions and parallelism, not the file."""
         plain = {name: value for name, value in to_plain(self).items() if name != "name"}
         if plain["own"]:
             plain["own"] = {
@@ -228,7 +228,7 @@ def layer_tensors(
 
 
 def named(model: Model) -> Model:
-    """Return a user's model with its name: the name of its file, and the first digits of its digest."""
+    """Return a user's model with its name, formed from the file name and the first digits of the digest."""
     assert model.own
     return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
 
@@ -252,7 +252,7 @@ def _attention(model: Model, own: OwnModel) -> list[int]:
 
 
 def _mlp(model: Model, own: OwnModel, width: int) -> list[int]:
-    """Return the matrices up (gate and up, if it is gated) and down."""
+    """Return the matrices up (gate and up, if gated) and down."""
     h, into = model.hidden, own.mlp_matrices - 1
     has_bias = "feed_forward" in own.biases
     return [into * (h * width + (width if has_bias else 0)), width * h + (h if has_bias else 0)]

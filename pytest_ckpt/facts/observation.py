@@ -8,13 +8,13 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 from pytest_ckpt.facts.failure import BlockedCall
 
 EVIDENCE_OF_CUTS = "evidence of the power cuts"
-"""The fact of an observation that contains the evidence of a power cut."""
+"""The name of the observation fact with the evidence of a power cut."""
 
 POWER_CUTS = "power cuts"
-"""The fact that states how many power cuts lost no data, and the bound that follows for all other cuts."""
+"""The name of the fact with the number of power cuts without loss, and the resulting bound for all cuts."""
 
 SECOND_MOUNT = "mount of the second client"
-"""The fact of an observation that gives the kind and the options of the mount that the second client looked through."""
+"""The name of the fact with the kind and options of the second client's mount."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +32,9 @@ class Observation:
     """The result of one check of a target's behaviour.
 
     ``trials`` is the number of attempts, ``seconds`` the duration; ``measured`` is the measured value in ``unit``, if
-    the check has one. ``anomalies`` names the first ones, ``anomaly_count`` counts all. ``not_run`` is why the check
-    could not be performed, ``blocked`` the call that did not return within the deadline. ``errno`` names the error of
-    the target's call that ended the check early. ``reproduce`` is the command that repeats this check.
+    the check has one. ``anomalies`` contains the first anomalies, ``anomaly_count`` counts all. ``not_run`` is why the
+    check could not be performed, ``blocked`` the call that did not return within the deadline. ``errno`` names the
+    error of the target's call that ended the check early. ``reproduce`` is the command that repeats this check.
     """
 
     requirement: str

@@ -1,7 +1,8 @@
-"""The options, one row each: pytest, the command, Settings, judging, the trend and the documentation derive from them.
+"""The table of options. Pytest, the command, Settings, judging, the trend and the documentation are derived from its
+rows.
 
-Every pytest run of an environment imports this module, whatever it tests: it contains literals, and imports no module
-that pytest has not imported already. Parsers are named, not imported.
+Every pytest run of an environment imports this module. So it contains only literals and imports only modules that
+pytest has already imported. It names the parsers without importing them.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ ROLES: dict[Role, str] = {
     "condition": "A trend compares only runs with the same value.",
     "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
 }
-"""What an option takes part in; ``limit`` with ``plan``: the value of the run counts unless another is given."""
+"""The roles of an option. With ``limit`` and ``plan``, the value of the run applies unless another one is given."""
 
 ACTIONS = "actions"
-"""The option that names the file of commands that change the storage."""
+"""The option that names the file of user commands."""
 
 
 class Option(NamedTuple):
     """One option: its name is ``ckpt_<key>`` in ini files, ``--ckpt-<key>`` on a command line.
 
-    ``help`` is the line of ``--help``, ``more`` the sentences of the documentation. ``is_listed``: ``--help`` has it.
-    ``parse`` names a function of ``config.parsers``, from the text to the value. ``field`` names the field of Settings
-    that contains the value, if it is not the key; ``-``: none. ``unset`` is the value of an option without text.
-    ``example`` is a value as one would write it in a file.
+    ``help`` is the line of ``--help``, ``more`` the sentences of the documentation. ``is_listed``: it is listed in
+    ``--help``. ``parse`` names a function of ``config.parsers`` that converts the text to the value. ``field`` names
+    the field of Settings that contains the value, if it differs from the key; ``-``: there is none. ``unset`` is the
+    value of an option without text. ``example`` is a value as it would be written in a file.
 
     A row with a ``parent`` is a parameter of the parent's values ``owners``, under the ``name``: the parameter
     ``changed`` of the strategy ``incremental`` is written ``--ckpt-strategy=incremental:changed=10%``, or in the TOML
     file below ``[strategy.incremental]``. If the parent is ``actions``, the owner is a table of the file that it names.
-    A row with ``variables`` is not written as an option: the first of these environment variables that is set gives
-    the value. A NamedTuple and no dataclass: the class is made faster.
+    A row with ``variables`` is not an option on a command line: the first of these environment variables that is set
+    gives the value. It is a NamedTuple because its class is created faster than a dataclass.
     """
 
     key: str
@@ -68,12 +69,12 @@ class Option(NamedTuple):
 
     @property
     def ini_name(self) -> str:
-        """The name in pytest's ini files and in the TOML file; of a parameter, the name inside the program."""
+        """The name in pytest's ini files and in the TOML file; for a parameter, the internal name."""
         return f"ckpt_{self.key}"
 
     @property
     def flag(self) -> str:
-        """The name by which errors and reports call the option."""
+        """The option's name in errors and reports."""
         if self.variables:
             return self.variables[0]
         if self.parent == ACTIONS:
@@ -89,7 +90,7 @@ class Option(NamedTuple):
 
     @property
     def usual_flag(self) -> str:
-        """The name that people write: the alias, if there is one."""
+        """The usual name: the alias, if there is one."""
         return (*self.aliases, self.flag)[0]
 
     @property
@@ -104,11 +105,11 @@ class Option(NamedTuple):
 
     @property
     def suite(self) -> str:
-        """The suite without which the option has no effect, if there is one."""
+        """The suite that uses the option, if it is used by a single suite."""
         return self.owners[0] if self.parent == "suite" else ""
 
     def flag_of(self, owner: str) -> str:
-        """Return how the parameter is written for one of its owners."""
+        """Return the spelling of the parameter for one of its owners."""
         return f"--ckpt-{self.parent}={owner}:{self.name}"
 
 
@@ -441,10 +442,10 @@ OPTIONS: tuple[Option, ...] = (
            more="Each line is an option, such as ckpt_save_budget = \"3%\"; a table such as [suite.endurance] contains "
            "parameters."),
 )  # fmt: skip
-"""Every option. A finished run lists them in this order."""
+"""All options, in the order in which a finished run lists them."""
 
 LISTS = tuple(dict.fromkeys(option.parent for option in OPTIONS if option.parent not in ("", ACTIONS)))
-"""The options that are lists of names, of which some have parameters."""
+"""The options whose value is a list of names, some with parameters."""
 
 
 def with_role(role: Role) -> tuple[Option, ...]:
@@ -453,36 +454,34 @@ def with_role(role: Role) -> tuple[Option, ...]:
 
 
 def parameters_of(parent: str, owner: str = "") -> tuple[Option, ...]:
-    """Return the parameters of an option's values, of all or of one."""
+    """Return the parameters of all values of an option, or of one value."""
     return tuple(o for o in OPTIONS if o.parent == parent and (not owner or owner in o.owners))
 
 
 def option_of(word: str) -> Option | None:
-    """Return the row of an option that a command line names, by the option's own name or by the name of its row."""
+    """Return the row of an option on a command line, by the option's name or the name of its row."""
     name = word.partition("=")[0].removeprefix("--").replace("-", "_").removeprefix("ckpt_")
     return next((option for option in OPTIONS if option.key == name), None)
 
 
 def parameter_hint(word: str) -> str:
-    """Return the spelling of a parameter or an action that was written as an option; empty for all other text."""
+    """Return the correct spelling of a parameter or an action that was written as an option; empty for other text."""
     option = option_of(word)
     return f" (write {option.flag})" if option and not option.is_option else ""
 
 
 def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Return how argparse declares an option: names, and the keywords of ``add_argument``. ``--help`` has one line."""
+    """Return the names and keyword arguments for ``add_argument``. The text in ``--help`` is one line."""
     words: dict[str, Any] = {"dest": option.ini_name, "help": option.help_line.replace("%", "%%")}
     if option.is_flag:
         words |= {"action": "store_const", "const": "on"}
     else:
-        # Given several times, the parameters add up.
+        # If the option is given several times, its parameters are combined.
         words |= {"metavar": option.metavar} | ({"action": "append"} if option.key in LISTS else {})
     hidden = words | {"help": argparse.SUPPRESS}
     return tuple((flag, hidden if number or not is_listed else words) for number, flag in enumerate(option.flags))
 
 
 def written(given: Any) -> str | None:
-    """Return the text of an option from the values that argparse read; one line for each time that the option was
-    given.
-    """
+    """Return the text of an option from the values that argparse read; one line per occurrence of the option."""
     return "\n".join(given) if isinstance(given, list) else given

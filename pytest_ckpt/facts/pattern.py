@@ -1,8 +1,9 @@
-"""The calls of a recorded job on its files in one save: no names, no data. The form of a pattern file. Pure.
+"""Patterns: the calls of a recorded job on its files in one save, without names and data; the format of pattern files.
+Pure.
 
-A file is a number, a rank and a size. A step is one call, or a run of alike writes, by one lane (a thread) of a rank.
-Steps of a lane follow each other; a phase begins when all ranks have ended the previous one. Lanes belong to a phase,
-and the lanes of one phase work on different files.
+A file is a number, a rank and a size. A step is one call, or a sequence of similar writes, by one lane (a thread) of a
+rank. The steps of a lane are consecutive. A phase begins when all ranks have ended the previous one. Lanes belong to a
+phase, and the lanes of one phase work on different files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.support.strict_json import parse
 
 FORM = 1
-"""The number of the form; a reader refuses another one."""
+"""The version of the format; a reader refuses other versions."""
 
 MAXIMUM_FILES, MAXIMUM_FILES_OF_RANK, MAXIMUM_STEPS, MAXIMUM_RANKS, MAXIMUM_LANES = 4096, 1024, 20_000, 1024, 64
 MAXIMUM_FILE_BYTES = 1 << 44
@@ -26,7 +27,7 @@ MAXIMUM_PAUSE_US = 3_600_000_000
 """Maximum total pause of a lane, in microseconds."""
 
 SMALL_BYTES = 1 << 20
-"""A file below this, and below an eighth of its rank's largest, keeps its size at every scale."""
+"""A file smaller than this, and smaller than an eighth of its rank's largest file, keeps its size at every scale."""
 
 _SMALL_SHARE = 8
 _MAXIMUM_TIMES_WRITTEN = 4
@@ -37,7 +38,7 @@ Call = Literal[
     "fsync", "fdatasync", "close", "rename", "unlink", "fsync directory", "syncfs",
 ]  # fmt: skip
 OF_DIRECTORY: frozenset[str] = frozenset({"fsync directory", "syncfs"})
-"""Calls that have no file: they flush a directory, or the file system that it is on."""
+"""Calls without a file: they flush a directory, or its file system."""
 Synchronous = Literal["", "O_DSYNC", "O_SYNC"]
 OPENS: frozenset[str] = frozenset({"create", "create new", "truncate and open", "open", "open to read"})
 ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "fsync", "fdatasync", "close"})
@@ -45,9 +46,9 @@ ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "f
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternFile:
-    """One file of rank ``rank``, which made it. ``kept``: it is there when the save ends.
+    """One file, created by rank ``rank``. ``kept``: it exists when the save ends.
 
-    ``synchronous`` is the flag with which the job opened it to write: each write is durable when it returns.
+    ``synchronous`` is the flag with which the job opened the file for writing: each write is durable when it returns.
     """
 
     rank: int
@@ -61,8 +62,7 @@ class Step:
     """``count`` calls on file number ``file``. The first begins at ``offset``; each has ``bytes`` and follows the
     previous one.
 
-    ``pause_us``: microseconds of other work of the lane before these calls; if ``count`` is above 1, the sum of all
-    pauses.
+    ``pause_us``: microseconds of the lane's other work before these calls, summed over all ``count`` calls.
     """
 
     phase: int
@@ -78,9 +78,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """One save of a job. ``label`` is its owner's name for it; ``omitted`` counts calls that no replay makes.
+    """One save of a job. ``label`` is the name given by its owner; ``omitted`` counts calls that a replay does not
+    make.
 
-    ``read_bytes`` is the size of the reads by which the job loaded; 0 if no load was recorded.
+    ``read_bytes`` is the size of the job's reads when it loaded; 0 if no load was recorded.
     """
 
     form: int
@@ -93,11 +94,12 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the recorded rank whose calls rank ``rank`` of a replay makes; rank 0 keeps its own part."""
+        """Return the recorded rank whose calls rank ``rank`` of a replay makes. Rank 0 of a replay uses recorded rank
+        0."""
         return rank if rank < self.ranks else 1 + (rank - 1) % (self.ranks - 1) if self.ranks > 1 else 0
 
     def files_of(self, rank: int) -> list[int]:
-        """Return the numbers of the files that a recorded rank made and that stay."""
+        """Return the numbers of the files that a recorded rank created and kept."""
         return [number for number, file in enumerate(self.files) if file.rank == rank and file.kept]
 
     def is_small(self, number: int) -> bool:
@@ -113,9 +115,9 @@ class Pattern:
         return {who: pause for who, pause in found.items() if pause}
 
     def unsynced(self) -> list[int]:
-        """Return the remaining files that are not flushed after their last change.
+        """Return the kept files that are not flushed after their last change.
 
-        ``syncfs`` flushes the files of its rank: in a replay, other ranks may be on other hosts.
+        ``syncfs`` flushes only the files of its rank: in a replay, other ranks may be on other hosts.
         """
         found: set[int] = set()
         for step in self.steps:
@@ -129,7 +131,7 @@ class Pattern:
         return [number for number in sorted(found) if self.files[number].kept]
 
     def to_text(self) -> str:
-        """Return the text of its file, a step a line."""
+        """Return the text of the pattern file, one step per line."""
         plain = to_plain(self)
         rows = {"files": _rows(plain.pop("files")), "steps": _rows(plain.pop("steps"))}
         head = json.dumps(plain, indent=1)[:-2]
@@ -137,7 +139,8 @@ class Pattern:
 
 
 def is_small(size: int, largest: int) -> bool:
-    """Whether a file of ``size`` bytes is too small to be a data file, in a rank whose largest file has ``largest``."""
+    """Whether a file of ``size`` bytes is too small to be a data file; ``largest`` is the size of its rank's largest
+    file."""
     return size < SMALL_BYTES and size * _SMALL_SHARE < largest
 
 
@@ -164,12 +167,12 @@ def read_pattern(text: str) -> Pattern:
     return pattern
 
 
-# The last value of a row, which a file may leave out.
+# The default of a row's last value; a file may omit it.
 _OPTIONAL = frozenset({"pause_us", "synchronous"})
 
 
 def _rows(records: list[dict[str, Any]]) -> str:
-    """Return rows of values, without the last value if it is the default."""
+    """Return rows of values without the last value if it is the default."""
     return ",\n  ".join(
         json.dumps([value for name, value in record.items() if value or name not in _OPTIONAL]) for record in records
     )
@@ -251,7 +254,7 @@ def _check_steps(pattern: Pattern) -> None:
 
 
 def check_covered(pattern: Pattern) -> None:
-    """Raise ValueError if a file that stays was not completely written by calls, or many times over."""
+    """Raise ValueError if the calls do not write a kept file completely, or write it many times."""
     for number, file in enumerate(pattern.files):
         spans = sorted((s.offset, s.bytes * s.count) for s in pattern.steps if s.file == number and s.call == "write")
         if sum(size for _, size in spans) > _MAXIMUM_TIMES_WRITTEN * max(file.bytes, SMALL_BYTES):

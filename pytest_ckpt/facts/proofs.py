@@ -1,4 +1,4 @@
-"""Proofs that support a time: uncached reads, compared bytes, durable calls, commits."""
+"""Evidence for a measured time: uncached reads, compared bytes, durable calls, commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheReading:
-    """One published reading of the cache rule, applied to one host. ``requires_drop``: caches must be dropped."""
+    """An interpretation of the published cache rule, applied to one host. ``requires_drop``: caches must be dropped."""
 
     rule: str
     host: str
@@ -33,23 +33,24 @@ COLD_BASES: Mapping[ColdBasis, str] = {
     "timed canary": "timed reads of checkpoints saved for this show that no cache of the client serves them",
     "volume": "more bytes were moved between a file's save and its load than the client's caches can store",
 }
-"""The possible evidence that loads came from the storage, strongest first, and the meaning of each kind."""
+"""The kinds of evidence that loads came from the storage, strongest first, and the meaning of each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryReads:
-    """Timed reads of parts of checkpoints that were saved for this purpose, on one host.
+    """Timed reads, on one host, of parts of checkpoints that were saved for this purpose.
 
     Values are seconds, one per part, in the same order. ``bytes`` is the size of a part.
 
     ``first_read_seconds``: after the save and the cache drop before loads; ``reread_seconds``: directly after that
     read. ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: directly after that read, empty in
-    reports of versions without it. ``other_client_seconds``: then by another client, which ``client`` names; empty
-    without one. ``client_own_seconds`` show how fast that client can be: a host reads its own saved parts, a second
-    mount repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, before all of these reads,
-    after a drop; ``judged_reread_seconds``: directly after that read. Both are empty in reports of versions without
-    them, and if the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the growth
-    of this host's page cache from before the save to the first read. ``not_read_reason`` is why there are no reads.
+    reports of versions without it. ``other_client_seconds``: after these, by another client, which ``client`` names;
+    empty without another client. ``client_own_seconds`` shows the speed of that client: a host reads its own saved
+    parts, a second mount repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, before all of
+    these reads, after a drop; ``judged_reread_seconds``: directly after that read. Both are empty in reports of
+    versions without them, and if the judged files have another layout (deltas, compressed files).
+    ``cache_growth_bytes`` is the growth of this host's page cache from before the save to the first read.
+    ``not_read_reason`` is why there are no reads.
     """
 
     host: str
@@ -69,7 +70,8 @@ class CanaryReads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MovedBytes:
-    """How much one host saved and loaded between a checkpoint's save and its load, at least; and its memory. Bytes."""
+    """The bytes that one host saved and loaded, at least, between the save of a checkpoint and its load; and the bytes
+    of the host's memory."""
 
     host: str
     memory_bytes: Count
@@ -77,7 +79,8 @@ class MovedBytes:
 
 
 def is_served_by_process(kind: str) -> bool:
-    """Return whether a process serves a mount of this kind: the kernel drops and counts only its own pages there.
+    """Return whether a user-space process serves this kind of mount. The kernel then drops and counts only its own
+    pages.
 
     The caches of that process, in memory or on its own disk, are invisible to every probe.
     """
@@ -91,11 +94,11 @@ class CacheFacts:
     ``probe`` is the call that counted resident pages; empty if no probe showed a resident page of a file that had just
     been read, so that residency is unknown. ``resident_fraction`` is the largest over the loads; None if it was not
     measured. ``is_declared_cold``: no pages were counted because the target declares that its clients do not cache
-    their reads. The other fields are set without a probe; timed reads also if a probe misses pages and another client
-    is available for comparison. ``by_other_hosts``: every file was loaded, once, by a host that had not written it.
-    ``client_cache_bytes`` is the user's declaration about caches on disks of a client; None without one. ``storages``
-    is the storage below the target on each host. ``names_dropped``: before each load the kernels also dropped names and
-    attributes of files; None if not tried.
+    their reads. The other fields are set if there is no probe. Timed reads are also made if a probe misses pages and
+    another client is available for comparison. ``by_other_hosts``: every file was loaded, once, by a host that had not
+    written it. ``client_cache_bytes`` is the user's declaration about caches on disks of a client; None without one.
+    ``storages`` is the storage below the target on each host. ``names_dropped``: before each load the kernels also
+    dropped names and attributes of files; None if not tried.
     """
 
     required: bool
@@ -131,7 +134,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Integrity:
-    """How much was compared. ``faults`` names the first ones, ``fault_count`` counts all."""
+    """The amount of compared data. ``faults`` contains the first faults, ``fault_count`` counts all."""
 
     bytes_expected: Count
     bytes_checked: Count
@@ -143,8 +146,8 @@ class Integrity:
 class Durability:
     """Calls that returned without error, counted over all ranks and saves.
 
-    ``observed`` is the weakest kind of evidence among their proofs, ``commit_methods`` are the ways of their commits.
-    ``acknowledged`` describes the object store's answers about the objects, in words; empty if files are fsynced.
+    ``observed`` is the weakest kind of evidence among the proofs; ``commit_methods`` are the methods by which saves
+    were committed. ``acknowledged`` describes the object store's answers about the objects; empty if files are fsynced.
     """
 
     files: Count
@@ -174,8 +177,8 @@ class DurabilityProof:
     ``observed`` names the observer: the store that performed the calls, counted calls, a library that declares them, or
     no observer. ``attempted`` counts the files that must become durable, from the start of their write; ``returned``
     counts the files whose durable call returned without error. ``acknowledged`` describes, in words, an object store's
-    answers about its objects. ``names_pending``: the files are durable but their names are not: one rank of each host
-    fsyncs the directory for all ranks of the host.
+    answers about its objects. ``names_pending``: the files are durable but their names are not yet. One rank of each
+    host fsyncs the directory for all ranks of the host.
     """
 
     files_attempted: int
@@ -189,7 +192,7 @@ class DurabilityProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesProof:
-    """Directories whose names one rank made durable for its host, counted before the calls and as they returned."""
+    """The directories whose names one rank made durable for its host: attempted calls, and calls that returned."""
 
     directories_attempted: int
     directories_returned: int
@@ -197,7 +200,7 @@ class NamesProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
-    """How a checkpoint was committed, with its durable calls, counted before they were made and as they returned."""
+    """How a checkpoint was committed, with its durable calls: the attempted calls, and the calls that returned."""
 
     method: CommitMethod
     directories_attempted: int = 0
@@ -211,8 +214,8 @@ class SaveTiming:
     ``returned_seconds``: the job may continue; ``staged_seconds``: it may change its state; ``stored_seconds``: the
     bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits).
     ``names_seconds`` is the time of this rank's fsync of the directory, for all ranks of its host; 0 on other ranks.
-    ``waited_for_previous`` is the time of the wait for the previous save, ``copying_seconds`` the time in which the
-    state was copied in memory while the job waited. A save that blocks returns last, when all others are reached.
+    ``waited_for_previous`` is the time of the wait for the previous save. ``copying_seconds`` is the time in which the
+    job waited for the copy of its state in memory. A blocking save reaches ``returned_seconds`` last.
     """
 
     returned_seconds: float | None = None
@@ -235,9 +238,9 @@ DRIFT_FLOOR_SECONDS = 0.02
 """A clock may differ from the kernel's uptime by this share of the time, plus two steps of the uptime (10 ms each)."""
 
 CONTROLLER_FLOOR_SECONDS = 5.0
-"""How long messages of ranks may wait for a controller that is busy."""
+"""The maximum time for which ranks' messages may wait for a busy controller."""
 
-# overlay (older kernels write "volatile"); ext3/4, btrfs, GFS2, NILFS and older XFS; reiserfs; f2fs.
+# Options of overlay (older kernels write "volatile"); ext3/4, btrfs, GFS2, NILFS and older XFS; reiserfs; f2fs.
 _UNSAFE_OPTIONS = (
     *(("volatile", "yes"), ("fsync", "volatile")),
     *(("nobarrier", "yes"), ("barrier", "0"), ("barrier", "none"), ("fsync_mode", "nobarrier")),
@@ -245,9 +248,9 @@ _UNSAFE_OPTIONS = (
 
 
 def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the options of a mount with which fsync does not wait for the storage, as they are written.
+    """Return the mount options with which fsync does not wait for the storage, in the form in which they are written.
 
-    ``options`` are by name, ``yes`` for one without a value.
+    ``options`` are by name; an option without a value has ``yes``.
     """
     found = (pair for pair in _UNSAFE_OPTIONS if options.get(pair[0]) == pair[1])
     return tuple(name if value == "yes" else f"{name}={value}" for name, value in found)
@@ -257,9 +260,9 @@ def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
 class FsyncCounts:
     """The kernel's counts of one file that was written through the page cache and fsynced. Bytes.
 
-    ``dirty_bytes`` waited to be written back before fsync, ``left_bytes`` still did after it returned.
-    ``unobservable`` is why the kernel's counts show no effect on this file system; it is empty if they do.
-    ``unsafe_option`` is the option of the mount with which fsync does not wait for the storage; empty without one.
+    ``dirty_bytes`` were not yet written back before fsync, ``left_bytes`` after it returned. ``unobservable`` is the
+    reason if the kernel's counts show no effect on this file system, else empty. ``unsafe_option`` is a mount option
+    with which fsync does not wait for the storage; empty if there is none.
     """
 
     counter: FsyncCounter = "cachestat"
@@ -290,9 +293,9 @@ class FsyncEffect(FsyncCounts):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockSpan:
-    """The same span of time by a rank's clock and by the uptime of its kernel, in seconds; ``of`` names the span.
+    """The same span of time, measured by a rank's clock and by its kernel's uptime, in seconds; ``of`` names the span.
 
-    ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, ran ahead of CLOCK_MONOTONIC.
+    ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, advanced more than CLOCK_MONOTONIC.
     """
 
     rank: Count
@@ -304,17 +307,17 @@ class ClockSpan:
 
     @property
     def difference_seconds(self) -> float:
-        """Difference of clock and uptime beyond their resolutions; 0 or less means agreement."""
+        """The difference of clock and uptime beyond their resolutions; 0 or less means agreement."""
         return self._beyond(self.uptime_seconds - self.clock_seconds)
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the clock is not the kernel's."""
+        """Whether the rank's clock differs from the kernel's."""
         return self.difference_seconds > 0
 
     @property
     def fits_sleep(self) -> bool:
-        """Whether a host that slept explains the difference: its uptime counts sleep, and its clock does not."""
+        """Whether sleep of the host explains the difference: the uptime counts sleep, the clock does not."""
         ahead = self.uptime_seconds - self.clock_seconds
         return self.is_wrong and self.asleep_seconds > 0 and self._beyond(ahead - self.asleep_seconds) <= 0
 
@@ -325,21 +328,21 @@ class ClockSpan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSpan:
-    """How long a measurement took by the clock of one rank, in seconds."""
+    """The duration of a measurement by the clock of one rank, in seconds."""
 
     rank: Count
     host: str
     seconds: float
 
     def is_unlike(self, controller_seconds: float) -> bool:
-        """Whether the controller's clock gives another length; its own delays do not count as a difference."""
+        """Whether the controller's clock gives a different duration; the controller's own delays are allowed for."""
         allowed = CONTROLLER_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.seconds, controller_seconds)
         return controller_seconds > 0 and abs(self.seconds - controller_seconds) > allowed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interposed:
-    """Calls of I/O or clocks that something other than the C library or Python itself answers in a rank's process."""
+    """Calls of I/O or clocks that a library other than the C library or Python answers in a rank's process."""
 
     host: str
     by: str
@@ -350,11 +353,11 @@ class Interposed:
 class ClientProofs:
     """The evidence from the ranks of one measurement about their fsync, their clocks and their loaded libraries.
 
-    ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` are
-    start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, and
-    profilers of I/O, a phrase each. ``spans`` contain, for each host, the rank whose clock gives the most unusual
-    length to the whole measurement, and ``controller_seconds`` its length by the controller's clock; 0 if the
-    controller did not see its beginning.
+    ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` lists,
+    in a phrase each, start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of
+    LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains, for each host, the rank whose clock gives the most unusual
+    duration of the measurement. ``controller_seconds`` is the duration by the controller's clock; 0 if the controller
+    did not see its beginning.
     """
 
     fsyncs: tuple[FsyncEffect, ...] = ()

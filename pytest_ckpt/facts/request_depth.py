@@ -1,4 +1,4 @@
-"""How many requests of the engine ``stream`` a rank has in flight, and where this number comes from."""
+"""How many requests a rank has in flight with the engine ``stream``, and where this number comes from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ckpt.support.units import format_decimal_bytes, format_rate, format_
 class RampStep:
     """The rates of a save and a load of a scratch checkpoint with ``depth`` requests in flight on each rank.
 
-    If the depth was tried twice, each rate is the higher one: a busy host only lowers it.
+    If a depth was tried twice, each rate is the higher one, because a busy host only lowers it.
     """
 
     depth: CountFromOne
@@ -21,7 +21,7 @@ class RampStep:
     load_bytes_per_second: NotNegative
 
     def faster(self, other: RampStep | None) -> RampStep:
-        """Return the step with the higher rates of both tries of a depth."""
+        """Return a step with the higher rates of two tries of a depth."""
         if other is None:
             return self
         return RampStep(
@@ -33,11 +33,11 @@ class RampStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestDepth:
-    """Requests in flight on each rank.
+    """The number of requests in flight on each rank.
 
     ``origin``: ``set`` by the operator, found by a ``ramp``, or the ``default`` of this program. A ramp has ``steps``
-    of saves and loads of ``step_bytes`` each, in ``seconds`` in total. ``because`` is the reason why there was no
-    ramp, or why it ended early; else empty.
+    of saves and loads of ``step_bytes`` each, in ``seconds`` in total. ``because`` is the reason if there was no ramp
+    or if it ended early; else empty.
     """
 
     requests: CountFromOne
@@ -49,7 +49,7 @@ class RequestDepth:
 
     @property
     def sentence(self) -> str:
-        """The number and its origin: ``depth 4, found by a ramp; saves and loads with 1: …``."""
+        """The number and its origin as text: ``depth 4, found by a ramp; saves and loads with 1: …``."""
         if self.origin == "set":
             return f"depth {self.requests}, set"
         because = f"; {self.because}" if self.because else ""

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pytest_ckpt.facts.bounds import Count, NotNegative
 
 _STEP = 1.01
-"""Times are kept in classes of this width: a percentile is at most 1 % above the measured value."""
+"""Times are counted in classes of this relative width: a percentile is at most 1 % above the measured value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requests:
     """Requests of one kind that all ranks sent to one endpoint for a subject.
 
-    ``sent`` counts all requests, ``again`` the requests that were repeated after 503, silence or a broken connection;
-    ``busy`` of the answers were 503 or 429, and before the repetitions the ranks waited ``waited_seconds`` in total.
-    Seconds of a request last from its first byte to the last of its answer; None: there was no answer. Median and 99th
-    percentile are within 1 %.
+    ``sent`` counts all requests, ``again`` those repeated after 503, silence or a broken connection. ``busy`` counts
+    answers with 503 or 429. The ranks waited ``waited_seconds`` in total before repetitions. The time of a request is
+    from its first byte to the last byte of its answer; None: there was no answer. Median and 99th percentile are exact
+    to 1 %.
     """
 
     endpoint: str
@@ -37,7 +37,9 @@ class Requests:
 
 @dataclass(kw_only=True, slots=True)
 class Tally:
-    """One process's counts of requests of one kind to one endpoint; ``times`` by classes of their seconds."""
+    """One process's counts of requests of one kind to one endpoint; ``times`` counts answers by class of their
+    seconds.
+    """
 
     sent: int = 0
     again: int = 0
@@ -64,7 +66,7 @@ class Tally:
         self.times.update(other.times)
 
     def percentile(self, share: float) -> float | None:
-        """Return the seconds within which this share of the answers came, None without answers."""
+        """Return the seconds within which this share of the answers arrived; None if there were no answers."""
         wanted = math.ceil(share * self.times.total())
         if not wanted:
             return None
@@ -77,7 +79,7 @@ class Tally:
 
 
 Tallies = dict[tuple[str, str], Tally]
-"""By endpoint and kind of request."""
+"""The tallies by endpoint and kind of request."""
 
 
 def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:

@@ -1,4 +1,4 @@
-"""The settings of a run, as the packages below the options use them."""
+"""The settings of a run: the values of all options, for all other packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.strategies import StrategySpec
 
 EMBEDDED = "embedded"
-"""In place of an endpoint: the run starts its own server."""
+"""The value of ``--ckpt-endpoint`` with which the run starts its own server."""
 
 SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving",
           "scaling")  # fmt: skip
@@ -18,10 +18,10 @@ SUITES = ("performance", "strategies", "contention", "conformance", "endurance",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """How much of the workload is run.
+    """The amount of work that a run performs.
 
-    ``scale`` is the share of every tensor, ``operations`` the saves and loads, ``effort`` the share of the trials of
-    every check of the target's behaviour.
+    ``scale`` is the share of every tensor, ``operations`` the number of saves and loads, ``effort`` the share of the
+    trials of every check of the target's behaviour.
     """
 
     scale: float
@@ -39,10 +39,10 @@ ACCEPTANCE = PROFILES["acceptance"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assurance:
-    """The statement that a run is to support about operations that it does not measure.
+    """The statement about unmeasured operations that a run must support.
 
     With ``confidence``, at least ``share`` of all saves, and of all loads, meet the limit. Both are shares of 1.
-    ``misses`` saves, and as many loads, may miss it: with them the sampling plan has more operations.
+    ``misses`` saves and as many loads may miss the limit; the sampling plan then has more operations.
     """
 
     confidence: float
@@ -60,7 +60,7 @@ class HostSlots:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where the value of an option came from, as it was written there."""
+    """The source of an option's value, as it was written there."""
 
     option: Text
     value: str
@@ -70,7 +70,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everything that a user decided about a run. Durations in seconds, shares as fractions of 1."""
+    """All settings of a run. Durations are in seconds, shares are fractions of 1."""
 
     target: str | None
     endpoints: tuple[str, ...]
@@ -148,17 +148,17 @@ class Settings:
         return "" if source in ("default", "command line") else f" (in {source})"
 
     def is_said(self, option: str) -> bool:
-        """Whether an option has another value than its default."""
+        """Whether an option has a value other than its default."""
         return any(origin.option == option and origin.value != origin.default for origin in self.origins)
 
     @property
     def has_several_hosts(self) -> bool:
-        """Whether ranks run on more than one host, so that each host has another client."""
+        """Whether ranks run on more than one host, so that another host is a second client."""
         return len({host.name for host in self.hosts}) > 1
 
     @property
     def measures(self) -> bool:
-        """Whether checkpoints are saved and loaded at all; a run of only behaviour checks needs no ranks."""
+        """Whether checkpoints are saved and loaded. A run with only behaviour checks needs no ranks."""
         return self.suites != ("conformance",)
 
     @property
@@ -168,50 +168,52 @@ class Settings:
 
     @property
     def compresses(self) -> bool:
-        """Whether some saves pass a codec."""
+        """Whether some saves compress their data with a codec."""
         return any(strategy.compresses for strategy in self.strategies)
 
     @property
     def asks_strategies(self) -> bool:
-        """Whether background saves are judged as such, and killed."""
+        """Whether background saves are judged as such, and also killed."""
         return "strategies" in self.suites
 
     @property
     def asks_notice(self) -> bool:
-        """Whether jobs are given notice, and save."""
+        """Whether jobs receive preemption notices and then save."""
         return self.asks_strategies and bool(self.preemption_notice_seconds)
 
     @property
     def asks_serving(self) -> bool:
-        """Whether replicas load only the weights and one client rewrites them; only if the suite is named."""
+        """Whether replicas load only the weights and one client rewrites them; only if this suite is chosen by name."""
         return "serving" in self.suites
 
     @property
     def asks_scaling(self) -> bool:
-        """Whether growing counts of clients save and load; only if the suite is named, or a ceiling is stated."""
+        """Whether increasing counts of clients save and load; only if the suite is chosen by name, or a ceiling is
+        stated."""
         return "scaling" in self.suites
 
     @property
     def asks_contention(self) -> bool:
-        """Whether contention and resharded loads are measured too."""
+        """Whether contention and resharded loads are also measured."""
         return "contention" in self.suites
 
     @property
     def asks_endurance(self) -> bool:
-        """Whether long series of saves, and saves on a full volume, are measured too; only if their suite is named."""
+        """Whether long series of saves, and saves on a full volume, are also measured; only if the suite is chosen by
+        name."""
         return "endurance" in self.suites
 
     @property
     def asks_failover(self) -> bool:
-        """Whether a fault can be injected during saves and loads."""
+        """Whether the run has the commands to inject a fault during saves and loads."""
         return bool(self.fault_command)
 
     @property
     def asks_upgrade(self) -> bool:
-        """Whether the storage can be changed while it serves."""
+        """Whether the run has the command to change the storage while it serves."""
         return bool(self.upgrade_command)
 
     @property
     def asks_snapshots(self) -> bool:
-        """Whether snapshots can be taken of the target."""
+        """Whether the run has the commands to take snapshots of the target."""
         return bool(self.snapshot_command)

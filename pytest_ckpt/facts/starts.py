@@ -1,4 +1,4 @@
-"""The starts of a run: a run that was interrupted, or that more suites are added to, is continued by another start."""
+"""The starts of a run. A later start resumes a run that was interrupted, or adds suites to it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pytest_ckpt.facts.failure import Failure, FailureKind
 
 End = Literal["finished", "interrupted", "crashed", "killed"]
 
-# Somebody or something outside the storage ended the measurement. Every other failure is a result.
+# The cause of the end is outside the storage. Every other failure is a result.
 _INTERRUPTIONS: frozenset[FailureKind] = frozenset(("interrupted", "killed", "launch", "hook"))
 
 
 def is_interruption(failure: Failure | None) -> bool:
-    """Return whether a failure has another cause than the storage, so that a later start measures again."""
+    """Return whether the cause of a failure is outside the storage, so that a later start measures again."""
     return failure is not None and failure.kind in _INTERRUPTIONS
 
 
@@ -23,8 +23,8 @@ def is_interruption(failure: Failure | None) -> bool:
 class InterruptedWork:
     """A measurement or check that a start did not complete. ``name`` is the subject or the check.
 
-    ``operation`` is the operation that was running, as a person reads it; empty if it is not known. ``operations`` is
-    the number of saves and loads that had ended: they still count.
+    ``operation`` describes the operation that was running; empty if unknown. ``operations`` is the number of completed
+    saves and loads; these still count.
     """
 
     name: str
@@ -35,10 +35,10 @@ class InterruptedWork:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepeatedMeasurement:
-    """A complete measurement that the next start makes again, because the conditions differ.
+    """A complete measurement that the next start repeats, because the conditions differ.
 
-    ``differences`` name the conditions with the value before and the value now; ``failed`` are the requirements that
-    failed before.
+    ``differences`` lists the conditions with their previous and new values; ``failed`` are the requirements that failed
+    in it.
     """
 
     name: str
@@ -50,8 +50,8 @@ class RepeatedMeasurement:
 class Start:
     """One start of a run. Times are ISO 8601; ``ended`` is None if the start was killed.
 
-    ``measured`` are the subjects and checks that this start completed, ``interrupted_work`` are the others.
-    ``replaced`` are complete measurements that the start after this one makes again.
+    ``measured`` are the subjects and checks that this start completed, ``interrupted_work`` those it did not complete.
+    ``replaced`` are complete measurements that the next start repeats.
     """
 
     number: CountFromOne

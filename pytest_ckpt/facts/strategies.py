@@ -1,9 +1,10 @@
-"""The table of save strategies: when a job may continue while a checkpoint is saved. One row a strategy. Pure.
+"""The table of save strategies: when a job may continue while a checkpoint is saved. One row per strategy. Pure.
 
-The choices of ``--ckpt-strategy``, the memory that a run is planned with, the ranks' imports, which requirements judge
-a save and the documentation come from these rows.
+These rows determine the choices of ``--ckpt-strategy``, the planned memory, the ranks' imports, the requirements on a
+save, and the documentation.
 
-Every pytest run of an environment imports this module: NamedTuples, whose classes are made faster than dataclasses.
+Every pytest run of an environment imports this module, so it uses NamedTuples: their classes are created faster than
+dataclasses.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ class StrategySpec(NamedTuple):
     """One strategy. ``help`` describes it in a few words.
 
     ``make`` is "module:class", imported only in the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
-    ``blocks``: the job stops until a save is committed; if it does not, simulated training steps run during every save.
-    ``stages``: the state is copied before it is written; then a rank needs memory for two copies, and an engine must
-    support it. ``own_process``: a process of the engine's library writes the copy; an engine must support it, too.
+    ``blocks``: the job waits until a save is committed; otherwise simulated training steps run during every save.
+    ``stages``: the state is copied before it is written; a rank then needs memory for two copies, and the engine must
+    support it. ``own_process``: a process of the engine's library writes the copy; the engine must support this too.
     ``saves_deltas``: between full saves it saves only the changed pages. ``tiers``: it saves to a local tier, and
-    drains some saves from there to the target. ``compresses``: files pass through a codec, and content compresses as a
-    training state does.
+    drains some saves from there to the target. ``compresses``: files are compressed by a codec, and the content is as
+    compressible as a training state.
     """
 
     name: str
@@ -37,7 +38,7 @@ class StrategySpec(NamedTuple):
     compresses: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
-        """Return the memory that a rank needs for its state: its engine's need, or the state and a copy of it."""
+        """Return the memory that a rank needs for its state: the engine's memory, or the state and a copy of it."""
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 
 
@@ -91,7 +92,7 @@ STRATEGIES = (
         compresses=True,
     ),
 )
-"""The first is the default."""
+"""All strategies; the first is the default."""
 
 STRATEGY_OF = {spec.name: spec for spec in STRATEGIES}
 

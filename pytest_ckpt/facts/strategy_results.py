@@ -1,4 +1,4 @@
-"""The results of saves by strategies other than sync: during training, as chains of deltas, and to a local tier.
+"""The results of saves by strategies other than sync: during training, as chains of deltas, to a local tier.
 
 No model is trained: simulated training steps run during the saves.
 """
@@ -13,11 +13,11 @@ from pytest_ckpt.facts.bounds import Bounds, Count, NotNegative, Share
 from pytest_ckpt.facts.proofs import Integrity
 
 BACKGROUND = "background save"
-"""The piece of work of a rank that writes while the job continues: failures in it name this lane."""
+"""The lane of a rank that writes while the job continues. Failures in the background name this lane."""
 
 
 LOCAL_TIER = "local tier"
-"""The piece of work of a rank that saves to its local tier: failures in it are not attributed to the target."""
+"""The lane of a rank that saves to its local tier. Failures in it are not attributed to the target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +30,7 @@ class StepBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepsOfSave:
-    """Steps around one save, by rank 0's clock: each one before it and after it, and those during it in batches.
+    """The training steps before, during and after one save, by rank 0's clock; steps during the save are batched.
 
     A step ends when all ranks have ended it.
     """
@@ -42,12 +42,12 @@ class StepsOfSave:
 
     @property
     def undisturbed_seconds(self) -> float:
-        """The median of the steps before and after the save."""
+        """The median time of the steps before and after the save."""
         return statistics.median((*self.before_seconds, *self.after_seconds))
 
     @property
     def steps(self) -> int:
-        """How many steps ran during the save."""
+        """The number of steps during the save."""
         return sum(batch.steps for batch in self.beside)
 
     @property
@@ -59,16 +59,16 @@ class StepsOfSave:
 
 
 Reached = Literal["copied", "written", "committed"]
-"""The state of a save when its processes were killed: state copied, all bytes durable, or committed."""
+"""The stage of a save when its processes were killed: state copied, all bytes durable, or committed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kill:
-    """The processes of all ranks were killed ``moment_seconds`` after the last had copied its state.
+    """A kill of all ranks' processes, ``moment_seconds`` after the last rank had copied its state.
 
-    ``reached``: their last report; ``is_committed``: whether the checkpoint that they saved exists. ``lost`` is the
-    fault of the newest checkpoint that exists; empty if it loaded completely. ``deletes_older``: the checkpoint before
-    the newest committed one was deleted during the save.
+    ``reached`` is the last stage that they reported. ``is_committed``: the checkpoint that they were saving exists.
+    ``lost`` is the fault of the newest existing checkpoint; empty if it loaded completely. ``deletes_older``: the
+    previous committed checkpoint but one was deleted during the save.
     """
 
     moment_seconds: NotNegative
@@ -80,10 +80,10 @@ class Kill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crashes:
-    """Saves of ``bytes`` in the background whose processes were killed, after an undisturbed one.
+    """Background saves of ``bytes`` whose processes were killed, after one undisturbed save.
 
     ``usual_seconds`` is the shortest observed time from the copy to the commit. After every kill the newest committed
-    checkpoint was loaded and compared. ``planned`` kills were to be made.
+    checkpoint was loaded and compared. ``planned`` is the planned number of kills.
     """
 
     planned: Count
@@ -95,7 +95,7 @@ class Crashes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preempted:
-    """Jobs that received a notice: seconds from rank 0's notice until a save that followed it was committed.
+    """Jobs that received a preemption notice: the seconds from the notice on rank 0 to the commit of the next save.
 
     If saves run in the background, one had just begun when the notice came. The saves were of ``bytes``.
     """
@@ -108,8 +108,8 @@ class Preempted:
 class Training:
     """Simulated training during every save: no model is trained.
 
-    A step waits ``step_seconds`` less the share ``cpu_share``, as for an accelerator, and works for that share: it
-    changes the state that is saved, in place. Then all ranks wait for each other.
+    A step takes ``step_seconds``. In the share ``cpu_share`` of it, the rank works and changes the saved state in
+    place; in the rest it waits, as for an accelerator. Then all ranks wait for each other.
     """
 
     step_seconds: NotNegative
@@ -117,17 +117,17 @@ class Training:
     saves: tuple[StepsOfSave, ...]
 
     def of(self, checkpoint: int) -> StepsOfSave | None:
-        """Return the steps around the save of a checkpoint."""
+        """Return the steps around the save of this checkpoint."""
         return next((s for s in self.saves if s.checkpoint == checkpoint), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chains:
-    """A full save and ``deltas`` after it, loaded after ``deleted`` older checkpoints were deleted.
+    """A full save and ``deltas`` deltas after it, loaded after the deletion of ``deleted`` older checkpoints.
 
-    The deleted ones had ``deleted_bytes`` of tensors; ``freed_bytes`` is by how much the volume's used space fell, None
-    if the target does not report it. ``misses_deleted``: with one delta deleted, its file was no longer found by any
-    rank.
+    The deleted checkpoints had ``deleted_bytes`` of tensors; ``freed_bytes`` is the decrease of the volume's used
+    space, None if the target does not report it. ``misses_deleted``: after the deletion of a delta, no rank found its
+    file.
     """
 
     deltas: Count
@@ -144,7 +144,8 @@ Tier = Literal["", "local", "target"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrainRule:
-    """Every ``every``-th save is drained to the target; after ``target_share`` of failures only the target remains."""
+    """Every ``every``-th save is drained to the target. After the share ``target_share`` of failures, only the target
+    remains."""
 
     every: Count
     target_share: Share
@@ -152,9 +153,9 @@ class DrainRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRestore:
-    """A restore of the newest checkpoint that is complete on all ranks: the expected one, and the one that was loaded.
+    """A restore of the newest checkpoint that is complete on all ranks: the expected and the loaded checkpoint.
 
-    ``integrity`` is None if no checkpoint was chosen, or an unexpected one: then the ranks loaded no checkpoint.
+    ``integrity`` is None if no checkpoint or an unexpected one was chosen; then nothing was loaded.
     """
 
     expected_tier: Literal["local", "target"]
@@ -172,11 +173,11 @@ class TierRestore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeLoss:
-    """Host ``lost`` lost its local tier; copies on its ``partner`` were returned, and all ranks loaded.
+    """The loss of the local tier of host ``lost``: its ``partner`` returned the copies, and all ranks loaded.
 
-    ``copied_bytes`` of files went to partners over the network of the ranks when a checkpoint was saved, in
-    ``copy_seconds``; ``returned_bytes`` came back in ``return_seconds``. ``missing`` are files whose copies no longer
-    existed: then no checkpoint was loaded, and ``integrity`` is None.
+    During the save, ``copied_bytes`` were copied to partners over the ranks' network in ``copy_seconds``.
+    ``returned_bytes`` were returned in ``return_seconds``. ``missing`` are files whose copies no longer existed; in
+    this case no checkpoint was loaded, and ``integrity`` is None.
     """
 
     hosts: Count
@@ -193,7 +194,7 @@ class NodeLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """Saves of ``bytes`` to the local tier, undisturbed and during a drain, in turns; seconds, also of the drains.
+    """Saves of ``bytes`` to the local tier, undisturbed and during a drain, in turns. Saves and drains are in seconds.
 
     Then two restores: ``complete``, with the newest checkpoint only in the local tier, and ``incomplete``, with the
     files of one rank missing there. ``node_loss`` is None if the ranks are on one host.

@@ -1,4 +1,4 @@
-"""The subject of a measurement, and an operation within it: their texts, and their places in files."""
+"""The subject of a measurement, and an operation within it: their texts and file names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from pytest_ckpt.facts.bounds import Count, Share
 
-# The engine and the strategy of a subject whose text names neither: stored runs have such texts.
+# If the text of a subject names no engine or strategy, as in stored runs, it has these.
 DEFAULT_ENGINE, DEFAULT_STRATEGY = "torch", "sync"
 
 Pattern = str
@@ -17,10 +17,10 @@ Scenario = str
 """The pattern that an operation is part of; empty for the subject's own saves and loads."""
 
 StepKind = str
-"""What ranks do one after the other: ``save``, ``load``, ``retention``, ``data``, or a pattern."""
+"""The kind of a sequential step of ranks: ``save``, ``load``, ``retention``, ``data``, or a pattern."""
 
 Action = Literal["", "save", "load", "delete", "read"]
-"""The operation of ranks; ``read``: samples are read without a save. Empty outside of operations."""
+"""The current operation of ranks; ``read``: samples are read without a save. Empty between operations."""
 
 Stage = Literal[
     "operation",
@@ -35,15 +35,15 @@ Stage = Literal[
     "ballast",
     "training",
 ]
-"""Where ranks are: on the operation's clock, or in what comes before and after it."""
+"""The stage of an operation: the timed part, or a part before or after it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The identity of a measurement. ``processes`` is set only for an open layout: the others define their own.
+    """The identity of a measurement. ``processes`` is set only for an open layout; the other layouts define it.
 
     Its text leaves out defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``, ``llama3-8b-full/dcp/async``. Two
-    measurements with the same text have the same subject and may be compared. Files carry it as its text.
+    measurements with the same text have the same subject and may be compared. Files contain a subject as its text.
     """
 
     model: str
@@ -68,13 +68,13 @@ class Subject:
 
     @property
     def slug(self) -> str:
-        """The text as a part of a file's name."""
-        # Some file systems refuse a colon, as in the strategy async:process.
+        """The name of the checkpoint layout: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
+        # The subject as a part of file names.
         return str(self).replace("/", "+").replace(":", "-")
 
     @classmethod
     def from_text(cls, text: str) -> Subject:
-        """Return the subject of a text. Raises ValueError for an invalid text."""
+        """Some file systems refuse a colon, which the strategy async:process contains."""
         layout, *written = text.split("/")
         name, _, last = layout.rpartition("-")
         processes = None
@@ -106,7 +106,10 @@ class OperationRef:
     level: Share = 0.0
 
     def __str__(self) -> str:
-        """Return the text for a person: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""
+        """An operation of a subject, or a stage of it: its number, the total count, and its scenario.
+
+        ``index`` counts from 1; None for a stage of all operations. ``level`` is the filled share of the volume, 0
+        without ballast."""
         words = [str(self.scenario or self.action)]
         if self.index is not None:
             words.append(str(self.index))
@@ -118,5 +121,5 @@ class OperationRef:
         return f"{self.subject} {what}"
 
     def at(self, stage: Stage) -> OperationRef:
-        """Return another stage of the same operation."""
+        """Return the operation as text: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""
         return replace(self, stage=stage)

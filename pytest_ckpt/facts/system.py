@@ -1,4 +1,4 @@
-"""A vendor's description of the system under test: every known fact, and the facts that a reader needs.
+"""A vendor's description of the system under test: the table of all known facts and of the mandatory ones.
 
 The list follows what SPECstorage, MLPerf Storage and SNIA require to be disclosed with a result.
 """
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 Told = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]]
-"""The given facts, by table; a table that occurs several times is a list of its entries."""
+"""The declared facts, by table; a table that occurs several times is a list of its entries."""
 
 
 PICTURE = "picture"
-"""The fact of the topology that is a file; a report contains the file in base64."""
+"""The name of the topology fact whose value is a picture file; a report contains the file in base64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
     """One line of the file. ``kind`` is the expected type, ``description`` the comment of the template.
 
-    Without a ``needed`` fact, a certificate states that the system is not described.
+    If a ``needed`` fact is missing, a certificate states that the system is not described.
     """
 
     name: str
@@ -110,7 +110,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="equivalent", example='"Array 9100, same controllers"', description="models that it speaks for, too"),
     ),
 }
-"""Tables that come once."""
+"""Tables that occur once."""
 
 REPEATED: dict[str, tuple[Fact, ...]] = {
     "materials": (
@@ -126,7 +126,7 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
         Fact(name="reason", example='"short stalls at fsync"', description="why"),
     ),
 }
-"""Tables that come once for each thing, written with two brackets."""
+"""Tables that occur once per component, written with two brackets."""
 
 
 def fact_in_words(name: str) -> str:
@@ -137,7 +137,7 @@ def fact_in_words(name: str) -> str:
 
 
 def not_told(described: Told | None) -> list[str]:
-    """Return the facts that a reader cannot do without and that are missing, as ``table.name``."""
+    """Return the mandatory facts that are missing, as ``table.name``."""
     missing = []
     for table, facts in FACTS.items():
         given = (described or {}).get(table) or {}

@@ -1,4 +1,6 @@
-"""A target, the storage below it, and a run's area on it: plain data that processes exchange, never an open handle."""
+"""A target, the storage below it, and a run's area on it, as plain data that processes exchange, without open
+handles.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ LayerKind = Literal["file system", "device", "file", "process", "network", "memo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer; ``depth`` counts from the mount of the target, which is 0. ``text`` names it, as in "ext4"."""
+    """One layer of the storage; ``depth`` counts from the target's mount, which is 0. ``text`` names it, as in
+    "ext4".
+    """
 
     kind: LayerKind
     text: str
@@ -24,11 +28,11 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StorageStack:
-    """All layers of one host, each before those below it.
+    """All storage layers of one host, upper layers first.
 
-    ``files`` are files of this host that contain the target's bytes, as for a loop device: the page cache has the same
-    bytes a second time there. ``blind`` contains one phrase for each reason why the count of cached pages misses a
-    cache.
+    ``files`` are files of this host that contain the target's bytes, as for a loop device: the page cache may contain
+    the same bytes a second time under these files. ``blind`` contains one phrase for each cache that a count of the
+    target's cached pages misses.
     """
 
     host: str = ""
@@ -38,17 +42,17 @@ class StorageStack:
 
     @property
     def memory(self) -> tuple[str, ...]:
-        """The ends that are memory of the host."""
+        """The lowest layers that are memory of the host."""
         return tuple(layer.text for layer in self.layers if layer.kind == "memory")
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The layers that a process serves: the kernel cannot count or drop the cache of that process."""
+        """The layers that a user-space process serves; the kernel cannot count or drop the cache of that process."""
         return tuple(layer.text for layer in self.layers if layer.kind == "process")
 
     @property
     def sentence(self) -> str:
-        """The layers as text, such as "ext4 on /dev/loop0 on the file /images/a on ext4 on /dev/vda"."""
+        """The layers in words, such as "ext4 on /dev/loop0 on the file /images/a on ext4 on /dev/vda"."""
         text = ""
         depth = -1
         for layer in self.layers:
@@ -58,29 +62,30 @@ class StorageStack:
 
 
 Capability = Literal[
-    "paths",  # files have a local path: mmap, libraries that open files themselves
-    "free offsets",  # a file takes writes at any offset, of any size
-    "rename",  # a directory changes its name in one step: how a checkpoint is committed without a marker
-    "locks",  # flock works between processes of a host
-    "page cache",  # a client's page cache may hold what is read; it can be dropped and counted
-    "volume",  # used and free space are known, and may be filled
-    "objects",  # what an object store promises is asked of it
-    "parts of S3",  # uploads have the numbers and sizes of parts that S3 has
-    "second mount",  # another mount of the same storage on this host is a client of its own
+    "paths",  # # files have a local path: mmap, libraries that open files themselves
+    "free offsets",  # # a file accepts writes of any size at any offset
+    "rename",  # # a directory can be renamed atomically: a checkpoint is committed without a marker
+    "locks",  # # flock works between processes of a host
+    "page cache",  # # a client's page cache may contain data that is read; it can be dropped and counted
+    "volume",  # # used and free space are known, and the volume may be filled
+    "objects",  # # the checks of object stores apply
+    "parts of S3",  # # multipart uploads have the part numbers and sizes of S3
+    "second mount",  # # another mount of the same storage on this host is a separate client
 ]
 MOUNTED: frozenset[Capability] = frozenset(
     ("paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount")
 )
-"""The assumed capabilities of a mounted file system; its checks find out whether it keeps its promises."""
+"""The capabilities that a mounted file system is assumed to have. Checks test its behaviour."""
 
 MEMORY_KINDS = frozenset(("devtmpfs", "hugetlbfs", "ramfs", "rootfs", "tmpfs"))
-"""File systems that live in the memory of one host."""
+"""File systems that are stored in the memory of one host."""
 
 Role = str
-"""The purpose of a checkpoint: ``counted``, or a measurement in addition to the counted saves."""
+"""The role of a checkpoint: ``counted`` for the judged saves, or the name of an additional measurement."""
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
-"""Capabilities of a target that scenarios and requirements need beyond saves and loads; without them, they are omitted.
+"""The target capabilities that each scenario or requirement needs in addition to saves and loads. Without these it is
+omitted.
 """
 
 
@@ -88,8 +93,8 @@ NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
 class CheckpointRef:
     """One save of one subject. ``subject`` is its slug; ``number`` counts from 1 over all roles of a run.
 
-    ``attempt`` (from 0) is incremented with every save of the same number, so that a store that derives names from the
-    complete reference never reuses a name in a run. ``commit`` is the file by which an engine's library commits the
+    ``attempt`` (from 0) is incremented with every save of the same number, so that no name is reused in a run by a
+    store whose names contain the complete reference. ``commit`` is the file by which an engine's library commits the
     checkpoint itself; empty: the store commits it.
     """
 
@@ -104,12 +109,11 @@ class CheckpointRef:
 class Access:
     """How the clients of a run reach a target over the network. It contains no secret.
 
-    ``endpoints`` are URLs; without one the libraries of the target's own scheme find theirs. ``ca_bundle`` is the file
-    of the certificates by which TLS is verified, empty for the system's certificates. No part of an object is smaller
-    than ``part_bytes``, except its last. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``.
-    ``embedded`` names the server that the run itself started on this host, for itself and without credentials; empty
-    for storage under test. ``unversioned`` is the operator's statement that a bucket without permission to look keeps
-    no versions.
+    ``endpoints`` are URLs; if empty, the libraries of the target's scheme find their own. ``ca_bundle`` is the file of
+    the certificates for TLS; empty for the system's certificates. Every part of an object except the last has at least
+    ``part_bytes``. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded`` names the server
+    without credentials that the run itself started on this host; empty for storage under test. ``unversioned`` is the
+    operator's statement that a bucket keeps no versions, for a bucket whose versioning the run may not query.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -121,24 +125,24 @@ class Access:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options of a clean-up command for it, as a shell takes them."""
+        """The options of a clean-up command for this access, quoted for a shell."""
         told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
 
     def of_client(self, number: int) -> Access:
-        """Return this as one of many clients, numbered from 0, has it: each begins with the next of the endpoints."""
+        """Return the access for one of many clients, numbered from 0: each client begins with the next endpoint."""
         first = number % max(1, len(self.endpoints))
         return dataclasses.replace(self, endpoints=self.endpoints[first:] + self.endpoints[:first])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AreaRef:
-    """A run's own area on a target, for every process that attaches to it: ranks, checks, a second client, the cleaner.
+    """A run's own area on a target, for every process that opens it: ranks, checks, a second client, the cleaner.
 
-    ``opener`` is ``module:function``, a function of the AreaRef that returns a Store, imported only where it is used.
-    ``location`` is the area's place in the words of its scheme; ``identity`` distinguishes it from another area of the
-    same name; ``access`` is how it is reached if it has no path. An AreaRef contains no secret: credentials come from
-    each process's own environment.
+    ``opener`` is ``module:function``: a function that takes the AreaRef and returns a Store, imported only if it is
+    used. ``location`` is the place of the area in the format of its scheme. ``identity`` distinguishes it from another
+    area of the same name. ``access`` describes the network access of an area without a path. An AreaRef contains no
+    secrets: credentials come from each process's own environment.
     """
 
     scheme: str
@@ -149,7 +153,7 @@ class AreaRef:
     access: Access = Access()
 
     def of_client(self, number: int) -> AreaRef:
-        """Return the area as one of many clients, numbered from 0, reaches it."""
+        """Return the area for one of many clients, numbered from 0."""
         return dataclasses.replace(self, access=self.access.of_client(number))
 
 
@@ -157,7 +161,7 @@ class AreaRef:
 class Capacity:
     """Space of a target in bytes, as df shows it: space reserved for root is neither used nor free.
 
-    ``free_files`` is how many more files it can have (inodes); None if it does not count them.
+    ``free_files`` is the number of free inodes; None if the target does not count them.
     """
 
     total_bytes: Count
@@ -168,14 +172,14 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetFacts:
-    """The facts of a target, as its check found them before a run.
+    """The facts of a target, found before a run.
 
-    ``kind`` is its file system or protocol; ``gate_kind`` names the gate table of ``auto``; ``is_local`` says that only
-    this host can write to it, None if unknown; ``capacity`` is None if its space has no known end. Without "page cache"
-    in ``capabilities`` the target declares that its clients do not cache their reads. ``source`` is its server: a
-    device, an export, the name that a server gives itself. ``mount_point`` is empty without a mount, ``options`` are
-    its own or known facts of the connection. ``plugin`` supplies a target that is not ours, with which a run certifies
-    no system. ``stack`` is the storage below its mount on the controller's host.
+    ``kind`` is its file system or protocol; ``gate_kind`` names the gate table for ``auto``; ``is_local`` is true if
+    only this host can write to it, None if unknown; ``capacity`` is None if its space has no known limit. Without "page
+    cache" in ``capabilities`` the target declares that its clients do not cache their reads. ``source`` is its server:
+    a device, an export, or the name that a server reports. ``mount_point`` is empty if there is no mount; ``options``
+    are mount options or facts of the connection. ``plugin`` is the supplier of a target that is not built in; a run on
+    it cannot be certified. ``stack`` is the storage below its mount on the controller's host.
     """
 
     location: str
@@ -192,7 +196,7 @@ class TargetFacts:
 
     @property
     def is_memory(self) -> bool:
-        """Whether its content is stored in this host's memory, so that reads do not come from storage."""
+        """Whether its content is in this host's memory, so that reads do not come from storage."""
         return self.kind in MEMORY_KINDS or bool(self.stack and self.stack.memory)
 
     @property
@@ -205,11 +209,11 @@ class TargetFacts:
 class TargetSpec:
     """A kind of target: one row. ``scheme`` precedes ``://``; empty for a path.
 
-    ``make`` is ``module:function``, a function of the location (the text after ``://``) that returns a Target, imported
-    only in the controller; if the target ``is_remote`` it takes an `Access` as well. ``serve`` is a similar function:
-    it returns a context manager that runs a server on this host for ``--ckpt-endpoint=embedded``, and gives its
-    `Access`; empty if there is no such server. ``removal`` is the command that removes the content of a location that
-    follows it, empty if unknown. ``plugin`` is its supplier, empty for ours.
+    ``make`` is ``module:function``, imported only in the controller. The function takes the location (the text after
+    ``://``), and an `Access` if the target ``is_remote``; it returns a Target. ``serve`` is a similar function for
+    ``--ckpt-endpoint=embedded``: it returns a context manager that runs a server on this host and yields its `Access`;
+    empty if there is no such server. ``removal`` is a command that removes the content of the location appended to it;
+    empty if unknown. ``plugin`` is the supplier; empty for a built-in target.
     """
 
     scheme: str
@@ -221,7 +225,8 @@ class TargetSpec:
     removal: str = ""
 
 
-# It also aborts uploads and removes versions: the clouds' own tools need several commands for that, or cannot do it.
+# It also aborts uploads and removes versions. The tools of cloud providers need several commands for this, or cannot do
+# it.
 _OF_OBJECTS = "python -m pytest_ckpt.targets.objects.remove"
 
 TARGETS: dict[str, TargetSpec] = {
@@ -269,10 +274,10 @@ def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """The names that a run may have made in its area, of all ranks.
+    """The names that a run may have created in its area, over all ranks.
 
-    ``files`` maps subjects to the names of the files in their checkpoints, ``beside`` to the names of the other files
-    of the subject. In ``directories`` the run made everything.
+    ``files`` maps subjects to the names of the files in their checkpoints, ``beside`` to the names of other files of
+    the subject. In ``directories`` all content is from the run.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -284,7 +289,7 @@ class Names:
 class Leftover:
     """The remains of an earlier run: a description, the run, and the command that removes them, or empty.
 
-    ``elsewhere`` is the host of that run if this one cannot see whether it still runs; empty: it does not.
+    ``elsewhere`` is the host of that run if this host cannot see whether it is still running; empty: it is not.
     """
 
     what: str

@@ -89,9 +89,9 @@ REASONS: Mapping[Reason, str] = {
 class AcceptanceBound:
     """A conclusion from the measured operations of a run for the operations that were not measured.
 
-    ``met`` of ``trials`` operations met the limit. So at least ``share`` of all operations do, with ``confidence``, if
-    operations are independent. ``misses_allowed`` is the number of operations that could miss the limit without failing
-    the requirement: 0 unless the run planned misses and completed its plan.
+    ``met`` of ``trials`` operations met the limit. So at least ``share`` of all operations meet it, with
+    ``confidence``, if operations are independent. ``misses_allowed`` is the number of operations that may miss the
+    limit without failing the requirement: 0 unless the run planned misses and completed its plan.
     """
 
     trials: CountFromOne
@@ -103,11 +103,11 @@ class AcceptanceBound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The verdict on one requirement and subject. These two identify it, never the node id of a test.
+    """The verdict on one requirement and subject. These two identify it; the node id of a test does not.
 
-    ``margin`` is the share of the limit that was left (negative: by how much it was missed); None if a requirement has
-    no scale. ``reason`` is a code of `REASONS`; a waived verdict keeps the code of the waived failure. ``because`` is
-    one sentence for a person; ``detail`` contains the lines that explain it. ``basis`` names the kind of evidence if a
+    ``margin`` is the unused share of the limit (negative if it was missed); None if a requirement has no scale.
+    ``reason`` is a code of `REASONS`; a waived verdict keeps the code of the waived failure. ``because`` is one
+    sentence for a person; ``detail`` contains the lines that explain it. ``basis`` names the kind of evidence if a
     proof can use several kinds. ``bound`` is the conclusion for the operations that were not measured.
     """
 

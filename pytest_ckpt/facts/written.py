@@ -1,6 +1,6 @@
-"""The required content of a record's file: derived from its class, checked and described by msgspec.
+"""The schema of a record's file: derived from the record's class, checked by msgspec.
 
-`codec.to_plain` writes every field, so a file must contain every field; an unknown one is ignored. msgspec is imported
+`codec.to_plain` writes every field, so a file must contain every field; unknown fields are ignored. msgspec is imported
 where it is used: its import takes longer than the import of a run's records, and most runs read no file.
 """
 
@@ -21,7 +21,8 @@ _MAXIMUM_LETTERS = 200
 
 
 def fault(document: Any, kind: Any) -> str:
-    """Return the first fault of a plain document that `codec.to_plain` did not make of this class; empty: it did.
+    """Return the first fault of a plain document compared with the output of `codec.to_plain` for this class; else
+    empty.
 
     ``kind`` is a dataclass or a TypedDict. Types are strict: 2.0 is not an int, and true is not a number.
     """
@@ -33,7 +34,7 @@ def fault(document: Any, kind: Any) -> str:
         what, _, place = str(error).partition(" - at `")
         return f"{place.removesuffix('`') or '$'}: {_cut(what)}"
     except UnicodeEncodeError as error:
-        # JSON can contain half of a surrogate pair, which is invalid text; msgspec names no place for it.
+        # JSON can contain half of a surrogate pair, which is invalid text; msgspec does not report its place.
         return f"$: a text contains {error.object[error.start : error.end]!a}, half of a surrogate pair"
     return ""
 
@@ -47,7 +48,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def written(hint: Any) -> Any:
-    """Return the type, for msgspec, of the plain value that `codec.to_plain` makes from a value of this type."""
+    """Return the type, for msgspec, of the plain values that `codec.to_plain` returns for this type."""
     return _written(cast("Hashable", hint))
 
 
@@ -87,7 +88,7 @@ def _bounded(hint: Any) -> Any:
 
 
 def _object(kind: Any, required: tuple[str, ...] | None = None) -> Any:
-    """Return the JSON object of a record: all its fields; for a TypedDict, the required ones."""
+    """Return the JSON object type of a record, with all its fields; for a TypedDict, its required fields."""
     hints = typing.get_type_hints(kind, include_extras=True)
     names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(hints)
     fields = {name: _written(hints[name]) for name in names}

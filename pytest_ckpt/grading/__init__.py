@@ -1,1 +1,1 @@
-"""The run as a whole: the catalogue of all requirements, completeness of a run, obstacles, the grade, the report."""
+"""The run as a whole: catalogue of requirements, completeness, obstacles to a certificate, grade, report."""

@@ -1,4 +1,4 @@
-"""The catalogue of requirements, and the complete run that it defines: suites, requirements, checks, subjects. Pure."""
+"""The catalogue of requirements, and the definition of a complete run: suites, requirements, checks, subjects. Pure."""
 
 from __future__ import annotations
 
@@ -65,12 +65,13 @@ def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
 
 
 def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capability]) -> Mapping[str, Requirement]:
-    """Return the requirements that apply to a target; other requirements do not count as failed or "not run"."""
+    """Return the requirements that apply to a target. Other requirements count neither as failed nor as "not run"."""
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
 def known_to(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
-    """Return the requirements that existed when a run was made, and its plugins' requirements.
+    """Return the requirements of this version that already existed at the time of a run, and the requirements of its
+    plugins.
 
     ``names`` are the ``catalogue_names`` of its report.
     """
@@ -98,7 +99,7 @@ def row(requirement: Requirement) -> CatalogueRow:
 
 
 def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
-    """Return the requirements of plugins that the catalogue of a report shows; they have no function here."""
+    """Return the requirements of plugins from the catalogue of a report. They have no function here."""
     return tuple(
         Requirement(
             id=r["id"],
@@ -115,7 +116,8 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
 
 
 def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, GateDefault]:
-    """Return the names for gate tables: every requirement, and every check as ``id.subject``, with its defaults."""
+    """Return the names that gate tables may use, with their defaults: every requirement, and every check as
+    ``id.subject``."""
     names = {r.id: GateDefault(gate=r.severity, limit=r.maximum, suite=r.suite) for r in catalogue.values()}
     return names | {
         c.name: GateDefault(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
@@ -123,7 +125,8 @@ def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str
 
 
 CATALOGUE_NAMES = tuple(known_names())
-"""Every requirement and check of this version; a report lists them, so that later versions know its run's catalogue."""
+"""Every requirement and check of this version. A report lists them, so that later versions know the catalogue of its
+run."""
 
 
 NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
@@ -132,16 +135,16 @@ NO_TEST = "Its test did not run: it was deselected, or the session ended before 
 def chosen_suites(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[str, ...]:
-    """Return the suites of a run: the chosen ones, or those with a required row in the gate table.
+    """Return the suites of a run: the chosen suites, or the suites with a required row in the gate table.
 
-    A suite without a requirement that applies to the target is not part of the run.
+    A suite is omitted if none of its requirements applies to the target.
     """
     if settings.suites != ("auto",):
         there = {r.suite for r in catalogue.values()}
         return tuple(suite for suite in settings.suites if suite in there)
     asked = asked_requirements(settings, gates, catalogue)
     wanted = {r.suite for r in asked if gates_something(r, settings, gates)}
-    # The gate table does not list these, but the user chose them.
+    # The gate table does not list these suites, but the user chose them.
     wanted |= {"strategies"} if settings.preemption_notice_seconds else set()
     wanted |= {"serving"} if settings.serving_limit_seconds else set()
     wanted |= {"scaling"} if any(settings.vendor_max_rates) else set()
@@ -151,10 +154,10 @@ def chosen_suites(
 def asked_requirements(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
-    """Return the requirements that a run with these settings judges, without those that the gate table switches off.
+    """Return the requirements that a run with these settings judges, except those that the gate table switches off.
 
-    A row "where given" is part of the run even if its means are not given: its verdict then states this, and does not
-    decide.
+    A requirement "where given" is included even if its means are missing: its verdict states this and does not affect
+    the grade.
     """
     return [
         r
@@ -175,7 +178,7 @@ def asked_checks(requirement: Requirement, settings: Settings, gates: Gates) -> 
 
 
 def is_given(check: Check, settings: Settings) -> bool:
-    """Whether a run provides a check's needs."""
+    """Whether a run's options provide the needs of a check."""
     return {
         "": True,
         "second client": bool(settings.second_mount) or settings.has_several_hosts,
@@ -192,7 +195,7 @@ def _is_on(requirement: Requirement, gates: Gates) -> bool:
 
 
 def gates_something(requirement: Requirement, settings: Settings, gates: Gates) -> bool:
-    """Return whether a certificate needs a requirement."""
+    """Return whether a certificate depends on a requirement."""
     if requirement.suite != "conformance":
         kind = gates.kind(requirement.id, "", requirement.severity)
         return kind == "required" or (kind == "where given" and requirement.is_asked(settings))
@@ -203,7 +206,8 @@ def gates_something(requirement: Requirement, settings: Settings, gates: Gates) 
 def subjects_of(
     requirement: Requirement, plan: Plan, settings: Settings, gates: Gates
 ) -> list[tuple[str, Reason, str]]:
-    """Return (subject, reason, sentence) of everything that a requirement is judged on: why it has no verdict yet."""
+    """Return (subject, reason, sentence) for everything that a requirement is judged on. The reason is for a missing
+    verdict."""
     checkpoints = asked_checkpoints(requirement, plan)
     if not requirement.is_asked(settings):
         return [(str(c.subject), "not given", requirement.not_given) for c in checkpoints]
@@ -224,9 +228,9 @@ def asked_checkpoints(requirement: Requirement, plan: Plan) -> list[PlannedCheck
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
-    """Return the plain saves that are measured for comparison with the saves of the suite of strategies.
+    """Return the plain saves that are measured for comparison with the saves of the suite "strategies".
 
-    ``subjects`` are the judged ones. A reader compares the cost of a strategy with a plain blocking save.
+    ``subjects`` are the judged subjects. A reader compares the cost of a strategy with a plain blocking save.
     """
     if not settings.asks_strategies:
         return set()

@@ -57,7 +57,7 @@ ExitCode = Literal[0, 1, 2, 3, 4, 8]
 
 
 class Run(TypedDict):
-    """Which run this was. ``started`` and ``finished`` are ISO 8601."""
+    """The identity of the run. ``started`` and ``finished`` are ISO 8601."""
 
     id: Text
     version: Text
@@ -72,7 +72,7 @@ class Run(TypedDict):
 
 
 class Cluster(TypedDict):
-    """The cluster that the storage is judged for, and the limits that follow from it."""
+    """The cluster for which the storage is judged, and the resulting limits."""
 
     accelerators: CountFromOne
     failure_model: str
@@ -93,7 +93,7 @@ class Cluster(TypedDict):
 class ReplayedPattern(TypedDict):
     """The pattern of a recorded job that the engine replays: its file, the file's SHA-256, and its text.
 
-    ``pace`` is set if the replay makes the pauses of the job.
+    ``pace`` is set if the replay includes the pauses of the job.
     """
 
     file: str
@@ -116,10 +116,10 @@ class FileNames(TypedDict):
 
 
 class Engine(TypedDict):
-    """The engine that the plan was made with, its owner (empty: built in) and its memory rule.
+    """The engine of the plan, its owner (empty: built in) and its memory rule.
 
-    ``process_bytes`` a rank, ``state_share`` of the bytes that it saves and ``file_share`` of those in its largest
-    file.
+    A rank needs ``process_bytes``, plus ``state_share`` of the bytes that it saves, plus ``file_share`` of the bytes of
+    its largest file.
     """
 
     name: Text
@@ -134,7 +134,7 @@ class Engine(TypedDict):
 
 
 class Memory(TypedDict):
-    """The memory that a checkpoint takes."""
+    """The memory that a checkpoint needs."""
 
     largest_rank: Count
     largest_host: Count
@@ -183,7 +183,7 @@ class Environment(TypedDict):
 
 
 class Section(TypedDict):
-    """Text that a plugin wrote about the run; pytest-ckpt neither measured nor judged any of it."""
+    """A section that a plugin wrote about the run. pytest-ckpt neither measured nor judged its content."""
 
     plugin: Text
     title: Text
@@ -203,12 +203,13 @@ _HowKnown = Annotated[str, Bounds(pattern="^(all ranks|inferred from rank 0|at m
 
 
 class Figure(TypedDict):
-    """The saves, or the loads: as published, by the slowest process, and judged.
+    """The saves, or the loads, of a published result: the published time, the slowest process's, and the judged time.
 
-    ``published_seconds`` is the mean of rank 0's own times, ``slowest_mean_seconds`` the mean of the slowest process,
-    ``judged_seconds`` the slowest operation's slowest process. ``basis`` describes in words how the slowest process is
-    known, ``bases`` how many operations have which basis. ``outcome``: whether the time limit was met, as far as the
-    files record it; ``known_operations`` are the operations whose slowest process is known.
+    ``published_seconds`` is the mean of rank 0's times, ``slowest_mean_seconds`` the mean over operations of the
+    slowest process, ``judged_seconds`` the time of the slowest process in the slowest operation. ``basis`` describes in
+    words how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``: whether the time
+    limit was met, as far as the files record it; ``known_operations`` are the number of operations whose slowest
+    process is known.
     """
 
     kind: OperationKind
@@ -228,10 +229,10 @@ class Figure(TypedDict):
 
 
 class ReceivedBytes(TypedDict):
-    """What the hosts' network interfaces received during the loads.
+    """The bytes that the hosts' network interfaces received during the loads.
 
     ``at_least``: the interfaces were last read before the loads ended.
-    ``crossed``: it is at least 95 % of the loaded bytes; false does not prove that loads came from a cache.
+    ``crossed``: they are at least 95 % of the loaded bytes. False does not prove that loads came from a cache.
     """
 
     received_bytes: Count
@@ -322,7 +323,9 @@ SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
-    """Name every setting that is not the default of an acceptance run, its origin, and the relaxations of gates."""
+    """List every setting that differs from the default of an acceptance run, its origin, and the relaxations of
+    gates.
+    """
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
         f"{o.option} {o.value} (default {o.default or NOT_SET}; from {o.source})"
@@ -332,7 +335,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
 
 
 def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
-    """Name every plugin that took part, its version and its hooks."""
+    """List every plugin that took part, its version and its hooks."""
     return [
         f"plugin {p.label} takes part with {', '.join(hook.removeprefix('pytest_ckpt_') for hook in p.hooks)}"
         for p in plugins
@@ -361,7 +364,7 @@ def make_document(
     """Return the report in the form of ``report.json``, in plain types; ``system`` is the vendor's description of it.
 
     ``catalogue_names`` are the requirements and checks of the version that made the run. Without ``foresees`` there is
-    no forecast: values that others measured are not a basis for one.
+    no forecast: published measurements of other tools are not a basis for one.
     """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)

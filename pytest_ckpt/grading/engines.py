@@ -1,4 +1,6 @@
-"""Statements of a certificate on the engine: its supplier, its memory, its library compared with ``stream``. Pure."""
+"""The certificate's statements about the engine: its supplier, its memory, its library compared with ``stream``.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 
-# Allocators and libraries differ from host to host; a statement that is wrong for a model is wrong by far more.
+# Memory use varies between hosts by allocator and library; a wrong statement exceeds this tolerance by far.
 MEMORY_TOLERANCE = 1.25
 _DIGITS = 12
 
@@ -36,9 +38,10 @@ def engine_sentences(settings: Settings) -> list[str]:
 
 
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
-    """Name ranks that took far more memory than their engine states: the plan then required too little of the hosts.
+    """List ranks that used far more memory than their engine states: the plan then required too little memory of the
+    hosts.
 
-    The kernel counts the peak of a process, so ranks are compared with the largest statement for a checkpoint of their
+    The kernel records the peak of a whole process, so it is compared with the largest statement for a checkpoint of the
     launch.
     """
     sentences = []
@@ -65,8 +68,8 @@ class FrameworkOverhead:
     """One engine compared with ``against``, the same checkpoint and strategy by `stream` in the same run.
 
     `stream` has no library: its requests go from its buffers to the storage.
-    Ratios are of the medians of all saves and of all loads; seconds are by how much the median is longer, negative if
-    it is shorter. They decide no verdict.
+    Ratios are ratios of the medians of all saves and of all loads. Seconds are the differences of these medians,
+    negative if the median of the engine is shorter. They do not affect verdicts.
     """
 
     subject: Text
@@ -78,7 +81,9 @@ class FrameworkOverhead:
 
 
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:
-    """Return a row for each subject whose engine has a library, if both it and `stream` measured everything."""
+    """Return a row for each subject whose engine uses a library, if all operations of it and of `stream` were
+    measured.
+    """
     whole = {m.subject: m for m in measurements if _is_whole(m)}
     rows = []
     for subject, m in whole.items():
@@ -105,5 +110,5 @@ def _is_whole(measurement: Measurement) -> bool:
 
 
 def _median(measurement: Measurement, kind: OperationKind) -> float:
-    """Return the median over full checkpoints, because the library does not create deltas."""
+    """Return the median over full checkpoints; the library does not create deltas."""
     return statistics.median(operation.seconds for operation in measurement.whole(kind))

@@ -1,4 +1,5 @@
-"""Forecast for the whole cluster: more clients, the slowest of more ranks, a month of training. Never a verdict."""
+"""The forecast for the whole cluster: more clients, the slowest of more ranks, a month of training. It is not a
+verdict."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 DAYS, RUNS, SEED = 30, 1000, 1
-"""Of the simulated month: the same seed gives the same numbers, so that two sides see the same."""
+"""Parameters of the simulated month. The seed is fixed, so that buyer and vendor see the same numbers."""
 
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 _DAY = 86_400.0
-# With more failures, a month takes longer to simulate than a report to write; such a cluster makes no progress.
+# With more failures, the simulation takes longer than a report should; such a cluster makes no progress anyway.
 _MAXIMUM_FAILURES = 5_000
-# Other processors may compute the last digits differently; fewer digits are enough for a reader.
+# Processors may compute the last digits differently, so the numbers are rounded.
 _DIGITS = 4
 
 
@@ -35,7 +36,8 @@ _DIGITS = 4
 class ProjectedRate(Projection):
     """Predicted rate of more clients (``unit``) for one kind of operation, from the measured counts of clients.
 
-    ``sufficient_up_to_accelerators_low`` and ``_high`` are the largest clusters whose limit they would meet.
+    ``sufficient_up_to_accelerators_low`` and ``_high`` are bounds of the largest cluster whose limit these clients
+    would meet.
     """
 
     kind: OperationKind
@@ -46,10 +48,10 @@ class ProjectedRate(Projection):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedSlowest:
-    """Seconds, at full size, of the slowest of all ``ranks`` that save or load one checkpoint on the whole cluster.
+    """The expected time, in seconds at full size, of the slowest of all ``ranks`` of a checkpoint on the whole cluster.
 
-    From the tail of the times of the ``measured_ranks``, if the median rank stays as fast: on average, and the middle
-    90 %.
+    It is extrapolated from the tail of the times of ``measured_ranks``, for an unchanged median: the mean, and the
+    middle 90 %.
     """
 
     kind: OperationKind
@@ -62,9 +64,9 @@ class ExpectedSlowest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedMonth:
-    """Share of a month that trains: the median of the simulated runs and the middle 90 %; hours lost, medians.
+    """The share of a month that is spent on training: median and middle 90 % of the simulated runs; median hours lost.
 
-    Saves are ``interval_seconds`` apart: as the rule has it, and no closer than they take.
+    Saves are ``interval_seconds`` apart: the interval of the rule, but at least the time of a save.
     """
 
     accelerators: Count
@@ -80,7 +82,9 @@ class SimulatedMonth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """The forecast of one subject on the whole cluster. ``month`` is None if failures are too many to simulate."""
+    """The forecast of one subject on the whole cluster. ``month`` is None if there are too many failures to
+    simulate.
+    """
 
     subject: Text
     projected: tuple[ProjectedRate, ...]
@@ -89,7 +93,7 @@ class Forecast:
 
 
 def forecasts(plan: Plan, measurements: Sequence[Measurement]) -> list[Forecast] | None:
-    """Return a forecast of each completed measurement; None without numpy."""
+    """Return a forecast for each complete measurement; None if numpy is missing."""
     whole = [
         m
         for m in measurements
@@ -175,7 +179,8 @@ def _slowest(m: Measurement, planned: PlannedCheckpoint) -> Iterator[ExpectedSlo
 
 
 def _writers(planned: PlannedCheckpoint) -> int:
-    """Return the ranks that save one checkpoint on the whole cluster, however few of them represented it in the run."""
+    """Return the number of ranks that save one checkpoint on the whole cluster; fewer ranks may have simulated them in
+    the run."""
     return max(planned.demand.writers, planned.layout.model.processes)
 
 

@@ -1,4 +1,6 @@
-"""The meaning of measured times for training: sufficient cluster sizes, and the remaining time for training. Pure."""
+"""The meaning of measured times for training: the cluster sizes they suffice for, and the share of training time.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
-"""The cluster sizes of a report other than the chosen one, in accelerators."""
+"""The cluster sizes in a report, in accelerators, in addition to the chosen one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSize:
     """The largest cluster, in accelerators, whose limits a subject met.
 
-    An operation that the sampling plan of ``--ckpt-confidence`` allows to miss the limit does not decide.
+    Operations that the sampling plan of ``--ckpt-confidence`` allows to miss the limit are left out.
     None: the measurement is missing, or it is too short or too small to be projected.
     """
 
@@ -42,7 +44,7 @@ class ClusterSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """A way to choose the interval between checkpoints, and the effective training time ratio that it gives."""
+    """A rule for the interval between checkpoints, and the resulting effective training time ratio."""
 
     name: str
     interval_seconds: NotNegative
@@ -51,7 +53,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterGoodput:
-    """The goodput of a cluster with a subject's times that saves at its best interval.
+    """The goodput of a cluster with the times of a subject, if it saves at its best interval.
 
     ``is_served``: its limits are met; None if the measurement is too short or too small to decide.
     """
@@ -66,9 +68,9 @@ class ClusterGoodput:
 class TrainingRow:
     """The meaning of a subject's measured times, at full size, for training.
 
-    ``save_seconds`` is the training time that the costliest save takes, or the mean of all if full saves and deltas
-    alternate; ``at_risk_seconds`` is the work that a failure costs on average in addition to half an interval: 0 if the
-    job stops during a save.
+    ``save_seconds`` is the training time lost to the costliest save, or the mean over all saves if full saves and
+    deltas alternate. ``at_risk_seconds`` is the average work lost in a failure in addition to half an interval; 0 if
+    the job waits during a save.
     """
 
     subject: Text
@@ -81,17 +83,17 @@ class TrainingRow:
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
-    """Return the largest cluster that each measurement would serve; projected if it was not at full size."""
+    """Return the largest cluster for which each measurement suffices; projected if it was not at full size."""
     rows = []
     for m in measurements:
-        # Of an operation that is too short or too small, no other cluster's limit follows.
+        # An operation that is too short or too small implies no limit of another cluster.
         known = is_projectable(m)
         costs = _full_size_costs(m) if known else []
-        # An operation that the sampling plan allows to miss the limit does not decide the largest cluster either.
+        # Operations that the sampling plan allows to miss the limit do not determine the largest cluster either.
         misses = misses_allowed(plan.limits.stated.assurance, m.operations_planned)
         load = _full_size_seconds(m, "load", misses) if known else None
         blocking = sorted((cost.as_blocking_seconds(plan.limits) for cost in costs), reverse=True)
-        # Saves in the background have more limits, which allow no miss.
+        # Background saves have more limits, and these allow no misses.
         deciding = blocking[misses if strategy_of(m.subject).blocks else 0] if blocking else 0.0
         by_save = sufficient_up_to_accelerators("save", deciding, plan.limits) if blocking else None
         by_load = sufficient_up_to_accelerators("load", load, plan.limits) if load else None
@@ -111,8 +113,8 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
 def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
     """Return the effect of the measured times on training, for the intervals of the rule, of Young and of Daly.
 
-    Each comes with its effective training time ratio (the restart of the job itself counts as zero). ``sizes`` come
-    from `cluster_sizes`.
+    Each interval has its effective training time ratio (the time to restart the job itself counts as zero). ``sizes``
+    come from `cluster_sizes`.
     """
     rows = []
     served = {size.subject: size.overall for size in sizes}
@@ -149,7 +151,8 @@ class _WorstTimes:
 
     If full saves and deltas alternate, ``lost_seconds`` is their mean.
 
-    ``cost`` is the save that puts most work at risk; ``least_interval_seconds``: no save may begin sooner.
+    ``cost`` is the save that puts most work at risk; ``least_interval_seconds`` is the minimum time between starts of
+    saves.
     """
 
     lost_seconds: float
@@ -206,9 +209,9 @@ def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
 
 
 def _full_size_seconds(measurement: Measurement, kind: str, misses: int = 0) -> float | None:
-    """Return the seconds at full size of the slowest operation, without ``misses``: as measured, or projected.
+    """Return the seconds at full size of the slowest operation, leaving out ``misses``: as measured, or projected.
 
-    A projection has the same bandwidth.
+    A projection assumes the same bandwidth.
     """
     seconds = sorted((o.seconds for o in measurement.operations if o.kind == kind), reverse=True)
     if len(seconds) < measurement.operations_planned or not seconds:

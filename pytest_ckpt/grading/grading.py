@@ -1,4 +1,4 @@
-"""From verdicts to a grade and an exit code, with the reasons. Pure."""
+"""Derives the grade, the exit code and the reasons from the verdicts. Pure."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ def judge_run(
 ) -> Judgement:
     """Complete the verdicts with the requirements that were not run, and give the grade.
 
-    ``verdicts`` come from the tests that ran. Certified needs every required requirement met at full scale and every
-    test run; a run at reduced scale is at best a rehearsal. ``waivers`` count if they have not ended before the run's
-    ``day``. ``catalogue`` is the run's, with the requirements of plugins. ``clients`` are the facts of the hosts: a
-    demand of the gate table on them that is unmet or unknown prevents a certificate.
+    ``verdicts`` come from the tests that ran. A run is certified if every required requirement was met at full scale
+    and every test was run; a run at reduced scale is at best a rehearsal. ``waivers`` count if they have not ended
+    before the run's ``day``. ``catalogue`` is the catalogue of the run, with the requirements of plugins. ``clients``
+    are the facts of the hosts: if they do not meet a demand of the gate table, or are unknown, the run is not
+    certified.
     """
     known = {(v.id, v.subject): v for v in verdicts}
     chosen = chosen_suites(settings, gates, catalogue)
@@ -77,7 +78,7 @@ def judge_run(
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
-    """Return verdicts subject by subject; the verdicts on the target itself come last."""
+    """Return verdicts ordered by subject; the verdicts on the target itself come last."""
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     return sorted(verdicts, key=lambda v: order.get(v.subject, len(order)))
 
@@ -85,7 +86,7 @@ def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
 def rehearsal_reasons(
     plan: Plan, settings: Settings, gates: Gates, measurements: Sequence[Measurement], clients: Clients
 ) -> tuple[str, ...]:
-    """Return why a run can only be a rehearsal, a sentence each."""
+    """Return the reasons why a run can only be a rehearsal, one sentence each."""
     return (
         *(s.reason for s in shortfalls(plan, settings, gates)),
         *_reread_reasons(settings, measurements),
@@ -117,7 +118,7 @@ def conclude(
     unmet = unmet_demands(gates.clients, clients or {})
     reasons += unmet
     reasons += _missing_reasons(missing, catalogue)
-    # An incomplete measurement is not a basis for a certificate, whatever it shows.
+    # An incomplete measurement cannot be certified, whatever it shows.
     unfinished = [
         f"The measurement of {m.subject} did not end well: {describe_failure(m.failure)}"
         for m in measurements
@@ -130,7 +131,7 @@ def conclude(
     reasons += rehearsals
     reasons += ended_waivers
     reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
-    # A rehearsal certifies no system, so it may use any models.
+    # A rehearsal is not certified, so it may use any models.
     if unheld and not rehearsals:
         reasons.append(f"{unheld.text} Remedy: {unheld.remedy}.")
     is_incomplete = bool(missing or unfinished or nothing or (unheld and not rehearsals))
@@ -149,7 +150,7 @@ def conclude(
 
 
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
-    """Return the requirements that did not run, one sentence a cause."""
+    """Return the requirements that were not run, one sentence per cause."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
         if catalogue[verdict.id].suite == "conformance":
@@ -160,7 +161,8 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
-    """If checkpoints are loaded more than once, no part of them may come from a cache."""
+    """Return the reasons against a certificate if checkpoints were loaded more than once and parts may come from a
+    cache."""
     if not 0 < settings.keep_last < settings.operations:
         return []
     return [
@@ -172,7 +174,7 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
 
 
 def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """A time that no rank recorded certifies no system, however right it is."""
+    """Return the reasons against a certificate if times were not recorded by each rank."""
     reasons = []
     for m in measurements:
         inferred = [o for o in m.operations if o.basis == "inferred from rank 0"]
@@ -191,7 +193,7 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def of_crashed_run(judgement: Judgement) -> Judgement:
-    """Return the judgement of a run that an error of pytest-ckpt or pytest ended: it certifies no system."""
+    """Return the judgement of a run that ended with an error of pytest-ckpt or pytest; it is not certified."""
     if judgement.grade != "certified":
         return judgement
     reasons = (*(r for r in judgement.reasons if r != ALL_MET), CRASHED)
@@ -199,9 +201,9 @@ def of_crashed_run(judgement: Judgement) -> Judgement:
 
 
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
-    """Return a judgement without a certificate, because verdicts of plugins were not judged again.
+    """Return the judgement without a certificate, because verdicts of plugins were not judged again.
 
-    ``unjudged`` maps the requirements to the plugins that would be needed.
+    ``unjudged`` maps requirements to the missing plugins.
     """
     kept = {v.id for v in judgement.verdicts if v.id in unjudged and v.severity == "required" and v.outcome == "met"}
     if not kept:

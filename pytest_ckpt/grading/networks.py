@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, OperationKind
 
 NEAR = 0.8
-"""If a host reaches this share of its network's rate, it limits the measurement. TCP and a file system's own protocol
-take some percent of a network's rate; values of one minute vary by as much."""
+"""At this share of its network's rate, a host limits the measurement. TCP and a file system's protocol use some percent
+of the rate, and measurements of one minute vary by as much."""
 BEYOND = 1.1
-"""A host that moves so many times the rate moves it otherwise: over more links, or another network."""
+"""A host that moves more than this multiple of the rate uses more links, or another network."""
 
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
 _MAXIMUM_NAMED = 4
@@ -31,7 +31,7 @@ _MAXIMUM_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRate:
-    """One host in one kind of operation: the median of its bytes a second over them, and the rate of its network."""
+    """One host in one kind of operation: its median rate in bytes a second, and the rate of its network."""
 
     subject: str
     kind: OperationKind
@@ -46,15 +46,15 @@ class HostRate:
 
 
 def networks_of(hosts: Iterable[Mapping[str, object]]) -> dict[str, HostNetwork]:
-    """Return the networks that are known, by host, of the ``hosts`` of an environment."""
+    """Return the known network rates of the ``hosts`` of an environment, by host."""
     return {str(host["host"]): from_plain(HostNetwork, host["network"]) for host in hosts if host.get("network")}
 
 
 def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) -> list[HostRate]:
     """Return the rate of each host until its slowest rank ended, as a median over saves and over loads.
 
-    Left out are bytes that did not cross the network as counted: saves to a local tier, compressed data, and loads of
-    another host's files if these are not as large as its own.
+    Operations are left out if the counted bytes did not cross the network: saves to a local tier, compressed data, and
+    loads of another host's files if their size differs from its own files.
     """
     if measurement.drains or measurement.subject.strategy == "compressed":
         return []
@@ -85,8 +85,8 @@ def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) ->
 def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
     """Return a sentence for each subject and kind of operation in which hosts moved as much as their network allows.
 
-    Another sentence reports hosts that moved clearly more: then the measured network is not the storage's. Another one
-    reports hosts whose network rate is unknown although it was to be measured.
+    Further sentences report hosts that moved clearly more, so that the measured network is not the storage's, and hosts
+    whose network rate could not be measured.
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():

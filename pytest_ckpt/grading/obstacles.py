@@ -1,4 +1,4 @@
-"""The obstacles between a run and a certificate: listed before it with the remedy, and as reasons after it. Pure."""
+"""Obstacles to a certificate: listed with their remedies before a run, and as reasons after it. Pure."""
 
 from __future__ import annotations
 
@@ -35,19 +35,22 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 _ACCEPTANCE = "--ckpt-profile=acceptance"
-# A save opens, writes, syncs and renames files on each rank: with less data than this, that is much of its time.
+# With less data per file, much of a save's time is spent on open, sync and rename.
 _LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
 CacheSight = Literal["seen", "blind", "declared", "memory", "not_tested"]
-"""Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not
-seen, the target declares that its clients have no cache, it is memory, or it was not tried, which needs a write."""
+"""Whether cached pages of the target can be counted. A file that was written and read appeared in the cache or did not;
+or the target declares that its clients have no cache; or it is memory; or it was not tried, because that needs a write.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalReason:
-    """Why a run is at best a rehearsal: ``now`` is the sentence before the run, ``reason`` after it."""
+    """The reason why a run is at best a rehearsal: ``now`` is the sentence before the run, ``reason`` the one after
+    it.
+    """
 
     now: str
     reason: str
@@ -56,7 +59,7 @@ class RehearsalReason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obstacle:
-    """An obstacle between a run and a certificate, the best possible ``grade`` with it, and its remedy.
+    """An obstacle to a certificate, the best possible ``grade`` with it, and its remedy.
 
     The lowest grade, named ``none``, means that the run would not start.
     """
@@ -97,14 +100,14 @@ _DECLARED = Obstacle(
 
 
 def sight_untried(target: TargetFacts) -> CacheSight:
-    """Return the visibility of a target's cached pages before the first write to it."""
+    """Return whether a target's cached pages can be counted, as far as this is known before the first write."""
     if target.is_memory:
         return "memory"
     return "not_tested" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
-    """Return the scale at which the shortest limit is a second: limits grow with the bytes."""
+    """Return the scale at which the shortest limit is one second; limits are proportional to the bytes."""
     wanted = scale * _LATENCY_SECONDS / shortest_seconds
     if wanted >= ACCEPTANCE.scale:
         return "Only checkpoints of full size give it more."
@@ -114,7 +117,8 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 
 def _requests(plan: Plan, settings: Settings) -> str:
-    """Return how many more requests per byte a reduced scale makes; an engine's additions to a file do not count."""
+    """Return how many more requests per byte a reduced scale causes; bytes that an engine adds to a file are not
+    counted."""
     size = settings.io_size_bytes
     times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
     if not times:
@@ -124,7 +128,7 @@ def _requests(plan: Plan, settings: Settings) -> str:
 
 
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[RehearsalReason]:
-    """Yield why a run with these settings can only be a rehearsal."""
+    """Yield the reasons why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
         weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
         remedy = "--ckpt-gate-table=auto, or a table without relaxed requirements"
@@ -186,7 +190,7 @@ def obstacles(
 ) -> list[Obstacle]:
     """Return every known obstacle to a certificate before a run begins, rehearsal obstacles first.
 
-    An unknown fact is not an obstacle: `asks_cold` returns whether it may become one.
+    An unknown fact is not an obstacle. `asks_cold` returns whether uncounted pages may become one.
     """
     found = [Obstacle(grade="rehearsal", text=s.now, remedy=s.remedy) for s in shortfalls(plan, settings, gates)]
     found += [
@@ -210,7 +214,7 @@ def obstacles(
 
 
 def _has_other_proof(settings: Settings) -> bool:
-    """Whether a run has the means for another proof of uncached loads if pages cannot be counted."""
+    """Whether a run can prove uncached loads in another way if pages cannot be counted."""
     by_command = settings.drop_caches not in ("auto", "never")
     return (
         settings.has_several_hosts
@@ -221,13 +225,13 @@ def _has_other_proof(settings: Settings) -> bool:
 
 
 def _needs_more_than_a_word(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
-    """Whether a certificate needs COLD by more than a target's declaration, and no means to prove it were given."""
+    """Whether a certificate needs more than a target's declaration for COLD, and the run has no means to prove it."""
     given = settings.has_several_hosts or settings.client_cache_bytes is not None
     return "declared" not in gates.cold_bases and not given and asks_cold(settings, gates, catalogue)
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:
-    """Return the requirements that will not be run for lack of optional means, one sentence each."""
+    """Return the requirements that will not be run because optional means are missing, one sentence each."""
     return [
         f"{r.id} will not run: {r.not_given}"
         for r in asked_requirements(settings, gates, catalogue)
@@ -238,7 +242,7 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
 def unmeasured(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[str]:
-    """Return the planned subjects that belong to no requirement of the chosen suites, one sentence each."""
+    """Return the planned subjects to which no requirement of the chosen suites applies, one sentence each."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
     judged = {c.subject for r in asked if r.suite != "conformance" for c in asked_checkpoints(r, plan)}
@@ -264,7 +268,7 @@ def refusals(problems: Sequence[UsageError]) -> list[Obstacle]:
 
 
 def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
-    """Return the best grade that these obstacles leave."""
+    """Return the best grade that is possible with these obstacles."""
     grades = {obstacle.grade for obstacle in found}
     if "none" in grades:
         return "none"

@@ -1,4 +1,4 @@
-"""Reservations of a result in addition to the grade: why it may not be representative, and omitted tests. Pure."""
+"""Reservations about a result in addition to the grade: why it may not be representative, and omitted tests. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHORTEST_SECONDS = 1.0
 SMALLEST_BYTES_OF_HOST = 1_000_000_000
-"""No rate of an array follows from an operation that is shorter, or moves less for each host."""
+"""A shorter operation, or one with fewer bytes per host, does not show the rate of an array."""
 
 _USUAL_BUDGETS = (0.005, 0.2)
 _LENIENT_LIMIT_SECONDS, _LONG_LIMIT_SECONDS = 600.0, 3600.0
@@ -32,7 +32,8 @@ _OF_A_LOCAL_DISK = 2 * _ACCELERATORS_OF_A_HOST
 
 
 def unusual_inputs(limits: ClusterLimits) -> list[str]:
-    """Return the operator's inputs that make limits unusually lenient or strict, a phrase each, for the headline."""
+    """Return the inputs of the operator that make limits unusually lenient or strict, one phrase each, for the
+    headline."""
     budgets = (("save", limits.save_budget), ("load", limits.load_budget))
     found = [
         f"{name} budget {format_percent(share)}"
@@ -45,7 +46,7 @@ def unusual_inputs(limits: ClusterLimits) -> list[str]:
 
 
 def is_projectable(measurement: Measurement) -> bool:
-    """Whether its operations are long and large enough to predict the results of a cluster of another size."""
+    """Whether the operations are long and large enough for predictions about a cluster of another size."""
     if measurement.basis != "all ranks":
         return True
     return not _too_short(measurement) and not _too_small(measurement)
@@ -60,8 +61,9 @@ def relevance(
 ) -> list[str]:
     """Return why a run's result may not represent an array, a sentence each; empty for other tools' results.
 
-    ``of_one_host`` describes a target that only one host can use; empty for any other. ``recorders`` are active
-    components in the process that recorded, ``files_below`` the files of this host that contain the target's bytes.
+    ``of_one_host`` describes a target that only one host can use; empty for any other. ``recorders`` are additional
+    components in the process that recorded the results. ``files_below`` are files of this host that contain the
+    target's bytes.
     """
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
@@ -108,7 +110,7 @@ def _of_the_operator(recorders: Sequence[str], files_below: Sequence[str]) -> It
 
 def _of_the_question(plan: Plan) -> Iterator[str]:
     limits = plan.limits
-    # The headline names them, too (grading.scope).
+    # The headline lists these too (`grading.scope`).
     for planned in plan.runnable:
         if planned.layout.model.own:
             yield f"{_sentence(planned.layout.model.label)} is the operator's: it is not a model of the workload."
@@ -126,7 +128,7 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
 
 
 def _is_lenient_rate(limits: ClusterLimits) -> bool:
-    """Whether a stated failure rate may be invented: one that a cluster was seen to have makes no such long limit."""
+    """Whether a stated failure rate may be invented, because no observed failure rate gives limits as long as these."""
     return limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS
 
 
@@ -179,7 +181,7 @@ def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:
                 f"command). {evidence}."
             )
         if bound := seen.facts.get(POWER_CUTS):
-            # The number of cuts is always printed with what it shows.
+            # The number of power cuts is always printed, with its meaning.
             yield f"Power cuts: {bound}."
 
 
@@ -213,7 +215,7 @@ def _too_short(measurement: Measurement) -> bool:
 
 
 def _slowest(measurement: Measurement) -> list[tuple[OperationKind, float]]:
-    """Return the seconds of the slowest save and of the slowest load, as far as there were any."""
+    """Return the seconds of the slowest save and of the slowest load, if there were any."""
     kinds: tuple[OperationKind, ...] = ("save", "load")
     return [(kind, max(o.seconds for o in found)) for kind in kinds if (found := measurement.of_kind(kind))]
 

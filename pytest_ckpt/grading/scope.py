@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopedCheckpoint:
-    """One checkpoint in the scope of a verdict; ``bytes`` is its full size, whatever the scale of the run.
+    """One checkpoint in the scope of a verdict; ``bytes`` is its full size at any scale of the run.
 
-    ``full_processes`` are the processes of the model's whole layout, ``processes`` the ones that saved and loaded.
+    ``full_processes`` is the number of processes in the model's full layout, ``processes`` the number that saved and
+    loaded.
     """
 
     subject: Text
@@ -39,7 +40,7 @@ class ScopedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """The judged system: the cluster, the checkpoints that could run, smallest first, and how they were saved.
+    """The scope of a verdict: the cluster, the checkpoints that could run, smallest first, and how they were saved.
 
     ``text`` is a sentence.
     """
@@ -54,7 +55,7 @@ class Scope:
 
 
 def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterable[Measurement] = ()) -> Scope:
-    """Return the scope of a verdict on this run; if there are measurements, engine and hosts come from them."""
+    """Return the scope of a verdict on this run. If there are measurements, they provide engines and hosts."""
     measured = {str(m.subject): m for m in measurements}
     hosts = {host for m in measured.values() for host in m.hosts} or {host.name for host in settings.hosts}
     engines = {str(c.subject): c.subject.engine for c in plan.runnable} | {s: m.engine for s, m in measured.items()}
@@ -81,7 +82,7 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
 
 
 def _not_direct(measured: Mapping[str, Measurement]) -> list[str]:
-    """Return which engines that try direct I/O measured the client's page cache, too, in a phrase."""
+    """Return a phrase that names engines for direct I/O whose bytes also passed through the client's page cache."""
     found = [m.engine for m in measured.values() if NOT_DIRECT in m.engine_facts.get("direct", "")]
     return [f"I/O of {named('engine', 'engines', found)} {NOT_DIRECT}"] if found else []
 
@@ -106,7 +107,7 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) 
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
-    """Return names after their kind, each once: ``engine torch``, ``engines torch, stream and dcp``."""
+    """Return names with their kind, each once: ``engine torch``, ``engines torch, stream and dcp``."""
     each = list(dict.fromkeys(names))
     listed = " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
     return f"{one if len(each) == 1 else many} {listed}"
@@ -114,14 +115,14 @@ def named(one: str, many: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaleShortfall:
-    """Why the checkpoints of a run are smaller than a certificate requires, and the remedy."""
+    """The reason why the checkpoints of a run are smaller than a certificate requires, and the remedy."""
 
     text: str
     remedy: str
 
 
 def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
-    """Return why the checkpoints of a run are below the size that a gate table requires; None if they are not."""
+    """Return why the checkpoints of a run are smaller than a gate table requires; None if they are large enough."""
     if not gates.up_to:
         return None
     wanted = MODELS[gates.up_to]
@@ -142,7 +143,7 @@ def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
 
 
 def _holds(planned: PlannedCheckpoint, wanted: Model) -> bool:
-    """Whether a checkpoint is as large as a model's; one of a user's own must be so in bytes too, not in name only."""
+    """Whether a checkpoint is as large as a model's; for a user's own model, the bytes are compared."""
     model = planned.layout.model
     if model == wanted:
         return True

@@ -1,4 +1,4 @@
-"""The loss of a month of training on this storage: simulated runs over the measured times. Never a verdict. Pure."""
+"""Simulates a month of training with the measured times, and its losses. Never a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.save_costs import SaveCost
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# The starts of two saves are at least as far apart as the slowest save, plus a little training.
+# The minimum time between the starts of two saves: the slowest save, plus a little training.
 _MINIMUM_OF_SAVES = 1.05
 _HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulationRules:
-    """How many ``runs`` of ``seconds``; ``restart_seconds`` of the job itself at each failure; how failures follow.
+    """Parameters of a simulation: ``runs`` of ``seconds``, ``restart_seconds`` of the job at each failure, distribution
+    of failures.
 
-    ``interval_seconds`` between saves; None: the interval of the rule. ``takes_best``: the interval with the least
-    loss, by Daly.
+    ``interval_seconds`` is the time between saves; None: the interval of the rule. ``takes_best``: use the interval
+    with the least loss, by Daly.
     """
 
     runs: int
@@ -42,11 +43,11 @@ class SimulationRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRow:
-    """One subject on one cluster: medians over the runs, and for triples the middle 90 % of them.
+    """One subject on one cluster: medians over the simulated runs; triples also contain the middle 90 %.
 
-    ``closed_form`` is the share of time in training by formula: failures independent, times constant. ``is_served``:
-    saves and restores meet the limits of that cluster. ``projected``: measured at less than full size. Hours are those
-    of one run.
+    ``closed_form`` is the share of training time by a formula for independent failures and constant times.
+    ``is_served``: saves and restores meet the limits of that cluster. ``projected``: measured at less than full size.
+    Hours are per run.
     """
 
     subject: str
@@ -91,8 +92,7 @@ def simulated_row(
 ) -> SimulatedRow:
     """Simulate one subject on the cluster of ``limits``.
 
-    A cluster that is larger than the clients that measured is taken to be served as fast: the storage is assumed to
-    have that much to give.
+    If the cluster is larger than the measuring clients, the storage is assumed to be as fast for it as for them.
     """
     times = measured_times(measurement, costs)
     usual, background = fmean(times.lost_seconds), fmean(times.background_seconds)
@@ -142,6 +142,6 @@ def simulated_row(
 def simulated_rows(
     measurements: Sequence[Measurement], clusters: Sequence[ClusterLimits], rules: SimulationRules
 ) -> list[SimulatedRow]:
-    """Simulate each measurement that came to its end on each cluster."""
+    """Simulate each complete measurement on each cluster."""
     found = [(m, costs) for m in measurements if (costs := measured_costs(m))]
     return [simulated_row(m, costs, limits, rules) for m, costs in found for limits in clusters]

@@ -1,4 +1,4 @@
-"""The judgement that all requirements on a target's behaviour share: it evaluates the result of one check. Pure."""
+"""The shared evaluation of all requirements on a target's behaviour, from the result of one check. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 Memory = Literal["attributes", "names", "negative-names"]
-"""The checks of STALE, by the cached object."""
+"""The checks of STALE by the kind of cached object."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachePromise:
-    """How long a client of a network file system may answer from its cache: no fault of the storage.
+    """The time for which a client of a network file system may answer from its cache; it is not a fault of the storage.
 
-    The mount states it, and an option shortens it.
-    ``seconds`` is None if the mount does not show it. ``basis`` are the options that state it, as the mount shows them,
-    or a documented default; ``shorter`` is the option that shortens it, empty if there is no need.
+    It is set by mount options.
+    ``seconds`` is None if the mount does not show it. ``basis`` are the options that set it, as the mount shows them,
+    or a documented default. ``shorter`` is the option that shortens it; empty if this is not needed.
     """
 
     seconds: float | None
@@ -35,7 +35,7 @@ class CachePromise:
     shorter: str = ""
 
     def text(self, what: Memory, measured: float | None) -> str:
-        """Return the promise in a sentence or two, with the measured time."""
+        """Return the promise in one or two sentences, with the measured time."""
         remembered = what.replace("-", " ")
         if self.seconds is None:
             return f"The mount of the second client does not show how long it remembers {remembered}: {self.basis}."
@@ -53,15 +53,17 @@ class CachePromise:
 
 
 _ANSWER_SECONDS = 1.0
-"""A time measured by STALE includes the way to the other client and back, and its last look."""
+"""The tolerance for a time measured by STALE: it includes a round trip to the other client and the client's last
+look.
+"""
 
-# nfs(5), "Data And Metadata Coherence": seconds, and the options that state them.
+# Defaults in seconds, and the options that set them. Source: nfs(5), "Data And Metadata Coherence".
 _NFS_DEFAULTS = {"acregmin": 3, "acregmax": 60, "acdirmin": 30, "acdirmax": 60}
 _NFS_REGULAR, _NFS_DIRECTORY = ("acregmin", "acregmax"), ("acdirmin", "acdirmax")
 
 
 def _of_nfs(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """The times of attribute caches; the kernel lists only values that differ from the default."""
+    """Return the times of attribute caches of NFS; the kernel lists only values that differ from the default."""
     if "noac" in options:
         return CachePromise(seconds=0.0, basis="noac")
     if what == "negative-names" and (look := options.get("lookupcache")) in ("none", "pos", "positive"):
@@ -83,7 +85,7 @@ def _of_ceph(what: Memory, options: Mapping[str, str]) -> CachePromise:
 
 
 def _of_gluster(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """The documented defaults of mount.glusterfs; the kernel does not show its options."""
+    """Return the documented defaults of mount.glusterfs; the kernel does not show its options."""
     shown = _of_fuse(what, options)
     if shown.seconds is not None:
         return shown
@@ -118,11 +120,12 @@ _PROMISES: Mapping[str, Callable[[Memory, Mapping[str, str]], CachePromise]] = {
     "fuse.ceph-fuse": _of_ceph,
     "fuse.glusterfs": _of_gluster,
 }
-"""By the kind of a file system in the kernel's table of mounts; others by FUSE show their times or do not."""
+"""Cache promises by file-system type in the kernel's table of mounts. Other FUSE file systems may show their times or
+not."""
 
 
 def promise_of(mount: str, what: Memory) -> CachePromise | None:
-    """Return a mount's promise; ``mount`` is its kind and its options, None for a kind without a known promise."""
+    """Return a mount's promise, given its type and options; None for a type without a known promise."""
     kind, _, written = mount.partition(" ")
     options = {name: value for name, _, value in (word.partition("=") for word in written.split(","))}
     of = _PROMISES.get(kind, _of_fuse if kind.startswith("fuse") else None)
@@ -144,7 +147,7 @@ _NEEDS = {
 
 
 def without_anomaly(observation: Observation, limit: float | None) -> Decision:
-    """Decide that a check is met if it found no anomaly and its measured value is within the limit, if there is one."""
+    """Decide that a check is met if it found no anomaly and its measured value is within the limit, if it has one."""
     if observation.blocked:
         because = describe_blocked(observation.blocked)
         stack = tuple(observation.blocked.stack.splitlines())
@@ -186,9 +189,9 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
 
 
 def creates_in_time(decision: Decision, observation: Observation, demand: FilesOfHost | None) -> Decision:
-    """Compare the rate at which a check created files with a host's demand, if the check measures such a rate.
+    """Compare the file creation rate of a check with the rate that a host needs, if the check measures a rate.
 
-    The check creates more files than any host does, so its total time does not predict the time of a save.
+    The check creates more files than a host does in a save, so its total time does not predict the time of a save.
     """
     if decision.outcome != "met" or not observation.measured:
         return decision
@@ -213,7 +216,7 @@ def creates_in_time(decision: Decision, observation: Observation, demand: FilesO
 
 
 def beside_promise(decision: Decision, observation: Observation) -> Decision:
-    """Add the mount's promise to the reason of a decision about a client's cache, without a change of the outcome."""
+    """Append the mount's cache promise to the reason of a decision; the outcome is unchanged."""
     if decision.outcome == "not run" or SECOND_MOUNT not in observation.facts:
         return decision
     what = cast("Memory", observation.subject)

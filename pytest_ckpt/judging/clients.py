@@ -1,4 +1,5 @@
-"""Demands of gate tables on clients (``client.nconnect >= 8``), and clients whose fsync or clock is untrusted. Pure."""
+"""Demands of gate tables on clients (``client.nconnect >= 8``), and clients whose fsync or clock cannot be trusted.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
 
 
 Clients = Mapping[str, Mapping[str, str]]
-"""The facts of each host that ran ranks, by its name."""
+"""The facts of each host that ran ranks, by host name."""
 
 PREFIX = "client."
 GATES_DEMAND = "The gates demand "
-"""How each sentence on a demand that is not met begins."""
-# Longer ones first: ">=" begins with ">".
+"""The first words of every sentence about an unmet demand."""
+# Longer operators come first, because ">=" begins with ">".
 _OPERATORS = (">=", "<=", "==", "!=", ">", "<")
 _BEFORE_A_SUFFIX = "-+_~"
 _EXAMPLE = '"client.nconnect >= 8"'
-# Facts that differ between clients by their nature.
+# Facts that differ between any two clients.
 _OWN = frozenset(("addr", "clientaddr", "mountaddr", "localaddr", "port", "mountport", "fd", "user_id", "group_id"))
 _MAXIMUM_SHOWN = 4
 
@@ -46,7 +47,7 @@ class Demand:
         if self.operator in ("==", "!="):
             same = here == there if here and there else fact == self.value
             return same == (self.operator == "==")
-        # Releases continue after their numbers: 6.8.0-40-generic, 2.15.3_ddn12.
+        # Text may follow the numbers of a release: 6.8.0-40-generic, 2.15.3_ddn12.
         here = here or _numbers(_release(fact))
         if here is None or there is None:
             return None
@@ -68,7 +69,7 @@ def read_demand(text: Any) -> Demand:
 
 
 def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
-    """Return a sentence for each demand that a host does not meet, or for which a host lacks the fact."""
+    """Return a sentence for each demand that a host does not meet, or whose fact a host lacks."""
     found = []
     for text in demands:
         demand = read_demand(text)
@@ -90,7 +91,7 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
 
 
 def differences(clients: Clients) -> list[str]:
-    """Return a sentence for each fact in which hosts differ; a missing fact is a difference, too."""
+    """Return a sentence for each fact that differs between hosts; a missing fact counts as a difference."""
     found = []
     for name in dict.fromkeys(name for facts in clients.values() for name in facts):
         if name in _OWN:
@@ -104,7 +105,7 @@ def differences(clients: Clients) -> list[str]:
 
 
 def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the facts of each host of a report's environment; unknown facts are missing."""
+    """Return the facts of each host in a report's environment; unknown facts are missing."""
     found = {}
     for host in environment.get("hosts") or ():
         facts = dict(host.get("client") or {})
@@ -120,7 +121,7 @@ def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def named_hosts(hosts: Sequence[str]) -> str:
-    """Return the names of some hosts, and of how many more there are."""
+    """Return the names of some hosts, and the number of the others."""
     more = f" and {counted(len(hosts) - _MAXIMUM_SHOWN, 'more host')}" if len(hosts) > _MAXIMUM_SHOWN else ""
     return f"{', '.join(hosts[:_MAXIMUM_SHOWN])}{more}"
 
@@ -136,7 +137,7 @@ def _release(text: str) -> str:
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of ``8``, ``4.1`` or ``6.8.0``, to be compared one by one; None if there are no numbers."""
+    """Return the numbers of ``8``, ``4.1`` or ``6.8.0`` for comparison one by one; None if there are no numbers."""
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
         return None
@@ -152,13 +153,13 @@ _MAXIMUM_HOSTS_SHOWN = 4
 
 
 def replaced_fsync(proofs: ClientProofs) -> str:
-    """Return a sentence if something on a host answers fsync in place of its C library; empty otherwise."""
+    """Return a sentence if a library other than the host's C library answers fsync; otherwise empty."""
     found = next((i for i in proofs.interposed if _FSYNCS.intersection(i.calls)), None)
     return f"On {found.host}, {found.by} answers {_calls(found)} in place of the C library." if found else ""
 
 
 def missing_effect(proofs: ClientProofs) -> FsyncEffect | None:
-    """Return an fsync after which pages were still dirty; None without such an fsync."""
+    """Return the counts of an fsync that left pages dirty; None if there is none."""
     return next((effect for effect in proofs.fsyncs if effect.is_missing), None)
 
 
@@ -171,13 +172,13 @@ def describe_missing(effect: FsyncEffect) -> str:
 
 
 def unsafe_effect(proofs: ClientProofs) -> str:
-    """Return a sentence if fsync does not wait for the storage by an option of the mount; empty otherwise."""
+    """Return a sentence if a mount option makes fsync not wait for the storage; otherwise empty."""
     unsafe = next((effect for effect in proofs.fsyncs if effect.unsafe_option), None)
     return _unsafe_sentence(unsafe.unsafe_option, [unsafe.host]) if unsafe else ""
 
 
 def describe_effect(proofs: ClientProofs) -> str:
-    """Return the kernel's count of fsync's effect, in words; empty if no file was fsynced for that."""
+    """Return a description of the kernel's counts of fsync's effect; empty if no file was fsynced for this purpose."""
     if not proofs.fsyncs:
         return ""
     if missing := missing_effect(proofs):
@@ -192,13 +193,13 @@ def describe_effect(proofs: ClientProofs) -> str:
 
 
 def has_proven_fsync(measurements: Iterable[Measurement]) -> bool:
-    """Whether the kernel of each host showed the effect of fsync, before and after the saves of every measurement."""
+    """Whether every host's kernel showed the effect of fsync, before and after the saves of every measurement."""
     proofs = [m.client_proofs for m in measurements]
     return bool(proofs) and all(p and p.fsyncs and all(e.is_seen for e in p.fsyncs) for p in proofs)
 
 
 def client_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """Return why the records of these clients certify no system, a sentence for each cause."""
+    """Return the reasons why records of these clients cannot be certified, one sentence each."""
     proofs = [m.client_proofs for m in measurements if m.client_proofs]
     found = [_interposed_sentence(i) for p in proofs for i in p.interposed]
     found += [_clock_sentence(span) for p in proofs for span in p.clocks if span.is_wrong][:1]
@@ -217,7 +218,7 @@ def client_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def unsafe_mounts(clients: Clients) -> list[str]:
-    """Return a sentence for each option of the target's mount that takes fsync its effect."""
+    """Return a sentence for each option of the target's mount that makes fsync ineffective."""
     found: dict[str, list[str]] = {}
     for host, facts in clients.items():
         for option in unsafe_options(facts):
@@ -226,7 +227,7 @@ def unsafe_mounts(clients: Clients) -> list[str]:
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
-    """Return the code that could act in the ranks' processes before their program started, each phrase once."""
+    """Return code that could act in the ranks' processes before their program started, one phrase each."""
     return list(dict.fromkeys(p for m in measurements if m.client_proofs for p in m.client_proofs.disclosed))
 
 

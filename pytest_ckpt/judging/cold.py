@@ -1,8 +1,9 @@
-"""Did loads come from the storage if the kernel does not show a client's cache? Pure.
+"""Proofs that loads came from the storage, for clients whose cache the kernel does not show. Pure.
 
-Proofs in their order: other hosts loaded files that they had neither written nor read; timed reads of checkpoints that
-were saved for this; more bytes were moved between save and load than the client's caches can store. A target fails only
-if another client's first read of the same bytes is slower: fast memory of the storage itself is legitimate.
+The proofs in order: other hosts loaded files that they had neither written nor read; timed reads of checkpoints that
+were saved for this purpose; more bytes moved between save and load than the client's caches can store. A target fails
+only if another client's first read of the same bytes is slower, because fast memory in the storage itself is
+legitimate.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBy
 from pytest_ckpt.support.units import format_bytes
 
 FASTER = 0.8
-"""A read is faster if its median is below this share of the other's, and the sign test agrees."""
+"""A set of reads is faster if its median is below this share of the other's, and the sign test agrees."""
 
 HELPS = 0.5
-"""So much faster a cache must be for its absence to show: memory that is touched again is a little faster by itself."""
+"""The minimum speed-up that proves a cache; re-reading is slightly faster even without one."""
 
 MAXIMUM_RESIDENT = 0.01
-"""The share of a load's bytes that may be in a client's page cache before the load."""
+"""The maximum share of a load's bytes that may be in a client's page cache before the load."""
 
 MAXIMUM_PROBABILITY = 0.02
 MINIMUM = 10
@@ -43,14 +44,15 @@ OTHER_PROOFS = (
     f"size of every cache between clients and storage (--ckpt-client-cache) and checkpoints of {VOLUME_FACTOR} times "
     "the size of these caches and the clients' memory"
 )
-"""Evidence that a user can provide if cached pages are not counted: all bases of COLD except the kernel's count."""
+"""Kinds of evidence that a user can provide if cached pages are not counted: all bases of COLD except the kernel's
+count."""
 
 Found = Literal["proven", "cached", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """``because`` is a part of a sentence; ``basis`` is None without a proof."""
+    """A proof. ``because`` is a part of a sentence; ``basis`` is None if there is no proof."""
 
     found: Found
     because: str
@@ -58,7 +60,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return the proof that replaces a count of cached pages, if the kernel cannot count them for the target."""
+    """Return the proof that replaces a count of cached pages, if the kernel cannot count them for this target."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -77,8 +79,8 @@ def prove_cold(cache: CacheFacts) -> Proof:
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
     """Return the caches that the kernel's count of cached pages omits on this kind of file system.
 
-    A process serves a mount of FUSE, the target's or one below it, and the kernel drops and counts only its own pages.
-    Loads of other hosts need no count.
+    A process serves a FUSE mount, and the kernel drops and counts only its own pages. This applies to the target's
+    mount and to mounts below it. Loads by other hosts need no count.
     """
     counted = [cache for cache in caches if cache is not None and _rests_on_count(cache)]
     served = {f"this mount ({kind})"} if is_served_by_process(kind) else set()
@@ -99,14 +101,16 @@ def _rests_on_count(cache: CacheFacts) -> bool:
 
 
 def refuted(cache: CacheFacts) -> Proof | None:
-    """Return the evidence that a cache survived a drop although the kernel counts no pages; None without evidence."""
+    """Return the evidence that a cache survived a drop although the kernel counts no pages; None if there is no
+    evidence."""
     return next((proof for proof in map(of_canaries, cache.canaries) if proof.found == "cached"), None)
 
 
 def is_drop_proven(cache: CacheFacts) -> bool:
     """Return whether timed reads on every host show that reads after a drop come from the storage.
 
-    Unlike the other proofs, this one covers other loads than the judged ones: each of them comes after such a drop.
+    Unlike the other proofs, this one also covers loads other than the judged ones, because such a drop precedes each of
+    them.
     """
     return bool(cache.canaries) and all(of_canaries(reads).found == "proven" for reads in cache.canaries)
 
@@ -140,7 +144,7 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
     saved, again, dropped, elsewhere = (
         reads.first_read_seconds, reads.reread_seconds, reads.dropped_read_seconds, reads.other_client_seconds,
     )  # fmt: skip
-    # Two reads in succession meet the same load; reads before and after the drop may not.
+    # Two reads in succession have the same background load; reads before and after the drop may not.
     pairs = ((saved, again), (dropped, reads.dropped_reread_seconds or again))
     if len(saved) < MINIMUM:
         return Proof(found="unknown", because=f"only {len(saved)} of {MINIMUM} reads were timed on {reads.host}")
@@ -153,10 +157,11 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
         took += f", {_each(reads.dropped_reread_seconds)} again immediately"
     if elsewhere:
         took += f", {_each(elsewhere)} on {reads.client}"
-        # A client that is never faster proves no difference, and one that is a little faster may be disturbed.
+        # If the other client is never faster, it proves no difference; if it is only a little faster, it may be
+        # disturbed.
         other_is_able = not reads.client_own_seconds or _helps(reads.client_own_seconds, elsewhere)
-        # Reads that a cache still serves after the drop are near to reads without a drop, and far from the other
-        # client's.
+        # If a cache still serves reads after the drop, their times are close to reads without a drop, and far from the
+        # other client's.
         survived = [own for own, warm in pairs if _is_near(own, warm, elsewhere) and _faster(own, elsewhere)]
         if survived and other_is_able:
             times = max(median(elsewhere) / median(own) for own in survived)
@@ -195,8 +200,8 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
 
 
 def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
-    """Judge whether enough bytes were moved between save and load to displace every file from the caches of the
-    clients.
+    """Judge whether the bytes moved between save and load were enough to displace every file from the clients'
+    caches.
     """
     if client_cache_bytes is None:
         because = "the size of caches on the clients' disks was not stated (--ckpt-client-cache)"
@@ -215,9 +220,9 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 
 
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return whether reads are faster than others: by their medians, and by the sign test.
+    """Return whether reads are faster than others, by their medians and by the sign test.
 
-    Both read the same parts, or each host reads its own parts, whose numbers may differ.
+    Both read the same parts, or each host reads its own parts; then the numbers of reads may differ.
     """
     if _ratio(first, second) >= FASTER:
         return False
@@ -232,7 +237,7 @@ def _helps(warm: Sequence[float], own: Sequence[float]) -> bool:
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether the other client is faster with its cached bytes, by more than this one ever was."""
+    """Return whether the other client gains more from its cache than this client ever did."""
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False
@@ -244,7 +249,7 @@ def _caches_more(reads: CanaryReads) -> bool:
 
 
 def _is_near(own: Sequence[float], warm: Sequence[float], cold: Sequence[float]) -> bool:
-    """Return whether reads are nearer, by ratio, to warm ones than to cold ones."""
+    """Return whether the times are nearer, by ratio, to warm reads than to cold ones."""
     return median(own) ** 2 < median(warm) * median(cold)
 
 

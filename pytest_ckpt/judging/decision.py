@@ -1,4 +1,4 @@
-"""A judge's decision, and the decisions that all judges share."""
+"""The decision of a requirement's function, and decisions that are common to all requirements."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pytest_ckpt.sizing.ramp import RAMP
 from pytest_ckpt.support.processes import SAID_OF_STOPPED
 from pytest_ckpt.support.units import counted
 
-# The limits of a process and of its host on open files.
+# The per-process and per-host limits on open files.
 _OF_THE_HOST = frozenset({"EMFILE", "ENFILE"})
 
-# Units of which all or zero are demanded, so that there is no partial share of a limit.
+# Units for which the limit is all or zero, so that no share of the limit can be given.
 _COUNTED = ("faults", "bytes", "files", "directories", "commits")
 
-# Steps of ranks before the clock of an operation starts, by the kind of operation that they count for.
+# Steps of ranks before the timed part, by the kind of operation to which they belong.
 _BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load": ("drop caches", "residency")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """An evaluator's answer, before it receives its id and severity.
+    """The result of a requirement's function, before its id and severity are added.
 
-    ``margin`` is computed from measured and limit; plugins leave ``reason`` unchanged. ``basis`` names the kind of
-    evidence if a proof can use several kinds: a gate table may reject some of them. ``bound`` is the conclusion for the
-    operations that were not measured.
+    ``margin`` is computed from measured value and limit; plugins leave ``reason`` unchanged. ``basis`` names the kind
+    of evidence if a proof can use several kinds; a gate table may reject some of them. ``bound`` is the conclusion for
+    the operations that were not measured.
     """
 
     outcome: Outcome
@@ -45,7 +45,7 @@ class Decision:
 
     @property
     def margin(self) -> float | None:
-        """The share of the limit that was left; negative if the limit was missed."""
+        """The unused share of the limit; negative if the limit was missed."""
         if self.measured is None or not self.limit or self.unit in _COUNTED:
             return None
         return 1 - self.measured / self.limit
@@ -54,7 +54,7 @@ class Decision:
 def measured_as(
     reason: Reason, measured: float, limit: float, unit: str, because: str, detail: Sequence[str]
 ) -> Decision:
-    """Return a decision with a measured value and its limit: met, or failed for that reason."""
+    """Return a decision from a measured value and its limit: met, or failed with this reason."""
     return Decision(
         outcome="met" if reason == "met" else "failed",
         reason=reason,
@@ -67,15 +67,15 @@ def measured_as(
 
 
 def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Decision:
-    """Return "not run", and why."""
+    """Return "not run" with its reason."""
     return Decision(outcome="not run", reason=reason, because=because, detail=tuple(detail))
 
 
 def failed_by(failure: Failure) -> Decision:
-    """Return the decision that follows from a failure in an operation of the storage.
+    """Return the decision that follows from a failure during an operation.
 
-    If a rank was killed (out of memory, by a person) or stopped, or its host has no descriptor left, the failure does
-    not count against the storage, which did not cause it.
+    The failure does not count against the storage if a rank was killed (out of memory, by a person) or stopped, or if
+    its host has no file descriptors left.
     """
     was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
@@ -88,7 +88,7 @@ def failed_by(failure: Failure) -> Decision:
 
 
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
-    """Return "not run" with the reason why not all operations of a kind were measured."""
+    """Return "not run" with the reason why not all operations of this kind were measured."""
     if measurement.failure:
         return ended_before(measurement.failure)
     done = len(measurement.of_kind(kind))
@@ -99,14 +99,14 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 
 def ended_before(failure: Failure) -> Decision:
-    """Return "not run": a failure elsewhere ended the run."""
+    """Return "not run" because a failure in another part ended the run."""
     return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
     """Return whether a failure counts against the storage, and occurred in a subject's own operation of this kind.
 
-    A scratch save or load of a ramp is such an operation: storage that fails in it has failed.
+    The scratch saves and loads of a ramp count as such operations.
     """
     at = failure.operation
     if at is None or at.scenario not in ("", RAMP):
@@ -125,9 +125,9 @@ def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
 
 
 def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
-    """Whether a failure counts against the storage. During an operation every end of a rank counts.
+    """Whether a failure counts against the storage. During an operation, every unexpected end of a rank counts.
 
-    Before and after an operation, an error counts only if a system call failed or does not end.
+    Before and after an operation, an error counts only if a system call failed or does not return.
     """
     if failure.kind not in ("error", "killed", "hung", "too slow"):
         return False

@@ -1,8 +1,8 @@
 """Gate tables: the requirements that gate a certificate, and their limits; built-in or a vendor's own. Pure.
 
-A row names a requirement, one check of it, all requirements of a suite, or all checks with the same need: so a new
-requirement or check does not need its own row. A separate table extends a built-in one. It may require less, but every
-relaxation is named.
+A row names a requirement, one check of it, all requirements of a suite, or all checks with the same need. A new
+requirement or check therefore does not need its own row. A user's table extends a built-in table. It may require less,
+but every relaxation is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.user_files import parse_toml
 
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
-"""``where given``: required if the run has the means (a second client, a power cut), else omitted."""
+"""The gate kind of a requirement. ``where given``: required if the run has the means (a second client, a power cut),
+else omitted."""
 
 _OneKind = Annotated[str, Bounds(pattern=f"^({'|'.join(get_args(GateKind))})$")]
 
@@ -47,13 +48,13 @@ class Gates:
 
     ``kinds`` and ``limits`` map a requirement's id, or ``id.subject``, to its gate kind and to its limit; other
     requirements keep the catalogue's values. ``certifies``: a certificate is possible. It is not possible if the table
-    relaxes a row that its base table requires, or raises a limit. ``lacks`` is why a built-in table cannot certify, as
-    the end of a sentence that begins with its name, and ``remedy`` the action for the user. ``relaxed`` names, one
-    sentence each, every demand below the base table's. ``up_to`` is the smallest model of which a certificate must
-    contain a checkpoint, in full or larger; None if the run decides. ``cold_bases`` are the permitted proofs for COLD.
+    relaxes a row that its base table requires, or raises a limit. ``lacks`` is the reason if a built-in table cannot
+    certify, as the end of a sentence that begins with its name; ``remedy`` is the action for the user. ``relaxed``
+    lists, one sentence each, every demand below the base table's. ``up_to`` is a model: a certificate must contain its
+    full checkpoint or a larger one; None if the run decides. ``cold_bases`` are the permitted proofs for COLD.
     ``extends`` is the built-in table on which this one is based; empty for a built-in table. ``clients`` are demands on
     each host that runs ranks (`judging.clients`). ``requires_system``: a run is refused if the vendor's description of
-    the system lacks facts that a reader needs.
+    the system lacks mandatory facts.
     """
 
     name: str
@@ -218,7 +219,8 @@ def _spread_rows(
 
 
 def _spread_kind(kind: str, default: str) -> str:
-    """Return the gate kind of one member from its group's row: the row does not make an advisory member required."""
+    """Return a gate table with the relaxations found by comparison with the table of the target's kind. With any
+    relaxation, it cannot certify."""
     return f"advisory {kind}" if (kind, default) == ("where given", "advisory") else kind
 
 
@@ -231,7 +233,7 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Apply a row for a whole requirement to its subjects; it precedes the subjects' rows in the table below."""
+    """Whether a reader could confuse a name with a built-in table's name: it is equal, or begins with that name."""
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)
 

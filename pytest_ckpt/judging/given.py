@@ -1,7 +1,7 @@
 """The facts that a requirement may use, by the name of its parameter. Pure.
 
-A missing fact is handled here, once: its provider returns the decision, and the requirement is not called. The facts
-have a separate table, because any conftest can replace pytest's fixtures.
+Missing facts are handled here: if a provider returns a decision instead of the fact, the requirement is not called.
+These facts are not pytest fixtures, because any conftest could replace a fixture.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class JudgedFacts:
     """The input of one requirement: a measurement with the cluster's limits, or a check's observation.
 
-    ``files_of_host`` is the plan's demand on the creation of files; None without a plan.
+    ``files_of_host`` is the plan's demand on the creation of files; None if there is no plan.
     """
 
     measurement: Measurement | None = None
@@ -57,14 +57,14 @@ class JudgedFacts:
 
     @property
     def measured(self) -> Measurement:
-        """The measurement of a requirement that is judged on one."""
+        """The measurement, for a requirement that is judged on one."""
         assert self.measurement is not None
         return self.measurement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operations:
-    """All planned operations of one kind, and the measurement that they are of."""
+    """All planned operations of one kind, and the measurement that contains them."""
 
     kind: OperationKind
     all: tuple[Operation, ...]
@@ -94,7 +94,7 @@ def _loads(facts: JudgedFacts) -> Operations | Decision:
 
 
 def _operations(measurement: Measurement, kind: OperationKind) -> Operations | Decision:
-    """Return all planned operations of a kind; if some are missing, a failure of the storage in them decides."""
+    """Return all planned operations of a kind. If some are missing because the storage failed, return this decision."""
     if measurement.failure and is_decided_by(measurement.failure, kind):
         return failed_by(measurement.failure)
     done = measurement.of_kind(kind)
@@ -125,7 +125,8 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 
 
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
-    """Decide if a pattern was not measured: it failed, is impossible with these ranks, or the run ended before it."""
+    """Return the decision if a pattern was not measured: it failed, these ranks cannot run it, or the run ended before
+    it."""
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):
         return failed_by(failure)
@@ -139,10 +140,11 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
 
 
 def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_TIER)) -> Decision | None:
-    """Decide if not every save was measured with its concurrent steps; a failure counts in ``lanes`` of a rank."""
+    """Return the decision if not every save was measured with its concurrent steps; a failure counts if it is in
+    ``lanes``."""
     failure = measurement.failure
     if failure and is_decided_by(failure, "save"):
-        # A failure in the background belongs to another requirement: the job had continued.
+        # A background failure belongs to another requirement, because the job had continued.
         return failed_by(failure) if failure.lane in lanes else ended_before(failure)
     if len(measurement.of_kind("save")) < measurement.operations_planned:
         return undecided(measurement, "save")
@@ -160,7 +162,7 @@ _PATTERNS = {
 PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     "measurement": (_measurement, "Measurement"),
     "limits": (_limits, "ClusterLimits"),
-    # The limit of a requirement or check, as the table of gates has it.
+    # The limit of a requirement or check in the gate table.
     "maximum": (lambda facts: facts.maximum, "float"),
     "observation": (_observation, "Observation"),
     "files_of_host": (lambda facts: facts.files_of_host, "FilesOfHost"),
@@ -173,14 +175,13 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     "costs": (_costs, "tuple[SaveCost, ...]"),
     **{name: (functools.partial(_pattern, name), of) for name, of in _PATTERNS.items()},
 }
-"""By the name of a parameter: the provider of the fact, and its type as it is written."""
+"""The providers by parameter name: each has the function that provides the fact, and the fact's type as text."""
 
 
 def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
     """Return the names of the facts that a function uses. Raises TypeError for an unknown name or another type.
 
-    Types are compared as they are written, without imports. A vendor's function may omit them. The maximum of a check
-    may be None.
+    Types are compared as text, without imports. A vendor's function may omit them. The maximum of a check may be None.
     """
     names = tuple(inspect.signature(function).parameters)
     for name in names:
@@ -196,7 +197,7 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
 
 
 def decide_by(function: Callable[..., Decision], facts: JudgedFacts) -> Decision:
-    """Call a requirement with the facts that it uses; the first missing fact decides."""
+    """Call a requirement with the facts that it uses. If a fact is missing, return the decision of its provider."""
     given = {}
     for name in inspect.signature(function).parameters:
         fact = PROVIDERS[name][0](facts)

@@ -1,7 +1,7 @@
 """Decisions about measurements on busy hosts: a ratio of times does not decide, a limit in seconds does. Pure.
 
-Other work on a host delays its ranks, and the client cannot tell by how much. A ratio of two such times says nothing of
-the storage. A limit in seconds is what a job needs of its client and the storage together; there the load is shown.
+Other work on a host delays its ranks by an unknown time, so a ratio of two times does not measure the storage. A limit
+in seconds applies to client and storage together, so it still decides, and the load is reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.requirement import Requirement
 
 _SPANS = frozenset((DATA_PAIRS, *PATTERN_NAMES))
-# Failures of a ratio; wrong bytes and errors fail on any host.
+# The failure reasons of a ratio. Wrong bytes and errors fail on any host.
 _OF_RATIOS: frozenset[Reason] = frozenset(("over limit", "uneven", "not steady", "cached"))
 
 BOUNDS = (
@@ -40,7 +40,8 @@ BOUNDS = (
 
 
 def spans_of(requirement: Requirement) -> tuple[str, ...]:
-    """Return the spans of a measurement that a requirement judges: stated, or as the parameters of its function say."""
+    """Return the spans of a measurement that a requirement judges: its ``spans``, or the spans of its function's
+    parameters."""
     if requirement.spans:
         return requirement.spans
     names = inspect.signature(requirement.function).parameters if requirement.function else ()
@@ -48,7 +49,7 @@ def spans_of(requirement: Requirement) -> tuple[str, ...]:
 
 
 def busy_host(requirement: Requirement, measurement: Measurement) -> HostLoad | None:
-    """Return the host with the highest load of other work in the spans of a requirement; None if no host was busy."""
+    """Return the host with the highest load of other work in a requirement's spans; None if no host was busy."""
     spans = spans_of(requirement)
     busy = [load for load in _loads(measurement) if load.span in spans and load.is_busy]
     return max(busy, key=lambda load: load.taken_share, default=None)
@@ -76,7 +77,7 @@ def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -
 
 
 def describe_load(load: HostLoad) -> str:
-    """Return the use of a busy host's processors, in words."""
+    """Return a description of the use of a busy host's processors."""
     during = load.of if load.span == OWN_OPERATIONS else f"{load.of} of {load.span}"
     return (
         f"{load.host} during {during}, {format_seconds(load.seconds)}: other processes used "

@@ -1,4 +1,4 @@
-"""Shared rules for loads, and for operations during user commands: wrong bytes, caches, how ranks ended. Pure."""
+"""Shared rules for loads, and for operations during user commands: wrong bytes, caches, early ends of ranks. Pure."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def not_cold(
 ) -> Decision | None:
     """Return the decision if load ``which`` did not come from the storage, or if this is unknown; None otherwise.
 
-    If a target declares its clients without a ``cache``, pages are not counted; if the kernel does not count, timed
-    reads may show that reads after a drop come from the storage.
+    If a target declares that its clients have no ``cache``, pages are not counted. If the kernel cannot count them,
+    timed reads may show that reads after a drop come from the storage.
     """
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
@@ -69,9 +69,10 @@ def not_cold(
 
 
 def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
-    """Return (slowest / median, p99 / p50) of the ranks' seconds for each byte; no p99 of fewer than 100 ranks.
+    """Return (slowest / median, p99 / p50) of the ranks' seconds per byte; no p99 for fewer than 100 ranks.
 
-    Layouts give ranks different amounts to write; a rank with more bytes is not a straggler.
+    The times are per byte because layouts give ranks different amounts of data: a rank with more bytes is not a
+    straggler.
     """
     rates = sorted(s / b for s, b in zip(operation.rank_seconds, rank_bytes, strict=True) if b)
     middle = statistics.median(rates)
@@ -80,15 +81,15 @@ def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, flo
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
-    """Fail a checkpoint whose bytes differ from the bytes expected for its number."""
+    """Return a failure for a checkpoint whose bytes differ from the bytes expected for its number."""
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 
 def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
-    """Return a decision with its basis: bytes of the storage, or bytes that may have come from a client's cache.
+    """Return a decision with its basis: the bytes came from the storage, or may have come from a client's cache.
 
-    If the kernel shows no cache, timed reads have shown for the subject's own loads whether the drop works: here the
-    same drop came before every load.
+    If the kernel shows no cache, timed reads at the subject's own loads have shown whether a drop works. The same drop
+    preceded every load here.
     """
     if found.is_declared_cold:
         return replace(met, basis="declared")
@@ -108,7 +109,7 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
 
 
 def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:
-    """Decide if the ranks did not finish."""
+    """Return the decision if the ranks ended before they were done."""
     if failure is None:
         return None
     if not is_decided_in(failure, pattern):
@@ -118,7 +119,7 @@ def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -
 
 
 def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
-    """Yield the results before the first change."""
+    """Yield lines about the results before the first change."""
     for operation in operations:
         yield (
             f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "
@@ -127,6 +128,6 @@ def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
 
 
 def describe_end(failure: Failure | None) -> Iterator[str]:
-    """Yield how the ranks ended if they did not finish."""
+    """Yield lines about the end of ranks that ended before they were done."""
     if failure:
         yield describe_failure(failure)

@@ -1,9 +1,9 @@
 """Why a row of a gate table may be required: one reason for each requirement or check, as data. Pure.
 
-A limit decides only if it follows from the operator's inputs, if a body published it, or if a checkpoint library relies
-on the behaviour in its default mode and a breach loses or corrupts a checkpoint. A row without such a reason is
-advisory. A row may have a reason for its behaviour and a time limit that is a default of this program: then only the
-behaviour decides, and a longer time is reported.
+A requirement may be required for one of three reasons: its limit follows from the operator's inputs; an organisation
+published it; or a checkpoint library relies on the behaviour in its default mode, and a violation loses or corrupts a
+checkpoint. A requirement without a reason is advisory. If there is a reason for the behaviour, but the time limit is
+only a default of this program, only the behaviour decides and a longer time is reported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_ckpt.sizing.limits import Publication
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """The limit follows from the operator's ``inputs``, the options that set it."""
+    """The limit follows from the operator's ``inputs``: the options that set it."""
 
     inputs: str
 
@@ -29,7 +29,7 @@ class Derived:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published(Publication):
-    """A body published the rule. ``rule`` is its demand."""
+    """An organisation published the rule; ``rule`` is its demand."""
 
     rule: str
 
@@ -58,8 +58,8 @@ class ReliedOn:
 class Reason:
     """Why a requirement, or one check of it (``ID.subject``), may be required.
 
-    ``tables`` are the gate tables that the reason is for; empty: all. With ``own_limit`` the time limit is a default of
-    this program, so a longer time is reported and does not decide.
+    ``tables`` are the gate tables to which the reason applies; empty: all. With ``own_limit`` the time limit is only a
+    default of this program, so a longer time is reported and does not decide.
     """
 
     name: str
@@ -273,13 +273,14 @@ REASONS: tuple[Reason, ...] = (
 
 
 def reason_of(requirement: str, subject: str, table: str, reasons: Sequence[Reason] = REASONS) -> Reason | None:
-    """Return the reason why a gate table may require a requirement, its check's reason first; None without a reason."""
+    """Return the reason why a gate table may require a requirement, preferring the reason of its check; None if there
+    is none."""
     by_name = {reason.name: reason for reason in _of_table(table, reasons)}
     return by_name.get(f"{requirement}.{subject}", by_name.get(requirement))
 
 
 def reasons_for(requirement: str, table: str, reasons: Sequence[Reason] = REASONS) -> list[tuple[str, str]]:
-    """Return (name, sentence) why a requirement and its checks may be required in a gate table."""
+    """Return (name, reason as a sentence) for a requirement and its checks in a gate table."""
     return [
         (reason.name, reason.text)
         for reason in _of_table(table, reasons)
@@ -292,7 +293,7 @@ def _of_table(table: str, reasons: Sequence[Reason]) -> list[Reason]:
 
 
 def is_own_limit(requirement: str, subject: str, gates: Gates) -> bool:
-    """Whether the limit of a mandatory row is a default of this program, which no operator's table has set."""
+    """Whether the limit of a required row is a default of this program and not set by the operator's table."""
     is_set = bool(gates.extends) and gates.limit(requirement, subject, None) is not None
     found = reason_of(requirement, subject, gates.table)
     return bool(found and found.own_limit) and not is_set

@@ -1,6 +1,7 @@
-"""Remedies: cures of known kinds of file systems, and the first action after an error of the target. Pure.
+"""Remedies: known fixes for kinds of file systems, and the first action after an error of the target. Pure.
 
-Every row was measured: tests/file_systems mounts the file system, observes the failure, and its absence with the cure.
+Every row was measured: tests/file_systems mounts the file system and observes the failure, and its absence with the
+fix.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownFailure:
-    """Failures of one kind of file system that have one cause.
+    """Failures of one kind of file system with one cause.
 
     ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail, ``why`` the cause and its
     cost for a training job, ``cure`` the change that helps; empty if no option is known to help.
@@ -158,7 +159,7 @@ def remedy_of(row: KnownFailure) -> str:
 
 
 def explain(kind: str, check: str) -> tuple[str, ...]:
-    """Return the lines that explain a failed check on a kind of file system; empty if the cause is unknown."""
+    """Return the lines that explain a failed check on this kind of file system; empty if the cause is unknown."""
     return tuple(
         line
         for row in known_of(kind)
@@ -172,7 +173,8 @@ _READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextStep:
-    """A step for errors of these names; ``places`` and ``reads`` narrow it: to kinds of targets, to reading or not."""
+    """The next step after errors with these names. ``places`` and ``reads`` restrict it to kinds of targets, and to
+    reads or writes."""
 
     errnos: tuple[str, ...]
     text: str
@@ -286,9 +288,9 @@ HUNG = (
 
 
 def next_of(errno: str, table: str, *, reads: bool) -> str:
-    """Return the first action after an error of the target, by the error's name; empty without a remedy.
+    """Return the first action after an error of the target, by the error's name; empty if there is no remedy.
 
-    ``table`` is the gate table of the run: it names the kind of the target.
+    ``table`` is the gate table of the run, which implies the kind of target.
     """
     place = GATE_TABLES.get(table) or "shared"
     found = (
@@ -300,5 +302,5 @@ def next_of(errno: str, table: str, *, reads: bool) -> str:
 
 
 def next_of_failure(failure: Failure, table: str) -> str:
-    """Return the first action after a failure of ranks; empty without a remedy."""
+    """Return the first action after a failure of ranks; empty if there is no remedy."""
     return HUNG if failure.kind == "hung" else next_of(failure.errno, table, reads=failure.phase in _READS)

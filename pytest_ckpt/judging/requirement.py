@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Decision])
 
-# The attribute of a function that is a requirement. Importing a module does not register it: a vendor's file may be
-# imported twice, under two names.
+# The attribute that marks a function as a requirement. Importing a module does not register it, because a vendor's file
+# may be imported twice under two names.
 _ATTRIBUTE = "__ckpt_requirement__"
 
 
@@ -30,16 +30,15 @@ class Requirement:
     """One requirement. ``source`` is the source of its limit; ``text`` is its text in the certificate.
 
     ``function`` decides; its parameters name the facts that it needs (`judging.given`). Requirements of conformance are
-    judged on a check's observation, all others on a measurement. ``units`` are the units of its values, ``figure``
-    describes the measured value and ``limit`` its bound, for the documentation; ``{maximum}`` in it is replaced by the
-    requirement's maximum. ``maximum`` is a limit that a gate table may set. ``asked_by`` decides from the options of a
-    run whether they provide its prerequisite; ``needs`` are the capabilities that it uses of a target. Without both, it
-    is not part of the run. ``not_given`` describes the missing prerequisite of a requirement that is "not run" because
-    a gate table requires it "where given". ``own_launch`` is the pattern of the launch that only measures it.
-    ``ratios`` are the units of its values that are ratios of times: on a host that is busy with other work, such a
-    value does not fail it, and with ``hidden_by_load``, if other work can hide a difference, it does not pass either.
-    ``spans`` are the parts of a measurement that it judges, if they are not the patterns among its parameters
-    (`judging.host_load`).
+    judged on a check's observation, all others on a measurement. For the documentation, ``units`` are the units of its
+    values, ``figure`` describes the measured value and ``limit`` its bound, in which ``{maximum}`` is replaced.
+    ``maximum`` is a limit that a gate table may set. ``asked_by`` returns whether the options of a run provide its
+    prerequisite; ``needs`` are the target capabilities that it uses. If either is missing, it is not part of the run.
+    ``not_given`` describes the missing prerequisite of a requirement that is "not run" because a gate table requires it
+    "where given". ``own_launch`` is the pattern that is measured in a separate launch for it. ``ratios`` are the units
+    of its values that are ratios of times: on a busy host, such a value does not fail it. With ``hidden_by_load``,
+    other work can also hide a difference, so such a value does not pass either. ``spans`` are the parts of a
+    measurement that it judges, if they are not the patterns among its parameters (`judging.host_load`).
 
     ``of_strategy`` decides whether it applies to saves by a strategy: a run may have several. ``next_step`` is the
     first action after a failure, ``help`` the part of docs/faq.md about the failure, and ``also_known_as`` the
@@ -73,15 +72,16 @@ class Requirement:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it is judged on a measurement, here; others are judged on observations, or in their plugin."""
+        """Whether it is judged here, on a measurement. Others are judged on observations, or by their plugin."""
         return self.function is not None and self.suite != "conformance"
 
     def is_asked(self, settings: Settings) -> bool:
-        """Whether a run with these settings performs its measurements: by its options, and by one of its strategies."""
+        """Whether a run with these settings measures it, according to its options and one of its strategies."""
         return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
     def decide(self, facts: JudgedFacts) -> Decision:
-        """Call the function with the facts that it names; a fact that is not there decides in its place."""
+        """Call the function with the facts that its parameters name. If a fact is missing, return the decision about
+        that."""
         assert self.function is not None
         return decide_by(self.function, facts)
 
@@ -108,10 +108,11 @@ def requirement(
     ratios: Sequence[str] = (),
     hidden_by_load: bool = False,
 ) -> Callable[[_Function], _Function]:
-    """Make a requirement of a function: its parameters name facts, its docstring is the text, its body decides.
+    """Decorate a function as a requirement: its parameters name facts, its docstring is the text, its body decides.
 
-    The suite follows from the name of the module: ``test_strategies_of_tiers`` is of the suite "strategies". The
-    parameters are fields of `Requirement`. Raises TypeError if a parameter names no fact or gives it another type.
+    The suite follows from the name of the module: ``test_strategies_of_tiers`` belongs to the suite "strategies". The
+    parameters of the decorator are fields of `Requirement`. Raises TypeError if a parameter of the function does not
+    name a fact or has another type.
     """
 
     def state(function: _Function) -> _Function:
@@ -155,10 +156,10 @@ def requirement_of(function: object) -> Requirement | None:
 
 
 def requirements_of(module: ModuleType) -> dict[str, Requirement]:
-    """Return the requirements that a module states, by id, in its order. Raises ValueError for an id stated twice."""
+    """Return the requirements defined in a module, by id, in order. Raises ValueError for a duplicate id."""
     rows: dict[str, Requirement] = {}
     for function in vars(module).values():
-        # Definitions that a module imports from another are stated there.
+        # Imported definitions belong to the module that defines them.
         if (row := requirement_of(function)) and function.__module__ == module.__name__:
             if row.id in rows:
                 raise ValueError(f"{module.__name__} states {row.id} twice")

@@ -1,4 +1,4 @@
-"""The cost of saves for training: the time that they take from it, and the work that they put at risk. Pure."""
+"""The cost of saves for training: the lost training time, and the work at risk. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveCost:
-    """One save, in seconds from its start, as it was measured.
+    """The measured cost of one save, in seconds from its start.
 
-    ``blocked_seconds``: until the job could continue and change its state, on the last rank. ``extra_seconds``: the
+    ``blocked_seconds``: until the job could continue and change its state on the last rank. ``extra_seconds``: the
     slowdown of the concurrent steps. ``seconds``: until it was committed. ``copying_seconds`` is the part of
-    ``blocked_seconds`` in which the state was copied in the client's memory. With ``drains``, the time from when the
-    job could continue until ``seconds`` is a drain from a local tier, which only one of several saves has.
+    ``blocked_seconds`` in which the state was copied in the client's memory. With ``drains``, the time between
+    ``blocked_seconds`` and ``seconds`` is a drain from a local tier; only one of several saves is drained.
     """
 
     index: int
@@ -36,7 +36,7 @@ class SaveCost:
 
     @property
     def lost_seconds(self) -> float:
-        """Training time that the save costs, with any strategy."""
+        """The training time that the save costs, with any strategy."""
         return self.blocked_seconds + max(0.0, self.extra_seconds)
 
     @property
@@ -46,18 +46,18 @@ class SaveCost:
 
     @property
     def background_seconds(self) -> float:
-        """How long training continues until the save is committed."""
+        """The time for which training continues until the save is committed."""
         return max(0.0, self.seconds - self.blocked_seconds)
 
     def at_risk_seconds(self, interval_seconds: float) -> float:
-        """How much work a failure costs on average beyond half an interval between saves."""
+        """The average work lost in a failure in addition to half an interval between saves."""
         if self.drains:
             return at_risk_seconds(self.drains, interval_seconds, self.background_seconds)
         return self.background_seconds
 
     @property
     def minimum_interval_seconds(self) -> float:
-        """Minimum time from a save's begin to the next one's: this save, or its share of a drain, must be over."""
+        """The minimum time between the starts of two saves: this save, or its share of a drain, must have ended."""
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)
         return self.seconds if self.background_seconds else 0.0
@@ -69,9 +69,9 @@ class SaveCost:
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:
         """Return the seconds of a blocking save whose save limit implies the same cluster.
 
-        That is the maximum of the times that BLOCKING and LOST-WORK compare with the save limit, b x interval, and the
-        time that BACKGROUND compares with the interval. So the clusters that meet SAVE with a save of that many seconds
-        also meet these three. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK.
+        BLOCKING and LOST-WORK compare times with the save limit (b x interval), BACKGROUND with the interval. The
+        result is the maximum of these times, scaled to the save limit. Clusters that meet SAVE with a save of that many
+        seconds therefore also meet these three. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK.
         """
         if self.drains:
             return as_blocking_seconds(self.drains, limits, self.added_seconds, self.background_seconds)
@@ -107,14 +107,15 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
 
 
 def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float:
-    """Return how long a save may take until it is committed, at the size that was run; with tiers, a drain."""
+    """Return the maximum time until a save is committed, at the size that was run; with tiers, the maximum time of a
+    drain."""
     if measurement.drains:
         return drain_limit_seconds(measurement.drains, limits) * measurement.share
     return limits.save_seconds(strategy_of(measurement.subject)) * measurement.share
 
 
 def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[SaveCost]:
-    """Return costs as they would be at full size, at the same bandwidths."""
+    """Return the costs projected to full size, at the same bandwidths."""
     factor = 1 / measurement.share
     return [
         replace(
@@ -133,7 +134,7 @@ def _blocking(save: Operation) -> SaveCost:
 
 
 def describe_loss(cost: SaveCost) -> str:
-    """Return a sentence on the storage's part of the time that a save takes from training."""
+    """Return a sentence on the storage's part of the training time that a save costs."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
     waited = format_seconds(cost.blocked_seconds - cost.copying_seconds)
     beside = " (without the copy)" if cost.copying_seconds else ""

@@ -1,8 +1,8 @@
-"""Service levels in the words of NVIDIA's requirements for AI clouds, next to our own limits. Pure.
+"""Service levels as defined in NVIDIA's requirements for AI clouds, in addition to our own limits. Pure.
 
-They decide nothing: a run is too short for a share of a month, and the clients of a run may be fewer than those of the
-contract. Source: NVIDIA, Requirements for AI Clouds, v2.4: a rate below 85 % of the contracted one for 5 minutes is an
-incident; 99.9 % without a stall over 60 s; acknowledged data survive any single failure.
+They do not affect verdicts: a run is too short for a share of a month, and it may have fewer clients than the contract.
+Source: NVIDIA, Requirements for AI Clouds, v2.4: a rate below 85 % of the contracted one for 5 minutes is an incident;
+99.9 % without a stall over 60 s; acknowledged data survive any single failure.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NAME = "service level of NVIDIA"
 def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
     """Return the lowest mean rate over 5 minutes of saving, in bytes/s; None if all saves took less than that.
 
-    ``seconds`` are the times of consecutive saves of ``size`` bytes. The time between saves is left out: nothing is
-    written then. Within a save the rate is its mean.
+    ``seconds`` are the times of consecutive saves of ``size`` bytes. The time between saves is left out, because no
+    data are written then. Within a save, the rate is constant at its mean.
     """
     ends = [0.0, *itertools.accumulate(seconds)]
     if ends[-1] < WINDOW_SECONDS:
@@ -33,7 +33,8 @@ def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
         done = min(bisect.bisect_right(ends, at) - 1, len(seconds) - 1)
         return size * (done + (at - ends[done]) / seconds[done])
 
-    # The amount written is linear between the ends of saves, so the lowest window begins or ends at one.
+    # The written amount is linear between the ends of saves, so the window with the lowest rate begins or ends at one
+    # of these.
     begins = {at for end in ends for at in (end, end - WINDOW_SECONDS) if 0 <= at <= ends[-1] - WINDOW_SECONDS}
     return min((written(begin + WINDOW_SECONDS) - written(begin)) / WINDOW_SECONDS for begin in begins)
 
@@ -57,7 +58,7 @@ def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
 
 
 def stall_level(without_stall: int, operations: int, what: str) -> str:
-    """Return how many operations had no stall over 60 s; ``what`` says how that is known."""
+    """Return how many operations had no stall over 60 s; ``what`` is the source of this information."""
     enough = trials_for(SHARE_WITHOUT_STALL)
     share = format_percent(SHARE_WITHOUT_STALL, digits=3)
     text = (
@@ -71,5 +72,5 @@ def stall_level(without_stall: int, operations: int, what: str) -> str:
 
 
 def survival_level(failures: str, not_shown: str) -> str:
-    """Return which single failures acknowledged data survived, and which are not shown."""
+    """Return the single failures that acknowledged data survived, and the failures that were not tested."""
     return f"{_NAME}, acknowledged data survive any single failure: shown for {failures}; not shown: {not_shown}"

@@ -1,4 +1,4 @@
-"""The judgement that all requirements of time share: every operation within a limit. Pure."""
+"""The shared evaluation of all requirements on time: every operation must be within a limit. Pure."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
 
 HOW_SURE = "how sure: "
-"""Prefix of the lines of a verdict's detail about operations that were not measured."""
+"""The prefix of detail lines about operations that were not measured."""
 
 _TOLD_STALL = 0.01
 _TOLD_STARVED = 0.1
 
 
 def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
-    """Every operation within a limit in seconds, which is for the full size; ``reason`` is the origin of the limit.
+    """Decide whether every operation is within a limit in seconds (for the full size); ``reason`` is the origin of the
+    limit.
 
     ``assurance`` is the required confidence about operations that were not measured; None: no confidence is required.
-    If its plan allows misses, the slowest operation that must meet the limit decides, and is the measured value.
+    If its plan allows misses, the measured value is the slowest operation that must meet the limit.
     """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
@@ -50,7 +51,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     by_seconds = sorted(operations, key=lambda operation: operation.seconds, reverse=True)
     slowest = by_seconds[0]
     worst = by_seconds[allowed_misses].seconds
-    # A restore of a chain reads more than a checkpoint, and a delta is less: each within the same time.
+    # A restore of a chain reads more than a checkpoint, and a delta is smaller; the same limit applies to both.
     needed = measurement.full_bytes / full_limit * (measurement.bytes_of(slowest) / measurement.bytes)
     origin = [reason]
     if share < 1:
@@ -79,7 +80,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     over = [o for o in by_seconds if o.seconds > limit]
     # If the client compares or copies too slowly, its time does not count against the storage. Waits for a CPU are
-    # reported and do not excuse a failure: while one thread waits for a CPU, the storage may be busy for another.
+    # reported but do not excuse a failure, because the storage may be busy for another thread during the wait.
     blamed = [o for o in over if o.seconds - _stalled(o) - _copying(o) > limit]
     is_met, is_failed = len(over) <= allowed_misses, len(blamed) > allowed_misses
     if not is_met and not is_failed:
@@ -94,9 +95,10 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
             "anything to do."
         )
         return not_decided("client too slow", because, detail)
-    # Without a required confidence, the bound uses the usual share.
+    # If no confidence is required, the bound uses the usual share.
     wanted = assurance or Assurance(confidence=CONFIDENCE, share=SHARE)
-    # Counted as misses, operations that the client delayed make the bound smaller: a verdict that is met has one.
+    # Operations that the client delayed count as misses here, which lowers the bound; a verdict that is met always has
+    # a bound.
     is_held_up = not is_met and len(over) > len(blamed)
     bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
     detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, bound, wanted))
@@ -129,7 +131,7 @@ def _met(
     allowed_misses: int,
     assurance: Assurance | None,
 ) -> str:
-    """Return the sentences of a verdict that is met; ``by_seconds`` begins with the slowest operation."""
+    """Return the sentences of a met verdict; ``by_seconds`` begins with the slowest operation."""
     kind, slowest, total = done.kind, by_seconds[0], counted(done.of.operations_planned, done.kind)
     missed = sum(o.seconds > limit for o in by_seconds)
     took, allowed = compared(slowest.seconds, limit)
@@ -150,17 +152,17 @@ def _met(
 
 
 def is_planned(assurance: Assurance, operations: int) -> bool:
-    """Return whether so many operations complete the sampling plan of a required confidence."""
+    """Return whether this number of operations completes the sampling plan of a required confidence."""
     return operations >= trials_for(assurance.share, assurance.confidence, assurance.misses)
 
 
 def misses_allowed(assurance: Assurance | None, operations: int) -> int:
-    """Return how many operations may miss the limit: none unless the sampling plan has misses and is complete."""
+    """Return how many operations may miss the limit: 0 unless the sampling plan has misses and is complete."""
     return assurance.misses if assurance and assurance.misses and is_planned(assurance, operations) else 0
 
 
 def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float) -> str:
-    """Return the reason why a late load does not count against the storage."""
+    """Return the reason why a late load does not count against the storage, because the client compared too slowly."""
     return (
         f"The client compared too slowly: {load} took {took}, the limit is {allowed}, and for "
         f"{format_seconds(stalled_seconds)} of it reads waited until bytes that had arrived were compared."
@@ -168,7 +170,7 @@ def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: flo
 
 
 def _is_exact(operations: Sequence[Operation]) -> bool:
-    """Return whether no time of these operations is a lower bound."""
+    """Return whether all times of these operations are exact, not lower bounds."""
     return all(o.at_least_seconds is None for o in operations)
 
 
@@ -177,8 +179,8 @@ def _bound(
 ) -> AcceptanceBound | None:
     """Return the conclusion from these operations for all others; None if there is no conclusion.
 
-    ``is_held_up``: an operation over the limit was delayed by the client. It is neither a hit nor a miss of the
-    storage: then there is no conclusion.
+    ``is_held_up``: the client delayed an operation that is over the limit. It is neither a success nor a miss of the
+    storage, so there is no conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
     if not met or is_held_up or not (_is_exact(operations) or met == trials):
@@ -190,7 +192,7 @@ def _bound(
 def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
     """Yield sentences with the conclusions from these operations about all operations.
 
-    There is no estimate from times that are bounds themselves, or from different amounts of data.
+    There is no estimate if times are bounds themselves, or if the amounts of data differ.
     """
     kinds, operations = f"{done.kind}s", done.all
     confidence = format_share(wanted.confidence)
@@ -224,7 +226,7 @@ def _starved(operation: Operation) -> float:
 
 
 def _share(operation: Operation) -> str:
-    """Return a sentence on the time that an operation waited for the client, if it is a relevant share."""
+    """Return a sentence on the time that an operation waited for the client; empty if the share is not relevant."""
     told = ""
     if _stalled(operation) >= _TOLD_STALL * operation.seconds:
         told += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
@@ -234,7 +236,7 @@ def _share(operation: Operation) -> str:
 
 
 def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
-    """Give the rate of one client: some storage caps each of them."""
+    """Return a sentence with the rate of one client, because some storage limits each client."""
     clients, unit = clients_of_run(len(measurement.hosts), measurement.processes)
     if clients < 2:
         return ""

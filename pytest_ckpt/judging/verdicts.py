@@ -1,7 +1,7 @@
-"""From one requirement and the facts on one subject to a verdict. Pure.
+"""Derives a verdict from one requirement and the facts about one subject. Pure.
 
-A save over the limit is a result, even if the run was interrupted afterwards. So the operations that had ended before
-an interruption count. Operations that were repeated in order to add a suite count as well.
+A save over the limit is a result even if the run was interrupted later. So operations that ended before an interruption
+count. Operations that were repeated to add a suite count too.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pytest_ckpt.sizing.plan import FilesOfHost
 
 
 def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severity:
-    """Return how a requirement counts for a subject in a run that is judged by these gates."""
+    """Return the severity of a requirement for a subject in a run with these gates."""
     kind = gates.kind(requirement.id, subject, requirement.severity)
     return "required" if kind in ("required", "where given") else "advisory"
 
 
 def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Judge one requirement of speed on one measurement."""
+    """Judge one requirement on a measurement."""
     subject = str(measurement.subject)
     maximum = None if requirement.maximum is None else gates.limit(requirement.id, subject, requirement.maximum)
     decision = requirement.decide(JudgedFacts(measurement=measurement, limits=limits, maximum=maximum))
@@ -44,7 +44,7 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
         decision = not_decided("unproven", because, decision.detail)
     failure = measurement.failure
     if failure and failure.kind == "hook" and decision.outcome == "met":
-        # The hook's effect is unknown; a requirement that failed nevertheless has failed.
+        # The effect of the hook is unknown. A requirement that failed anyway has failed.
         decision = not_decided("hook failed", f"It was met, but {describe_failure(failure)}")
     if decision.outcome == "failed" and failure and decision.because.endswith(describe_failure(failure)):
         decision = _with_step(decision, next_of_failure(failure, gates.table))
@@ -60,8 +60,8 @@ def decide_observed(
 ) -> Verdict:
     """Judge one requirement on a target's behaviour by the result of one check.
 
-    ``kind`` is the target's file system: known facts about it explain a failure and do not affect the outcome.
-    ``files_of_host`` is the plan's demand on the creation of files; without a plan there is no demand.
+    ``kind`` is the target's file system: known facts about it explain a failure but do not affect the outcome.
+    ``files_of_host`` is the plan's demand on the creation of files; None if there is no plan.
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
@@ -75,7 +75,7 @@ def decide_observed(
 
 
 def _with_step(decision: Decision, step: str) -> Decision:
-    """Return a decision with the first action, if the error itself determines it."""
+    """Return a decision with the first action for the user, if the error itself determines it."""
     return dataclasses.replace(decision, detail=(f"cure: {step}", *decision.detail)) if step else decision
 
 
@@ -115,12 +115,12 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
 
 
 KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
-"""The kind of operations that a requirement limits in time."""
+"""The kind of operations whose time each requirement limits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherMeasurement:
-    """A measurement of a subject that was broken off, or made again to add patterns, and the number of its start."""
+    """Another measurement of a subject, incomplete or repeated to add patterns, and the number of its start."""
 
     start: int
     measurement: Measurement
@@ -145,7 +145,8 @@ def with_others(
 
 
 def _as_far_as_measured(measurement: Measurement, requirement: Requirement) -> Iterator[Measurement]:
-    """Yield a measurement unchanged and, for a limit of every save or load, as if the ended operations were all."""
+    """Yield a measurement unchanged. For a limit of every save or load, yield it as if the completed operations were
+    all."""
     yield measurement
     kind = KIND_OF.get(requirement.id)
     if kind and (ended := len(measurement.of_kind(kind))):

@@ -20,7 +20,7 @@ _KEYS = ("requirement", "subject", "reason", "expires")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiver:
-    """One entry. ``subject`` is ``*`` for all; ``expires`` is the last day on which it counts, as YYYY-MM-DD."""
+    """One entry. ``subject`` is ``*`` for all; ``expires`` is the last valid day, as YYYY-MM-DD."""
 
     requirement: str
     subject: str
@@ -28,11 +28,11 @@ class Waiver:
     expires: str
 
     def covers(self, verdict: Verdict) -> bool:
-        """Whether the entry speaks of this requirement and subject."""
+        """Whether the entry applies to this requirement and subject."""
         return self.requirement == verdict.id and self.subject in ("*", verdict.subject)
 
     def is_over(self, day: str) -> bool:
-        """Whether the entry no longer counts on a day, as YYYY-MM-DD or a moment that begins with it."""
+        """Whether the entry has expired on a day, given as YYYY-MM-DD or a timestamp that begins with it."""
         return day[:10] > self.expires
 
 
@@ -52,12 +52,14 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts; unmet ones that are covered on that day are waived, with their outcome."""
+    """Return the verdicts. Unmet verdicts with an entry that is valid on that day are waived; they keep their
+    outcome.
+    """
     return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
 
 
 def expired(waivers: Iterable[Waiver], day: str) -> list[str]:
-    """Return a sentence for every entry that no longer counts."""
+    """Return a sentence for every expired entry."""
     return [
         f"The waiver of {w.requirement} for {_all(w.subject)} ended on {w.expires} and does not count."
         for w in waivers
@@ -84,7 +86,7 @@ def _all(subject: str) -> str:
 
 
 def _is_day(text: str) -> bool:
-    """Whether a text is a day as YYYY-MM-DD."""
+    """Whether a text is a date as YYYY-MM-DD."""
     parts = text.split("-")
     return [len(part) for part in parts] == [4, 2, 2] and all(p.isascii() and p.isdecimal() for p in parts)
 

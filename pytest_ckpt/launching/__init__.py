@@ -1,1 +1,1 @@
-"""Starts processes and listens to them: ranks, checks of behaviour, a second client."""
+"""Starts processes and receives their reports: ranks, checks of behaviour, a second client."""

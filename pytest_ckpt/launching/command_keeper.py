@@ -1,8 +1,9 @@
 """Runs the commands that change the storage, in a process that outlives the controller.
 
 ``python -m pytest_ckpt.launching.command_keeper`` reads its commands first, then the name of one command per line. It
-writes the result of each command as a line of JSON. When its input ends, also because the run was killed, it repairs
-the storage and removes an existing snapshot. It writes every line to a log too, which covers the time after the run.
+writes the result of each command as a line of JSON. When its input ends, for example because the run was killed, it
+repairs the storage and removes an existing snapshot. It also writes every line to a log, which covers the time after
+the run.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from pytest_ckpt.support.units import format_seconds
 
 _MAXIMUM_SAID = 500
 _OWED: Mapping[Command, Command] = {"break": "repair", "snapshot": "remove"}
-"""What must follow a command, whatever happens."""
+"""The command that must always follow each command."""
 LONGEST_UPGRADE_SECONDS = 6 * 3600.0
-"""Changing all of a storage takes longer than any other command, and to kill it halfway would do harm."""
+"""An upgrade of all storage takes longer than any other command, and killing it halfway would do harm."""
 
 
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
@@ -85,9 +86,10 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 
 
 class CommandKeeper:
-    """The process as seen by the controller. ``close`` returns when everything is repaired or removed, or cannot be.
+    """The keeper process as seen by the controller. ``close`` returns when everything is repaired or removed, or cannot
+    be.
 
-    If the process has ended, each requested command, and each command that it owes, has the result "did not run well".
+    If the process has ended, the result of each requested and each owed command is "did not run well".
     """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
@@ -100,7 +102,8 @@ class CommandKeeper:
             start_new_session=True,
         )
         self._rest = b""
-        #: What was asked for and has not ended, with the moment by the monotonic clock; an upgrade beside another.
+        # The requested commands that have not ended, with their start by the monotonic clock; an upgrade runs
+        # concurrently with another command.
         self._asked: dict[Command, float] = {}
         self._owed: Command | None = None
         self._say(json.dumps(dict(commands)))
@@ -114,7 +117,7 @@ class CommandKeeper:
         self._say(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
-        """Return the results of the commands that ``data``, read from the process, reports.
+        """Return the results of commands that are reported in ``data``, read from the process.
 
         Empty data mean that the process has ended.
         """
@@ -127,7 +130,7 @@ class CommandKeeper:
         return runs if data else runs + self._never_ended()
 
     def close(self) -> list[CommandRun]:
-        """Run the owed command, wait for it, and return the results that were not yet reported."""
+        """Run the owed command, wait for it, and return the results that were not reported before."""
         with contextlib.suppress(OSError):
             assert self._process.stdin
             self._process.stdin.close()
@@ -178,7 +181,7 @@ class CommandKeeper:
 
     def _say(self, line: str) -> None:
         assert self._process.stdin
-        # A write to an ended process fails; the end of its output reports that.
+        # A write to an ended process fails; the end of its output reports this.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
@@ -219,7 +222,7 @@ class _Served:
         run = run_command(command, self._commands[command], limit, *([self._clone] if command == "remove" else []))
         if command == "snapshot":
             self._clone = run.output if run.is_good else ""
-        # A fault command that fails may have changed something too; a snapshot without a name cannot be removed.
+        # A fault command that fails may also have changed the storage; a snapshot without a name cannot be removed.
         self.owed = _OWED.get(command) if command != "snapshot" or self._clone else None
         self._tell(run)
 

@@ -1,4 +1,4 @@
-"""The number of requests in flight that a run has already: a later launch of as many ranks uses it again."""
+"""The number of requests in flight that a run already knows; later launches with as many ranks use it again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pytest_ckpt.facts.settings import Settings
 
 
 def known_depth(settings: Settings, directory: Path, processes: int) -> RequestDepth | None:
-    """Return the number that is set, or that a ramp of ``processes`` ranks found; None if it is to be found.
+    """Return the number that is set, or that a ramp with ``processes`` ranks found; None if a ramp must find it.
 
-    ``directory`` is the directory of the run. A resumed run keeps what an earlier start found.
+    ``directory`` is the directory of the run. A resumed run keeps the result of an earlier start.
     """
     if settings.io_depth:
         return RequestDepth(requests=settings.io_depth, origin="set")

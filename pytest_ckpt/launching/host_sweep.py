@@ -1,8 +1,8 @@
 """Ends the remaining processes of a run on its own host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
 
-The launcher starts it, or a rank that has lost its controller. The mark in its environment names the run. A rank passes
-SECONDS: the sweep then waits for this time, and ends only processes of its own launch, because the run may have begun
-another launch in this time. It prints the processes that it could not end.
+It is started by the launcher, or by a rank that has lost its controller. The mark in its environment identifies the
+run. If a rank passes SECONDS, the sweep first waits for this time. It then ends only processes of its own launch,
+because the run may have started another launch. It prints the processes that it could not end.
 
 On another host Open MPI stores its sockets and segments in the session directory of its daemon. The sweep ends the
 daemon and removes that directory.
@@ -26,20 +26,20 @@ from pytest_ckpt.support.processes import LAUNCH, MARK, SESSION, SWEEP, end_mark
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Of Open MPI, here and on other hosts: a directory that has the number of its daemon.
+# The session directory of Open MPI, on this and other hosts; its name contains the process id of the daemon.
 _SESSION_NAME = re.compile(r"(?:ompi|prted)\.([1-9][0-9]*)")
 _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 
 
 def main() -> int:
-    """End the processes, and print which ones remain."""
+    """End the processes, and print the remaining ones."""
     run_id = os.environ[MARK].removesuffix(SWEEP)
     of_a_rank = len(sys.argv) > 1
     launch = os.environ.get(LAUNCH, "") if of_a_rank else ""
     sessions = _sessions_of(marked_processes(run_id, launch))
     if of_a_rank:
-        # A rank that has lost its controller gives the launcher the time to end by itself. Its own session is known
-        # by the environment that it has handed on: it is gone itself.
+        # A rank that has lost its controller lets the launcher end by itself first. The rank has ended by now, so its
+        # session is known from the inherited environment.
         sessions |= _sessions_of(["self"])
         time.sleep(float(sys.argv[1]))
     stuck = end_marked(run_id, launch=launch)
@@ -62,9 +62,9 @@ def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
 
 
 def _end(session: Path) -> None:
-    """End the daemon of a session of Open MPI, which has no mark of the run, and remove the session's directory."""
+    """End the Open MPI daemon of a session, which has no mark of the run, and remove the session's directory."""
     if not (named := _SESSION_NAME.fullmatch(session.name)):
-        return  # of a scheduler, which outlives the run
+        return  # # of a scheduler, which continues after the run
     with contextlib.suppress(OSError):
         words = Path("/proc", named[1], "cmdline").read_bytes().split(b"\0")
         if Path(os.fsdecode(words[0])).name in _DAEMONS:

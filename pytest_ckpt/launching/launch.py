@@ -1,6 +1,6 @@
-"""One launch of ranks: started, listened to, ended; its command, environment, logs and exit kept.
+"""One launch of ranks: start, communication, end. Keeps its command, environment, logs and exit status.
 
-Logs cannot grow with the hours: lines in the middle are left out.
+The size of logs is limited: lines in the middle are left out.
 """
 
 from __future__ import annotations
@@ -50,17 +50,19 @@ _ALL_BYTES, _MINIMUM_BYTES, _MAXIMUM_BYTES = 64 << 20, 16 << 10, 4 << 20
 _READ_BYTES = 1 << 16
 
 _TICK_SECONDS = 0.25
-# A launcher may fail to start anything: its daemons miss each other, a socket is taken. Nothing was measured by then.
+# A launcher may fail before it starts any rank: its daemons do not connect, or a socket is in use. No measurement has
+# begun then.
 _TRIES = 3
-# One that is silent takes the deadline each time. Over hosts a firewall may be why, or the queue of a scheduler.
+# A silent launcher uses the whole deadline each time. With several hosts, a firewall or a scheduler's queue may be the
+# cause.
 _SILENT_TRIES_ON_THIS_HOST = 2
-# Longer than the last words of any launcher.
+# Longer than the last output of any launcher.
 _MAXIMUM_SAID = 10_000
 _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return the maximum bytes of one log among ``count`` processes: 64 MiB for all of them if they are few."""
+    """Return the maximum size in bytes of one log out of ``count``: all logs together have 64 MiB, if they are few."""
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
@@ -78,7 +80,7 @@ class BoundedLog:
         file.touch()
 
     def is_now(self, file: Path) -> None:
-        """Use the new path of the file, after a move."""
+        """Set the new path of the file after a move."""
         self._file = file
 
     def write(self, line: str) -> None:
@@ -86,7 +88,7 @@ class BoundedLog:
         self._held.append(line + "\n")
 
     def flush(self) -> None:
-        """Write the buffered lines to the file."""
+        """Keep a quarter of the maximum from each end, so that the next shortening is not needed soon."""
         if not self._held:
             return
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
@@ -97,7 +99,7 @@ class BoundedLog:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Keep a quarter of the maximum from each end, so that the next shortening comes late."""
+        """The notice about omitted lines follows the first part, which is unchanged."""
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # The sentence of the last flush follows the beginning, which has not changed.
@@ -110,7 +112,7 @@ class BoundedLog:
 
 
 class KeptLogs:
-    """The log files of one launch, in a new directory: one file for each name, created at the first line."""
+    """Append a line, without its line end, to the log of that name."""
 
     def __init__(self, directory: Path, processes: int) -> None:
         directory.mkdir(parents=True)
@@ -123,7 +125,7 @@ class KeptLogs:
         self.log(name).write(line)
 
     def log(self, name: str) -> BoundedLog:
-        """Return the log of that name; its file is there from then on."""
+        """Return the log of that name; this creates the file."""
         if name not in self._logs:
             self._logs[name] = BoundedLog(self._directory / f"{name}.log", self._maximum)
         return self._logs[name]
@@ -134,14 +136,14 @@ class KeptLogs:
             log.flush()
 
     def are_now_in(self, directory: Path) -> None:
-        """Use the new path of the directory, after a move."""
+        """Set the new path of the directory after a move."""
         self._directory = directory
         for name, log in self._logs.items():
             log.is_now(directory / f"{name}.log")
 
 
 def _first(lines: list[str], maximum_bytes: int) -> list[str]:
-    """Return the first lines that have so many bytes together at most, and always one."""
+    """Return the first lines up to a total number of bytes, but at least one line."""
     size, count = 0, 0
     for line in lines:
         size += len(line.encode())
@@ -152,7 +154,8 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
 
 
 def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
-    """Store the command and the variables that were set for it; other variables may contain secrets."""
+    """Store the command and the variables that were set for it. Other variables are not stored, because they may
+    contain secrets."""
     (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
     added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
     removed = sorted(k for k in os.environ if k not in environment)
@@ -162,7 +165,7 @@ def keep_command(directory: Path, redactor: Redactor, command: list[str], enviro
 
 @dataclass(kw_only=True, slots=True)
 class StartedRanks:
-    """The started launch. ``numbers``: the rank of each connection; ``waiting``: connections of ranks without a job."""
+    """A started launch. ``numbers``: the rank of each connection; ``waiting``: connections of ranks without a job."""
 
     process: subprocess.Popen[bytes]
     callers: Listener
@@ -175,7 +178,7 @@ class StartedRanks:
     _lines: dict[int, bytes] = field(default_factory=dict)
 
     def read(self, stream: int) -> list[str]:
-        """Return the complete lines that have arrived on an output of the launcher.
+        """Return the complete new lines of an output of the launcher.
 
         At the end of the output, an unfinished last line counts as a line.
         """
@@ -206,14 +209,15 @@ class StartedRanks:
 
 
 def listener_of(launcher: Launcher, processes: int) -> Listener:
-    """Return the listener that the ranks of a launch connect back to."""
+    """Return the listener to which the ranks of a launch connect."""
     return Listener(only_this_host=launcher.stays_here, callers=processes, ports=launcher.ports)
 
 
 def started(
     command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchDirectory | None
 ) -> StartedRanks:
-    """Start a launcher whose processes call back ``callers``. Its directory ``scratch``, if any, is removed with it."""
+    """Start a launcher whose processes connect to ``callers``. Its directory ``scratch``, if any, is removed at the
+    end."""
     process = subprocess.Popen(
         tied_to_this_process(command),
         stdin=subprocess.DEVNULL,
@@ -235,9 +239,9 @@ def started(
 
 
 class Launch:
-    """Starts the ranks of a job and forwards their reports. ``directory`` is created and keeps the evidence.
+    """Starts the ranks of a job and forwards their reports. ``directory`` is created and receives the logs and reports.
 
-    If another job follows, the ranks stay and take the next job with the same number of ranks.
+    If another job follows, the ranks wait and run the next job with the same number of ranks.
     """
 
     def __init__(self, launcher: Launcher, run_id: str, directory: Path, redactor: Redactor) -> None:
@@ -264,14 +268,16 @@ class Launch:
         say: Callable[[str], None] = lambda text: None,
         checkpoints: Sequence[PlannedCheckpoint] = (),
     ) -> Failure | None:
-        """Run the job to its end. Return None if all of it was done, else the reason why it ended.
+        """Run the job to its end. Return None if it was completed, else the reason why it ended.
 
-        ``checkpoints`` are those that the job measures: an operation that takes many times its limit is ended.
+        ``checkpoints`` are the checkpoints that the job measures; an operation that takes many times its limit is
+        ended.
 
         ``listener`` receives every event of rank 0; ``tick`` is called several times a second. A launcher that ends
         before any rank has reported is started again, at most twice. A launcher that is silent until the deadline is
-        started again once, if all ranks are on this host. Waiting ranks that do not continue are started again. ``say``
-        and the launcher's log receive a notice of each. A KeyboardInterrupt passes through when no rank is left.
+        started again once, if all ranks are on this host. Waiting ranks that do not continue are started again. Each
+        restart is reported to ``say`` and to the launcher's log. A KeyboardInterrupt is raised after all ranks have
+        ended.
         """
         if not self._logs:
             self._logs = KeptLogs(self._directory, job.processes)
@@ -304,7 +310,7 @@ class Launch:
             self._ranks.rank_0.send(word)
 
     def move_to(self, directory: Path) -> None:
-        """Move the evidence to another directory, and keep further evidence there."""
+        """Move the files of the launch to another directory; later files are written there too."""
         directory.parent.mkdir(exist_ok=True)
         shutil.move(self._directory, directory)
         self._directory = directory
@@ -312,7 +318,7 @@ class Launch:
             self._logs.are_now_in(directory)
 
     def end(self) -> None:
-        """End waiting ranks: by a message first, then by a signal. Without waiting ranks, do nothing."""
+        """End waiting ranks: first by a message, then by a signal. If no ranks wait, do nothing."""
         ranks = self._ranks
         if ranks is None:
             return
@@ -349,7 +355,7 @@ class Launch:
     def _go_on(
         self, job: Job, checkpoints: Sequence[PlannedCheckpoint], listener: OnEvent, tick: Callable[[], None]
     ) -> Failure | None:
-        """Run a job on the ranks that wait."""
+        """Run a job on the waiting ranks."""
         assert self._ranks
         self._all_have_the_job = False
         watch = _watch(job, checkpoints)
@@ -417,7 +423,7 @@ class Launch:
                         selector.unregister(key.fileobj)
                 if job.is_followed and len(ranks.waiting) == job.processes:
                     return None
-                # Not after each word of thousands of ranks: both look at all of them.
+                # Not after each message: both functions process all of thousands of ranks.
                 if time.monotonic() - looked > _TICK_SECONDS:
                     looked = time.monotonic()
                     self._flush_logs()
@@ -432,7 +438,7 @@ class Launch:
         return watch.ended(ranks.process.wait(), "\n".join(self._launcher_says))
 
     def _hear(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
-        """Read the messages that have arrived on the connections of ranks; return whether there were any."""
+        """Read new messages from the connections of ranks; return whether there were any."""
         words = ranks.callers.take()
         for rank, word in words:
             if word == END:
@@ -449,7 +455,8 @@ class Launch:
                 try:
                     event = event_from_plain(word)
                 except ValueError as error:
-                    # Another version of this package: the messages that it does not know are missing, and that decides.
+                    # The message is of another version of this package. It is ignored; if it is required, its absence
+                    # decides.
                     self._log("launcher", self._redactor.text(f"a rank sent an unknown message: {error}"))
                     continue
                 if isinstance(event, Hello) and event.rank is not None:
@@ -461,7 +468,7 @@ class Launch:
         return bool(words)
 
     def _take_lines(self, lines: list[str], watch: RankWatchdog) -> None:
-        """Read the output of the launcher, of libraries and of ranks without a connection."""
+        """Read the output of the launcher, including libraries and ranks without a connection."""
         for line in lines:
             _, event = from_line(line)
             if isinstance(event, Hello | Beat | Failed):

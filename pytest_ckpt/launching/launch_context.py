@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchContext:
-    """The run as its launches see it.
+    """The facts of a run that its launches need.
 
-    ``directory`` keeps the evidence. ``spec`` is the kind of the target, ``target`` what its check found and ``access``
-    how it is reached; ``area`` is the run's own on it, ``small`` the one on a volume that it may fill, and ``local``
-    the one in the local tier. None: it was not made. ``start`` is the number of this start of the run, from 1;
-    ``lacking`` are the subjects that an earlier start measured and to which this one adds patterns.
+    ``directory`` receives logs and reports. ``spec`` is the kind of the target, ``target`` its facts, ``access`` its
+    network access. ``area`` is the run's area on it, ``small`` the area on a volume that may be filled, and ``local``
+    the area in the local tier; None: it was not created. ``start`` is the number of this start of the run, from 1.
+    ``lacking`` are subjects measured by an earlier start, to which this start adds patterns.
     """
 
     run_id: str
@@ -65,24 +65,25 @@ class LaunchContext:
 
     @property
     def redactor(self) -> Redactor:
-        """The redactor that masks the secrets of options and environment in every written file."""
+        """The redactor that masks secrets of options and environment in every written file."""
         return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.own_words)
 
     @property
     def own_words(self) -> Iterator[str]:
-        """The words of the run's own files, such as field names: masking a secret that equals one would destroy the
-        files.
+        """The words of the run's own files, such as field names. A secret that equals one is not masked, because that
+        would destroy the files.
         """
         return itertools.chain(_vocabulary(), _strings(self.plan.to_plain()))
 
     @property
     def own_area(self) -> AreaRef:
-        """The run's area; only a run that is opened has one."""
+        """The run's area; it exists only after the run is opened."""
         assert self.area is not None
         return self.area
 
     def end_left_over(self) -> str:
-        """End the remaining processes of the run on all its hosts; return why one may still write, or nothing."""
+        """End the remaining processes of the run on all its hosts; return the reason if one may still write, else
+        empty."""
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))
             return f"processes {pids} are blocked in the kernel and may still write"
@@ -94,13 +95,15 @@ class LaunchContext:
         return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of the run from the target and the local tier; return a sentence for each remaining one."""
+        """Remove the files of the run from the target and the local tier; return a sentence for each file that
+        remains.
+        """
         target = make_target(self.spec, self.settings.target or "", self.access)
         left = target.clean(self.own_area, names, deadline_seconds, keep_area=keep_area)
         return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
 
     def clean_local(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of the run from the local tier; return a sentence for each remaining one."""
+        """Remove the files of the run from the local tier; return a sentence for each file that remains."""
         if not self.local:
             return []
         tier = PosixTarget(self.settings.local_tier or "", "--ckpt-strategy=tiered:local-tier")
@@ -116,7 +119,7 @@ class LaunchContext:
 
 @functools.cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of our own tables that can be values in a run's files, except the words of the plan."""
+    """Return the words of our own tables that can be values in a run's files, except words of the plan."""
     kinds = (Measurement, Observation, Verdict, Environment)
     found = {word for kind in kinds for word in _literals(kind, set())}
     found |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)
@@ -126,7 +129,7 @@ def _vocabulary() -> frozenset[str]:
 
 
 def _strings(plain: Any) -> Iterator[str]:
-    """Yield every text that is a value in plain JSON types."""
+    """Yield every text value in plain JSON types."""
     if isinstance(plain, str):
         yield plain
     elif isinstance(plain, dict):

@@ -1,6 +1,6 @@
 """Finds the MPI launcher and builds its command, arguments and environment.
 
-srun starts one world of ranks over all components of a heterogeneous job of Slurm, each named apart.
+For a heterogeneous Slurm job, srun starts one MPI world over all components, which its command names separately.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SIZE, _NODES = "SLURM_HET_SIZE", "SLURM_JOB_NODELIST_HET_GROUP_{}"
 _SECONDS = 60
 
-# Set by a launcher in each of its processes: seen in ours, they mean that pytest itself runs under mpiexec.
+# Variables that a launcher sets in each of its processes. If they are set here, pytest itself runs under mpiexec.
 _INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
 _MPI_PREFIXES = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "MPI_LOCAL", "HYDRA_")
 _MPI_SETTINGS = ("PRTE_MCA_", "PMIX_MCA_")
@@ -51,7 +51,7 @@ def components_of(environment: Mapping[str, str]) -> tuple[tuple[str, ...], ...]
 
 
 def _hosts_of(nodes: str) -> tuple[str, ...]:
-    """Return the names of a list of hosts as Slurm writes it, such as ``n[1-3]``."""
+    """Return the host names of a Slurm host list, such as ``n[1-3]``."""
     try:
         words = ["scontrol", "show", "hostnames", nodes]
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -71,10 +71,11 @@ def _unknown(nodes: str, why: str) -> UsageError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """How ranks are started. ``template`` may contain the placeholders below; ``version`` is the launcher's first line.
+    """How ranks are started. ``template`` may contain the placeholders below; ``version`` is the first line of
+    ``--version``.
 
     ``{processes}`` is the number of ranks, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names as ``a,b``,
-    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. Started processes call back at one of ``ports``, if given.
+    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. Started processes connect to one of ``ports``, if given.
     ``components`` are the hosts of each part of a heterogeneous Slurm job.
     """
 
@@ -86,22 +87,22 @@ class Launcher:
 
     @property
     def is_open_mpi(self) -> bool:
-        """Whether the launcher is Open MPI's, whose settings are known."""
+        """Whether the launcher is from Open MPI, whose settings are known."""
         return any(name in self.version.lower() for name in ("open mpi", "openrte", "prte"))
 
     @property
     def is_open_mpi_4(self) -> bool:
-        """Whether the launcher is of Open MPI before version 5, which has other names for the same settings."""
+        """Whether the launcher is from Open MPI before version 5, which uses other names for the same settings."""
         return bool(re.search(r"\((?:open mpi|openrte)\) [1-4]\.", self.version.lower()))
 
     @property
     def is_mpiexec(self) -> bool:
-        """Whether the launcher starts ranks itself, without a scheduler, unless it detects one."""
+        """Whether the launcher starts ranks itself, without a scheduler (unless it detects one)."""
         return self.is_open_mpi or "hydra" in self.version.lower()
 
     @property
     def stays_here(self) -> bool:
-        """Whether every process that it starts is certainly on this host: a user's launcher may use other hosts by
+        """Whether every process that it starts is certainly on this host; a user's launcher may use other hosts by
         itself.
         """
         return self.is_open_mpi and not self.hosts
@@ -118,18 +119,22 @@ class Launcher:
 
     @property
     def may_wait(self) -> bool:
-        """Whether waiting ranks certainly do not delay another launch; a scheduler may delay it until they end."""
+        """Whether ranks that wait for another job certainly do not delay a launch; a scheduler may delay it until they
+        end."""
         return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
-        """Return the host of each rank: slots in the order of the hosts, repeated if there are more ranks."""
+        """Return the host of each rank: slots in the order of the hosts, repeated if there are more ranks than
+        slots.
+        """
         slots = [host.name for host in self.hosts for _ in range(host.slots)]
         return [slots[rank % len(slots)] for rank in range(processes)] if slots else []
 
     def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
         """Return the complete command that starts ``processes`` ranks, each running a module.
 
-        Ranks find ``calls_back`` only through the environment, because every user can read the arguments of a command.
+        Ranks receive ``calls_back`` only through the environment, because every user can read the arguments of a
+        command.
         """
         if self.is_slurm and self.hosts and self.components:
             return self._over_components(processes, module)
@@ -147,7 +152,7 @@ class Launcher:
             words += ["-n", str(processes)]
         if self.is_open_mpi:
             # Ranks may outnumber cores, so two ranks must not be bound to the same core. The user's own option takes
-            # precedence: given twice, it ends the launcher.
+            # precedence: if it is given twice, the launcher exits.
             said = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
             words += [] if "map-by" in said else ["--map-by", ":OVERSUBSCRIBE"]
             words += [] if "bind-to" in said else ["--bind-to", "none"]
@@ -160,7 +165,7 @@ class Launcher:
                 words += ["--mca", "pml", "ob1", "--mca", "btl", f"self,{'vader' if self.is_open_mpi_4 else 'sm'}"]
         elif self.hosts and "{hosts}" not in " ".join(self.template) and "hydra" in self.version.lower():
             words += ["-hosts", hosts]
-        # -P: a file of the current directory must not replace a module of Python or of ours.
+        # -P: a file in the current directory must not replace a module of Python or of this package.
         return [*words, sys.executable, "-P", "-m", module]
 
     def _over_components(self, processes: int, module: str) -> list[str]:
@@ -174,7 +179,7 @@ class Launcher:
             hosts = tuple(HostSlots(name=name, slots=count) for name, count in counts.items())
             template = (*self.template, f"--het-group={number}")
             part = replace(self, template=template, hosts=hosts, components=()).command(sum(counts.values()), module)
-            # What starts it is named once.
+            # The program that starts it is named once.
             words += [":", *part[1:]] if words else part
         if not words:
             raise UsageError(
@@ -184,7 +189,8 @@ class Launcher:
         return words
 
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the ranks' environment: ours without the variables of a launcher, and with those that the ranks need.
+        """Return the ranks' environment: our environment without the variables of a launcher, plus the variables that
+        ranks need.
 
         ``scratch`` is a directory for the launcher's own sockets and segments, removed after the launch; empty if the
         launcher needs none.
@@ -200,11 +206,11 @@ class Launcher:
             LAUNCH: secrets.token_hex(8),
             "PYTHONPATH": python_path(clean),
             "PYTHONUNBUFFERED": "1",
-            # One thread a rank: ranks are what the workload counts, and they share the cores.
+            # One thread per rank: the workload counts ranks, and they share the cores.
             "OMP_NUM_THREADS": "1",
         }
         if self.is_open_mpi:
-            # Where ranks outnumber cores, one that spins as MPI starts and ends would keep others from coming so far.
+            # If ranks outnumber cores, spinning ranks would delay the others during the start and end of MPI.
             clean.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
             added |= {
                 "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -212,14 +218,14 @@ class Launcher:
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             }
             if self.hosts and scratch and not self.is_open_mpi_4:
-                # Here in the directory that goes with the launch; elsewhere in memory, as Open MPI's own segments.
+                # On this host in the directory of the launch; on other hosts in memory, like Open MPI's own segments.
                 clean.setdefault("PRTE_MCA_prte_local_tmpdir_base", scratch)
                 if scratch.startswith(_MEMORY):
                     clean.setdefault("PRTE_MCA_prte_remote_tmpdir_base", _MEMORY)
             if self.hosts and not self.is_open_mpi_4:
                 added |= asking_for_sh(spaced(shutil.which(self.template[0]) or self.template[0]), clean)
         if self.is_slurm:
-            # Slurm offers a PMIx store that Open MPI's wheel does not have: each rank would print a warning, and use
+            # Slurm selects a PMIx store that Open MPI's wheel does not contain: each rank would print a warning and use
             # this one.
             clean.setdefault("PMIX_MCA_gds", "hash")
         if not self.hosts:
@@ -242,7 +248,7 @@ def find_launcher(
 ) -> Launcher:
     """Return the launcher to use: the user's command, else the mpiexec next to this Python, else the one on PATH.
 
-    A command that is not on PATH may be next to this Python too. Errors name ``where`` after the command. Raises
+    A command that is not on PATH may be next to this Python too. Errors mention ``where`` after the command. Raises
     UsageError if there is no launcher or it does not run.
     """
     beside = str(Path(sys.executable).parent)
@@ -271,8 +277,8 @@ def _version(program: str, *, is_ours: bool = False) -> str:
 
     A user's launcher may not know ``--version``; it then exits with an error.
 
-    Raises UsageError if the launcher does not run or is killed: a problem that is found now, such as a refusal to run
-    as root, would otherwise look like a failure of the first launch.
+    Raises UsageError if the launcher does not run or is killed: a problem such as a refusal to run as root would
+    otherwise look like a failure of the first launch.
     """
     asked = f"{program} --version"
     try:

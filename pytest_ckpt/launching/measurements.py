@@ -1,6 +1,6 @@
 """Measures each subject once: the first caller launches the ranks, the others read the file.
 
-So all tests see the same measurement, whatever tests are deselected, with ``-n 4``, and after a worker has crashed.
+So all tests see the same measurement, also if tests are deselected, with ``-n 4``, and after a worker has crashed.
 """
 
 from __future__ import annotations
@@ -39,18 +39,16 @@ from pytest_ckpt.support import waits
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 
 HOOKS_LOG = "hooks.log"
-"""In the directory of a launch: for the author of a plugin, the details of a hook that failed."""
+"""The log file in the directory of a launch with details of a failed hook, for the plugin's author."""
 
 
 class Measurements:
-    """Returns the measurements of one run from the files in its directory; makes those that do not exist yet."""
+    """Returns the measurements of one run from the files in its directory; performs those that do not exist yet."""
 
     def __init__(
         self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None
     ) -> None:
-        """``waiting`` is a launch whose ranks wait: they make the first measurement, if it needs the same number of
-        ranks.
-        """
+        """``waiting`` is a launch with waiting ranks. They perform the first measurement if it needs as many ranks."""
         self._context = context
         self._waiting = waiting
         self._redactor = context.redactor
@@ -63,13 +61,13 @@ class Measurements:
         self._wanted &= subjects
 
     def measurement(self, subject: Subject | str) -> Measurement:
-        """Return the facts about a subject that can run; start the ranks if it is not measured yet.
+        """Return the measurement of a subject that can run; start the ranks if it does not exist yet.
 
-        One launch measures every wanted subject with the same number of ranks that is not measured yet.
+        One launch measures all wanted subjects that have the same number of ranks and are not measured yet.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         with self._lock():
-            # A launch that ends between two subjects leaves some for another one.
+            # A launch that ends between two subjects leaves the others for another launch.
             while not self._file(subject).exists():
                 processes = self._context.plan.of(subject).layout.processes
                 tasks = [
@@ -85,8 +83,8 @@ class Measurements:
     def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
         """Return the facts about a subject, with the results of a pattern that has separate launches, if it is asked.
 
-        These patterns are measured last, those with a fault at the very end: a rebuild of the storage would slow any
-        other measurement.
+        These patterns are measured last. Patterns that inject a fault come after all others, because a rebuild of the
+        storage would slow any other measurement.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         if not self._is_asked(name, subject):
@@ -116,7 +114,7 @@ class Measurements:
             directory = name_of_launch(number)
             launch = row.launches(self._context, planned, number, self._observer)
             try:
-                # This start measures nothing of the subject again, so its kept files stay.
+                # This start measures no part of the subject again, so its kept files stay.
                 if broke := self._tidy(()) or self._hook(directory, lambda: self._hooks.before((str(subject),))):
                     launch.end(broke)
                 else:
@@ -137,9 +135,10 @@ class Measurements:
         return len(list((self._context.directory / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        """End and remove the remains of an earlier, interrupted launch: its space and names are needed.
+        """End the processes and remove the files of an earlier, interrupted launch, because its space and names are
+        needed.
 
-        Return the reason if no launch may follow: older ranks that still write would disturb its measurement.
+        Return the reason if no launch may follow, because older ranks that still write would disturb it.
         """
         if not self._launches():
             return None
@@ -154,7 +153,7 @@ class Measurements:
         return None
 
     def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
-        """Launch the ranks and write their measurement. With an ``obstacle``, write only that they could not be
+        """Launch the ranks and write their measurement. With an ``obstacle``, only record that they could not be
         launched.
         """
         launch_name = name_of_launch(self._launches() + 1)
@@ -175,7 +174,7 @@ class Measurements:
             local=self._context.local,
         )
         events = self._context.directory / "events.jsonl"
-        # What plugins have not seen yet is not handed out, whatever ends this process.
+        # A measurement becomes visible only after the plugins have seen it, even if this process is killed.
         made = self._held(launch_name) if self._hooks.is_active else self._file
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
         if self._hooks.is_active:
@@ -208,8 +207,8 @@ class Measurements:
         return Launch(self._context.launcher, self._context.run_id, directory, self._redactor)
 
     def _second_area(self) -> AreaRef | None:
-        """Return the area as another mount on this host shows it; with several hosts, another host is the second client
-        instead.
+        """Return the area on another mount of this host. With several hosts, return None: another host is the second
+        client.
         """
         settings, area = self._context.settings, self._context.own_area
         if not settings.second_mount or settings.has_several_hosts:
@@ -217,7 +216,7 @@ class Measurements:
         return through_second_mount(settings.second_mount, area)
 
     def _show(self, subjects: Sequence[Subject], launch_name: str) -> None:
-        """Pass a measurement to the plugins, then return it; if a hook fails, the measurement has failed."""
+        """Pass a measurement to the plugins and return it. If a hook fails, the measurement has failed."""
         for subject in subjects:
             held = self._held(launch_name)(subject)
             if not held.exists():
@@ -254,7 +253,8 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the file that this start writes; if it adds patterns, a file next to the one of the earlier start."""
+        """Return the file that this start writes; if it adds patterns, this is a second file next to the earlier
+        start's."""
         if str(subject) in self._context.lacking:
             return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
         return self._kept(subject)
@@ -286,7 +286,8 @@ def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patter
 
 
 def others_of(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
-    """Return the measurements of a kind of a subject, ``interrupted_work`` or ``added``, by a number of starts."""
+    """Return the measurements of a subject in the directory ``interrupted_work`` or ``added`` of each start, by its
+    number."""
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
     return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 
@@ -297,12 +298,12 @@ def whole_measurement(file: Path, added: Iterable[OtherMeasurement]) -> Measurem
 
 
 def read_measurement(file: Path) -> Measurement:
-    """Return the measurement in a file."""
+    """Return the measurement stored in a file."""
     return from_plain(Measurement, json.loads(file.read_text()))
 
 
 def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
-    """Return the names of everything that ranks may create in the run's area."""
+    """Return the names of all files that ranks may create in the run's area."""
     files: dict[str, frozenset[str]] = {}
     beside: dict[str, frozenset[str]] = {}
     for planned in checkpoints:

@@ -1,6 +1,6 @@
 """Runs each check of a target's behaviour once: the first caller starts its process, the others read its file.
 
-A check that never ends is abandoned.
+A check that never ends is left running.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.25
 _START_SECONDS = 60.0
 _READ_BYTES = 1 << 16
-# How a failed check is described: by the end of its output.
+# A failed check is described by the end of its output, up to this length.
 _LAST_WORDS = 1500
 _NOBODY = Redactor()
 
-# Errors of a target that has died: every call gets one of them until the target is repaired.
+# If a target has died, every call returns one of these errors until the target is repaired.
 _ENDS = frozenset(
     ("EHOSTDOWN", "EIO", "ENODEV", "ENOENT", "ENOTCONN", "ENXIO", "EREMOTEIO", "EROFS", "ESHUTDOWN", "ESTALE")
 )
 
-# A target that did not answer a check gets so long to answer before the next one.
+# A target that did not answer a check has this time to answer before the next one.
 _SILENT_SECONDS = 10.0
 _BLOCKED, _SILENT, _GONE = "blocked", "ETIMEDOUT", "ENODEV"
 
@@ -108,11 +108,11 @@ def run_check(
     """Run one check and return its observation. If the check fails or never ends, the observation states this.
 
     ``directory`` is on the target, ``second_directory`` is its path on the second client. The check works in
-    ``within``, the run's own directory below these, and in ``small_directory``; ``reproduce`` leaves it out, because it
-    is removed with the run. ``commit`` is how saves of the run commit. A check without a call for ``deadline_seconds``
-    is reported as blocked within ten more seconds, and killed; if the kernel does not release it, it is abandoned and
-    named. ``log_directory`` keeps the check's output; ``tell`` receives each (call, path) before it is made. ``run_id``
-    marks its processes as a run's.
+    ``within``, the run's own directory below these, and in ``small_directory``; ``reproduce`` omits ``within``, because
+    it is removed with the run. ``commit`` is the commit method of the run's saves. A check without a call for
+    ``deadline_seconds`` is reported as blocked within ten more seconds, and killed; if the kernel does not release it,
+    it is left running and reported. ``log_directory`` receives the check's output; ``tell`` receives each (call, path)
+    before it is made. ``run_id`` marks its processes as processes of the run.
     """
     options = _options(
         second_command=second_command,
@@ -184,8 +184,8 @@ def _made(
     run_id: str,
     redactor: Redactor,
 ) -> Observation:
-    """Start a check with these arguments of Python, read its messages, and return its observation."""
-    # -P: a file of the current directory must not replace a module of Python or of ours.
+    """Start a check with these arguments for Python, read its messages, and return its observation."""
+    # -P: a file in the current directory must not replace a module of Python or of this package.
     words = [sys.executable, "-P", *arguments]
     began = time.monotonic()
     with (log_directory / f"{check.name}.log").open("w") as log:
@@ -211,7 +211,7 @@ def _made(
             stuck = end_session(process.pid)
             listener.close()
             if process.pid in stuck:
-                # Whenever the kernel lets go of it, it must not stay as a zombie.
+                # When the kernel releases the process later, it must not remain as a zombie.
                 threading.Thread(target=process.wait, daemon=True).start()
             else:
                 process.wait()
@@ -220,7 +220,7 @@ def _made(
     if blocked and stuck:
         blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{blocked_sentence(stuck)}")
     if blocked:
-        # A check may have reported its result and hang while it removes its directory.
+        # A check may have reported its result and then hang in the removal of its directory.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
         seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.how_it_broke())
@@ -246,25 +246,26 @@ class _Listener:
         self._says: list[str] = []
 
     def follow(self, deadline_seconds: float) -> bool:
-        """Read the output until the check ends, or makes no call for the deadline; return whether it made no call."""
+        """Read the output until the check ends, or makes no call within the deadline; return whether the deadline
+        passed."""
         with selectors.DefaultSelector() as selector:
             for stream in self._streams:
                 os.set_blocking(stream.fileno(), False)
                 selector.register(stream, selectors.EVENT_READ)
-            # Not until the pipes are closed: child processes of the check may keep them open.
+            # Do not wait until the pipes are closed, because child processes of the check may keep them open.
             while self._process.poll() is None:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if self._read(key.fileobj is self._process.stdout, key.fd) == b"":
                         selector.unregister(key.fileobj)
                 waits.look()
-                # On a busy host a process starts late; that says nothing about the target.
+                # On a busy host a process starts late; this is not the target's fault.
                 allowed = deadline_seconds if self._has_called else max(deadline_seconds, _START_SECONDS)
                 if time.monotonic() - self._moved > allowed:
                     return True
         return False
 
     def blocked(self, deadline_seconds: float) -> BlockedCall:
-        """Return the call in which a check is blocked, with the kernel's state of each of its tasks."""
+        """Return the call that blocks a check, with the kernel's state of each of its tasks."""
         silent = format_seconds(time.monotonic() - self._moved)
         return BlockedCall(
             message=f"no progress for {silent} (--ckpt-io-timeout {format_seconds(deadline_seconds)})",
@@ -275,7 +276,7 @@ class _Listener:
         )
 
     def halted(self) -> str:
-        """Report that a process of a blocked check was stopped by a signal; empty if none was."""
+        """Return a sentence if a signal stopped a process of a blocked check; otherwise empty."""
         if (stopped := stopped_among(processes_of_session(self._process.pid))) is None:
             return ""
         return (
@@ -284,7 +285,7 @@ class _Listener:
         )
 
     def waits_for(self) -> str:
-        """Return the current call of the check and its start; empty before the first call."""
+        """Return the current call of the check and the call's start; empty before the first call."""
         if not self._has_called:
             return ""
         of = f" of {self._path}" if self._path else ""
@@ -298,7 +299,7 @@ class _Listener:
             return None
 
     def how_it_broke(self) -> str:
-        """Return how the check's process ended without reporting a result."""
+        """Return a description of the end of a check's process that reported no result."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
@@ -317,7 +318,7 @@ class _Listener:
             stream.close()
 
     def _read(self, is_result: bool, descriptor: int) -> bytes | None:
-        """Read and return the output that has arrived: None if there is no new output, empty at the end."""
+        """Return the output that has arrived: None if there is no new output, empty at the end."""
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -373,7 +374,7 @@ def _environment(run_id: str) -> dict[str, str]:
 
 
 class Observations:
-    """Returns the observations of one run from the files in its directory; makes those that do not exist yet."""
+    """Returns the observations of one run from the files in its directory; performs missing checks."""
 
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
@@ -381,10 +382,9 @@ class Observations:
         self._standing: DirectoryIdentity | None = None
 
     def observation(self, check: Check) -> Observation:
-        """Return the observation of a check; make the check if it was not made yet."""
+        """Return the observation of a check; perform the check if this has not been done yet."""
         file = self._context.directory / "observations" / f"{check.name}.json"
-        # Checks that take the target or its space from others, and timed checks, run one at a time; others run in
-        # parallel.
+        # Checks that take the target or its space from others, and timed checks, run alone; others run in parallel.
         with self._lock(alone=check.needs in ("power cut", "small directory") or check.is_timed), self._claimed(check):
             if is_made_here := not file.exists():
                 self._observer.checking(check.name)
@@ -412,7 +412,7 @@ class Observations:
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 
     def _silent_since(self) -> str | None:
-        """Return the check that the target did not answer, if the target still does not answer; otherwise None."""
+        """Return the check that the target did not answer, if it still does not answer; otherwise None."""
         blocked = self._logs / _BLOCKED
         area = self._context.own_area
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
@@ -426,14 +426,15 @@ class Observations:
         return None
 
     def _lost(self, second: SecondClient) -> str:
-        """Return why a second mount shows no files any more; a client on another host reports this itself."""
+        """Return the reason if a second mount no longer shows files; a client on another host reports this itself."""
         return "" if second.command else lost_area(Path(second.directory), self._context.own_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return the observation of a check; if an earlier check met the end of the target, only that.
+        """Return the observation of a check. If an earlier check found that the target has died, return only this fact.
 
-        If a target has died, only the first check that met it reports the cause; the others could not be made. A single
-        error does not mean that the target has died: a full volume may answer EIO too, and accept files again later.
+        If a target has died, only the first check that notices it reports the cause; the other checks could not be
+        performed. A single error does not mean that the target has died: a full volume may return EIO too, and accept
+        files again later.
         """
         if seen.errno not in _ENDS or not self._has_ended(check):
             return seen
@@ -484,7 +485,7 @@ class Observations:
         )
 
     def _of_target(self, check: Check) -> Observation:
-        """Make a check of files; if the run's directory changed, the check saw another storage."""
+        """Perform a check of files; if the run's directory changed, the check saw another storage."""
         before = self._replaced()
         seen = None if before else self._of_files(check)
         why = before or self._replaced()
@@ -494,7 +495,7 @@ class Observations:
         return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_GONE)
 
     def _replaced(self) -> str:
-        """Return what has replaced the run's directory, as a sentence; empty if it seems unchanged."""
+        """Return a sentence if the run's directory has been replaced; empty if it seems unchanged."""
         area = self._context.own_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
@@ -518,7 +519,7 @@ class Observations:
                 return Observation(requirement=check.requirement, subject=check.subject, not_run=why)
         witness = context.directory / "witness"
         witness.mkdir(parents=True, exist_ok=True)
-        # It is only named: on a target that hangs, this process would hang too.
+        # The path is only printed: on a target that hangs, a call would block this process too.
         directory = directory_of(context.own_area)
         area = context.small if check.needs == "small directory" else None
         small = directory_of(area).parent if area else None
@@ -549,7 +550,8 @@ class Observations:
 
     @contextlib.contextmanager
     def _claimed(self, check: Check) -> Iterator[None]:
-        """Let one worker make a check while others make other checks: a later worker finds its file."""
+        """Let one worker perform a check while other workers perform others; a later worker finds the file of its
+        result."""
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{check.name}.log").open("a") as log:
             fcntl.flock(log, fcntl.LOCK_EX)
@@ -563,5 +565,5 @@ class Observations:
 
 
 def read_observation(file: Path) -> Observation:
-    """Return the observation in a file."""
+    """Return the observation stored in a file."""
     return from_plain(Observation, json.loads(file.read_text()))

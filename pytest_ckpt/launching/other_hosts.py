@@ -1,10 +1,10 @@
-"""The other hosts of a run: whether ssh reaches them before it, and whether a failed launch left processes on them.
+"""The other hosts of a run: whether ssh reaches them before the run, and whether a failed launch left processes there.
 
-A launcher waits minutes for a host that ssh does not reach, and then names no host or the first one. Here all hosts
+A launcher waits minutes for a host that ssh does not reach, and then reports no host or the first one. Here all hosts
 are tried in parallel. Only messages of ssh itself count: a host that answers but is slow at login is left to the
 launcher.
 
-While ranks on other hosts may write, nothing may be removed or measured.
+As long as ranks on other hosts may write, no files are removed and no measurement begins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 REACH_SECONDS = 10.0
 _TRIES = 3
-# ssh's own exit code, which no command of ours on the other host ends with.
+# The exit code of ssh itself; our commands on the other host never use it.
 _SSH_FAILED = 255
 # Within a job of these schedulers a launcher may start ranks through the scheduler, on hosts that refuse ssh.
 _SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_JOB_ID")
@@ -44,7 +44,7 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 30.0, 90.0
 
 
 def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SECONDS) -> dict[str, str]:
-    """Return why ssh does not reach hosts of the launcher, by host name; empty if it does, or if ssh is not used.
+    """Return the reasons why ssh does not reach hosts of the launcher, by host; empty if it reaches all or is not used.
 
     A host that never answers is reported after ``seconds``; one that refuses is tried again, three times in all.
     """
@@ -72,10 +72,10 @@ def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
 
 
 def _asked(shell: list[str], hosts: Iterable[str], environment: Mapping[str, str], seconds: float) -> dict[str, str]:
-    """Run an empty command on each host; return ssh's messages for the hosts that it did not reach."""
+    """Run an empty command on each host; return ssh's messages about the hosts that it did not reach."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(seconds))}"]
     asked: dict[str, subprocess.Popen[str]] = {}
-    with contextlib.suppress(OSError):  # there is no ssh: the launcher says so itself
+    with contextlib.suppress(OSError):  # # ssh is missing: the launcher reports this itself
         for host in hosts:
             asked[host] = subprocess.Popen(
                 [*shell, *options, host, "true"],
@@ -97,7 +97,7 @@ def _said(process: subprocess.Popen[str], seconds: float) -> str:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return ""  # connected in time, or ssh would have said so
+        return ""  # # connected in time; otherwise ssh would have printed a message
     if process.returncode != _SSH_FAILED:
         return ""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
@@ -109,15 +109,15 @@ def _is_here(host: str) -> bool:
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:
-                own.bind(address)  # only this host's addresses can be taken
+                own.bind(address)  # # only addresses of this host can be bound
                 return True
     return False
 
 
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
-    """Return how long a host may take to confirm that no process of the run is left: as long as a rank may be silent.
+    """Return the seconds within which a host must confirm the end of all processes: as long as a rank may be silent.
 
-    A scheduler that has lost a host delays the others too, so a scheduler has the longest time.
+    A scheduler that has lost a host delays the others too, so it gets the longest time.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS
@@ -125,9 +125,9 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
 
 
 def ended_badly(run_directory: Path) -> bool:
-    """Whether a launch of the run did not end by itself: its ranks may then still run on other hosts.
+    """Whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
 
-    A launcher that has lost a host may report success: Open MPI does.
+    A launcher that has lost a host may report success; Open MPI does.
     """
     for launch in (run_directory / "launches").glob("[0-9]*"):
         try:
@@ -140,7 +140,7 @@ def ended_badly(run_directory: Path) -> bool:
 
 
 def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float) -> str:
-    """End the run's processes on these hosts; return why some may still run, empty if every host confirms their end."""
+    """End the run's processes on these hosts; return why some may still run; empty if every host confirms their end."""
     processes = {}
     # A process that does not end is killed; it removes no files itself.
     scratch = ScratchDirectory() if launcher.needs_scratch else None
@@ -154,7 +154,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
             env=there.environment(run_id + SWEEP, scratch.path if scratch else ""),
             start_new_session=True,
         )
-    # Beside each other: while one is waited for that never answers, the others have their time, too.
+    # In parallel, so that a host that never answers does not use up the time of the others.
     with ThreadPoolExecutor(max_workers=max(1, len(processes))) as pool:
         answers = [pool.submit(_answer, host, process, seconds) for host, process in processes.items()]
         while wait(answers, waits.LOOK_SECONDS).not_done:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.steps import Steps
 
 _GIB = 1 << 30
-# Progress of saves that take hours is printed once a minute.
+# Saves that take hours print their progress once a minute.
 _ENDURANCE_LINE_SECONDS = 60.0
 _TICK_SECONDS = 0.2
 
 
 @dataclass(slots=True)
 class Row:
-    """The progress of steps of one kind. ``count`` decreases if some steps will never run.
+    """The progress of all steps of one kind. ``count`` decreases if some steps will never run.
 
     ``part_done`` counts the saves of endurance, which is one step. ``clock_seconds`` is the time of finished steps
     whose duration is fixed.
@@ -80,10 +80,10 @@ class Row:
 
 
 def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
-    """Return how long the remaining steps take; None if it is unknown, or no step remains.
+    """Return the time that the remaining steps take, in seconds; None if it is unknown, or no steps remain.
 
-    ``spent_seconds`` have passed so far. Steps whose time depends on the storage are projected at the pace of the
-    finished ones; steps with a fixed time take that time.
+    ``spent_seconds`` have passed so far. If the time of steps depends on the storage, it is projected at the pace of
+    the finished ones; other steps have a fixed time.
     """
     done = sum(row.bytes_done for row in rows)
     if not done or all(row.done >= row.count for row in rows):
@@ -102,17 +102,17 @@ def _by_clock(row: Row) -> float:
 
 @dataclass(slots=True)
 class WorkSeconds:
-    """Seconds for which ranks worked at steps: in ended launches, and in this launch since its first step."""
+    """The seconds for which ranks worked on steps: in ended launches, and in this launch since its first step."""
 
     before: float = 0.0
     since: float | None = None
 
     def begin(self) -> None:
-        """Note the first step of a launch: the time to start the ranks does not predict the remaining time."""
+        """Record the first step of a launch: the time to start the ranks does not predict the remaining time."""
         self.since = time.monotonic() if self.since is None else self.since
 
     def end(self) -> None:
-        """Note the end of a launch."""
+        """Record the end of a launch."""
         self.before, self.since = self.seconds, None
 
     @property
@@ -131,9 +131,10 @@ class _Launched:
 class Progress:
     """Counts every step of a run, over all its launches and checks, and writes lines.
 
-    ``steps`` are those of all subjects that will be measured, ``checks`` the number of checks of behaviour. ``write``
-    takes text with its own line ends, ``fresh_line`` ends a line of another writer; if ``live``, a line may be
-    overwritten. Steps that cannot be measured, or that are lost when a launch ends early, are taken off the total.
+    ``steps`` are the steps of all subjects that will be measured, ``checks`` the number of checks of behaviour.
+    ``write`` takes text with its own line ends, ``fresh_line`` ends a line of another writer; if ``live``, a line may
+    be overwritten. Steps that cannot be measured, or that are lost when a launch ends early, are subtracted from the
+    total.
     """
 
     def __init__(
@@ -198,19 +199,19 @@ class Progress:
             self._drop([event.subject])
 
     def make_way(self) -> None:
-        """Remove the live line for now."""
+        """Remove the live line temporarily."""
         self._show("")
 
     def printed(self, text: str) -> None:
-        """Show a sentence on a separate line."""
+        """Print a sentence on a separate line."""
         self._line(text)
 
     def checking(self, name: str) -> None:
-        """Report that a check of behaviour begins."""
+        """Show that a check of behaviour begins."""
         self._now(f"check {name}")
 
     def checked(self, name: str, seconds: float) -> None:
-        """Show that a check of behaviour is over; its outcome may follow on the same line."""
+        """Show that a check of behaviour has ended; its outcome may follow on the same line."""
         self._checks_done += 1
         self._checks = max(self._checks, self._checks_done)
         self._line(f"[{self.done}/{self.total}] check {name}: {format_seconds(seconds)} ", end="")
@@ -269,7 +270,7 @@ class Progress:
             )
 
     def _pattern(self, event: PatternMeasured) -> None:
-        # Training is not a step: it runs while saves, which are steps, run.
+        # Training is not a step: it runs during saves, which are steps.
         row = None if event.name == "training" else self._rows.get((event.subject, event.name))
         if row is None:
             return
@@ -314,7 +315,7 @@ class Progress:
         return f"[{self.done}/{self.total}]"
 
     def _left(self) -> str:
-        """Show the remaining time, once it is known; checks of behaviour do not predict each other."""
+        """Return the remaining time as text, if it is known; checks of behaviour do not predict each other."""
         rows = list(self._rows.values())
         seconds = seconds_left(rows, self._spent.seconds)
         if seconds is None:

@@ -1,9 +1,9 @@
-"""Watches every rank during a launch: names ranks that failed, made no progress or are too slow, with their operation.
+"""Watches every rank during a launch, and reports ranks that failed, made no progress or are too slow.
 
-A storage that returns a few kilobytes now and then always makes progress, so the deadline never ends its operations.
+Storage that returns a few kilobytes from time to time always makes progress, so the deadline never ends its operations.
 Therefore an operation of a rank may take 50 deadlines (4 h by default) or ten times its limit, whichever is longer.
 After a fifth of that time, a rank is ended if it would exceed the whole time at the pace of its operation so far. So
-storage that misses its limit a hundredfold is still measured, and no operation runs for ever.
+storage that takes 100 times its limit is still measured, but every operation ends.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 MAXIMUM_DEADLINES, MAXIMUM_LIMITS = 50, 10
 _WAITED_SHARE = 1 / 5
 
-# What the launchers print when a rank is killed: Open MPI, MPICH.
+# Messages of the launchers when a rank is killed: Open MPI, MPICH.
 _KILLED = (
     re.compile(
         r"process rank (?P<rank>\d+).{0,80}?on node (?P<host>\S+) exited on\s+signal (?P<signal>\d+)", re.DOTALL
     ),
     re.compile(r"BAD TERMINATION.*?RANK (?P<rank>\d+).*?EXIT CODE: (?P<signal>\d+)", re.DOTALL),
 )
-# Slurm reports every task that ended, including those that it ended itself because another one had ended; and a
-# cancelled job, whose tasks get a signal.
+# Slurm reports every task that ended, including tasks that it ended itself because another one had ended. It also
+# reports a cancelled job, whose tasks receive a signal.
 _TASK = re.compile(r"error: (?P<host>\S+): task (?P<rank>\d+): (?P<signal>(?!Exited)[A-Z]\w+)")
 _CANCELLED = re.compile(r"CANCELLED AT \S+( DUE TO TIME LIMIT)?|Force Terminated job")
 _ASKED_TO_END = "Terminated"
-# What they print when they reach a host no longer: Open MPI, Slurm.
+# Messages of the launchers when they no longer reach a host: Open MPI, Slurm.
 _LOST_HOST = (
     re.compile(
         r"lost communication with a remote daemon.{0,400}?Remote daemon\s*:.{0,200}? on node (?P<host>\S+)", re.S
@@ -53,7 +53,7 @@ _START_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowance:
-    """The time that the saves, or the loads, of a subject may take, and the bytes of each rank's own files.
+    """The permitted time of the saves, or the loads, of a subject, and the bytes of each rank's own files.
 
     A load in a pattern may read other files than a rank's own; its pace is then computed from the rank's own. A rank
     that has saved no files has no pace.
@@ -64,7 +64,8 @@ class Allowance:
     rank_bytes: tuple[int, ...]
 
     def exceeded_by(self, rank: int, moved: int, seconds: float) -> str:
-        """Return a sentence if a rank is too slow, given the bytes that it moved and its seconds; else nothing."""
+        """Return a sentence if a rank is too slow, given the bytes that it transferred and its seconds; otherwise
+        empty."""
         # Without any progress, the deadline decides.
         if not moved or seconds < self.seconds * _WAITED_SHARE:
             return ""
@@ -101,9 +102,9 @@ def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: fl
 
 @dataclass(slots=True)
 class Pace:
-    """One piece of work of a rank in its present operation: bytes moved, and seconds on its clock.
+    """The pace of one lane of a rank in its present operation: the bytes transferred, and the seconds on its clock.
 
-    Time spent waiting for other ranks, and between two steps of a load, is not included.
+    The waiting time for other ranks and the time between two steps of a load are not included.
     """
 
     operation: OperationRef | None = None
@@ -120,7 +121,7 @@ class Pace:
             self.moved += now.progress[0] - before.progress[0]
 
     def exceeds(self, allowances: Allowances, rank: int) -> str:
-        """Return a sentence if the operation takes too long, with the reason; empty if it does not."""
+        """Return a sentence with the reason if the operation takes too long; otherwise empty."""
         at = self.operation
         allowed = allowances.get((at.subject, at.action)) if at else None
         return allowed.exceeded_by(rank, self.moved, self.seconds) if allowed else ""
@@ -128,7 +129,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Lane:
-    """One piece of work of a rank: its last report, when it arrived, and when a report last contained something new.
+    """One lane of a rank: its last report, the report's time, and the time of the last progress.
 
     ``began`` is the time of the first report of the present operation.
     """
@@ -141,7 +142,7 @@ class _Lane:
 
     @property
     def since(self) -> float:
-        """Monotonic time of the rank's last progress."""
+        """Monotonic time of the lane's last progress."""
         return min(self.last_event, self.moved)
 
 
@@ -158,7 +159,7 @@ class _RankState:
 
 
 class RankWatchdog:
-    """Follows the ranks of one launch. ``deadline_seconds`` is how long a rank may be silent or make no progress.
+    """Follows the ranks of one launch. A rank that is silent or makes no progress for ``deadline_seconds`` has failed.
 
     ``allowances`` limit the time of an operation that makes progress.
     """
@@ -175,7 +176,7 @@ class RankWatchdog:
         self._failures: list[Failure] = []
         self._confirmed: set[object] = set()
         self._gone: list[tuple[float, int]] = []
-        #: Whether ranks were waited for until the deadline, and none has started.
+        # Whether the deadline has passed and no rank has started.
         self.is_silent = False
 
     def take(self, event: Hello | Beat | Failed) -> None:
@@ -214,11 +215,11 @@ class RankWatchdog:
         lane.doing = event
 
     def confirm(self, rank: object) -> None:
-        """Note that all messages of a rank have arrived; ``rank`` is any value that identifies it."""
+        """Record that all messages of a rank have arrived; ``rank`` is any value that identifies it."""
         self._confirmed.add(rank)
 
     def gone(self, rank: int, ended: float) -> None:
-        """Note when a rank's connection ended: the first rank that ended before its last message caused the others to
+        """Record the end of a rank's connection: the first rank that ended without its last message made the others
         end.
         """
         self._gone.append((ended, rank))
@@ -236,7 +237,7 @@ class RankWatchdog:
                 kind="launch",
                 message=f"{len(missing)} of {counted(self._processes, 'rank')} had not started after "
                 f"{format_seconds(allowed)}",
-                # If no rank has started, no rank is to blame.
+                # If no rank has started, the failure is not attributed to a rank.
                 rank=missing[0] if self._ranks else None,
             )
         late = [
@@ -251,7 +252,7 @@ class RankWatchdog:
         others = f", and {counted(len(late) - 1, 'other rank')}" if len(late) > 1 else ""
         waited = f"for {format_seconds(now - since)} (--ckpt-io-timeout {format_seconds(self._deadline)})"
         if state.slowest.doing is None:
-            # It has sent no request to the storage yet: whatever hangs, the storage does not.
+            # The rank has sent no request to the storage yet, so the storage is not the cause.
             message = f"no job has reached it {waited}: its network or MPI hangs"
             return Failure(kind="launch", message=message + others, rank=number, host=state.host)
         is_silent = now - state.slowest.last_event > self._deadline
@@ -263,7 +264,8 @@ class RankWatchdog:
         return _where(state.slowest, failure)
 
     def waits_for(self) -> str:
-        """Return a sentence on the rank that the launch waits for: a starting one, or the longest without progress.
+        """Return a sentence on the rank for which the launch waits: one that is starting, or the one longest without
+        progress.
 
         Two equal reports show that a rank makes no progress; until the second one, the sentence quotes the first.
         """
@@ -298,19 +300,17 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Whether an ended launch can be repeated because it did no work: no rank has sent a message, and all started
-        processes have ended.
-        """
+        """Whether an ended launch can be repeated: no rank has sent a message, and all started processes have ended."""
         nothing_told = failure.rank is None and not self._ranks and not self._failures
         return failure.kind == "launch" and nothing_told and not failure.stack
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
-        """Return why the launch ended, or None when it ended well."""
+        """Return why the launch ended; None if it ended normally."""
         lost_host = self._lost_host(launcher_says)
         if self._failures:
             first = self._failures[0]
             if lost_host and not first.errno and first.host != lost_host.host:
-                # Ranks of other hosts notice first, and report the end of another rank's connection.
+                # Ranks of other hosts notice first that the connection to another rank has ended, and report this.
                 return lost_host
             others = len({f.rank for f in self._failures}) - 1
             message = f"{first.message} (and {counted(others, 'other rank')})" if others else first.message
@@ -333,14 +333,14 @@ class RankWatchdog:
             return self._of_task(task, launcher_says)
         says = launcher_says.strip()[-1000:] or "no output"
         started = len(self._ranks) == self._processes
-        # If the launcher itself was killed, its ranks end with it, and no rank is to blame.
+        # If the launcher itself was killed, its ranks end with it, and the failure is not attributed to a rank.
         if started and self._gone and exit_code >= 0:
             return self._of_first_gone("the process ended without a message, before the processes of other ranks")
         how = f"exit code {exit_code}" if exit_code >= 0 else f"the launcher was killed by signal {-exit_code}"
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
     def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
-        """Return the failure of the task that ended first, as Slurm reports it, or of the job that was cancelled."""
+        """Return the failure of the first ended task, as reported by Slurm, or of the cancelled job."""
         cancelled = _CANCELLED.search(launcher_says)
         if cancelled and first["signal"] == _ASKED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"
@@ -359,11 +359,11 @@ class RankWatchdog:
         return _where(state.slowest if state.lanes else None, failure)
 
     def _first_gone(self) -> int:
-        """Return the rank whose connection ended first, not the one whose end was noticed first."""
+        """Return the rank whose connection ended first, even if the end of another connection was noticed earlier."""
         return min(self._gone)[1]
 
     def _of_first_gone(self, message: str) -> Failure:
-        """Return the failure of the rank whose connection ended first: the others end because of it."""
+        """Return the failure of the rank whose connection ended first; the other ranks ended because of it."""
         if not self._gone:
             return Failure(kind="killed", message=message)
         number = self._first_gone()
@@ -371,7 +371,8 @@ class RankWatchdog:
         return _where(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 
     def _lost_host(self, launcher_says: str) -> Failure | None:
-        """Return the failure of a host that the launcher lost when ranks ran, by its first rank; None without one."""
+        """Return the failure of a host that the launcher lost while ranks were running, for its first rank; None if
+        there is none."""
         if not self._ranks:
             return None
         for pattern in _LOST_HOST:
@@ -386,7 +387,7 @@ class RankWatchdog:
 
 
 def _where(lane: _Lane | None, failure: Failure) -> Failure:
-    """Return a failure with the rank's last report of its work in a lane."""
+    """Return a failure with the rank's last report for a lane."""
     doing = lane.doing if lane else None
     if doing is None:
         return failure

@@ -32,29 +32,29 @@ class Observer:
     """Base class of observers of a run; ignores every call."""
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Say what a launch is about to measure."""
+        """Called with the subjects that a launch is about to measure."""
 
     def take(self, event: Event) -> None:
-        """Take in an event of rank 0."""
+        """Called with each event of rank 0."""
 
     def printed(self, text: str) -> None:
-        """Take in a sentence about the launch itself."""
+        """Called with each sentence about the launch itself."""
 
     def tick(self) -> None:
-        """Do what has to be done several times a second."""
+        """Called several times a second."""
 
     def end(self) -> None:
-        """Say that the launch is over."""
+        """Called at the end of the launch."""
 
     def checking(self, name: str) -> None:
-        """Say that a check of behaviour begins."""
+        """Called when a check of behaviour begins."""
 
     def checked(self, name: str, seconds: float) -> None:
-        """Say that a check of behaviour is over, and how long it took."""
+        """Called when a check of behaviour has ended, with its duration."""
 
 
 class HookFailed(Exception):  # noqa: N818 - not an error of ours
-    """A plugin's hook failed. The message names plugin and hook; ``trace`` is for whoever wrote it."""
+    """A plugin's hook failed. The message names plugin and hook; ``trace`` is the traceback for its author."""
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
@@ -62,18 +62,18 @@ class HookFailed(Exception):  # noqa: N818 - not an error of ours
 
 
 class LaunchHooks:
-    """Called before ranks are started and with each measurement that they made; ignores every call."""
+    """Base class of the hooks around a launch; ignores every call."""
 
     @property
     def is_active(self) -> bool:
-        """Whether anything would be called."""
+        """Whether there are hooks to call."""
         return False
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Be called before ranks are started that measure these subjects. Raises HookFailed."""
+        """Called before the start of the ranks that measure these subjects. Raises HookFailed."""
 
     def after(self, measurement: Measurement) -> None:
-        """Be called with each measurement when the ranks are gone, also one that failed. Raises HookFailed."""
+        """Called with each measurement, also a failed one, after the ranks have ended. Raises HookFailed."""
 
 
 class Recorder:
@@ -99,11 +99,11 @@ class Recorder:
         self._began = self._since = self._measuring_since = time.monotonic()
         self._stages: dict[str, float] = {}
         self._told: SubjectEvents | None = None
-        # Also for a launch that ends before the first report: every measurement needs its log.
+        # Also needed if a launch ends before the first report, because every measurement has a log.
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Add the seconds that were spent before the ranks were started."""
+        """Add the seconds that passed before the ranks were started."""
         self._stages[stage] = seconds
 
     def take(self, event: Event) -> None:
@@ -131,7 +131,7 @@ class Recorder:
         self._observer.take(event)
 
     def close(self, failure: Failure | None) -> None:
-        """Write the known part of the measurement that did not end.
+        """Write the known part of an incomplete measurement.
 
         If a launch measured no subject, all its subjects fail, even if it ended normally: a second launch would end in
         the same way. If a launch ended between two subjects, the next launch measures the others.
@@ -170,7 +170,7 @@ def measurement_of(
     stages: dict[str, float],
     failure: Failure | None,
 ) -> Measurement:
-    """Return the measurement of a subject as far as rank 0 stated it."""
+    """Return the measurement of a subject, as far as rank 0 has reported it."""
     whole, end = planned.layout, stated.end
     ranks = end.ranks if end else ()
     return Measurement(
@@ -212,13 +212,13 @@ def measurement_of(
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Write a file so that a reader finds either all of it or no file."""
+    """Write a file so that a reader finds either the complete file or no file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         partial.write_text(text)
         partial.replace(file)
     except OSError:
-        # Without free space the temporary file may be incomplete.
+        # If there is no free space, the temporary file may be incomplete.
         partial.unlink(missing_ok=True)
         raise

@@ -1,10 +1,10 @@
 """A remote shell that runs the commands of Open MPI's launcher with sh: ``python remote_shell.py HOST WORD…``.
 
-The launcher writes its commands for a login shell like the user's shell here, or for the shell that it detects first
-(observed with Open MPI 5.0.11). This program reports sh, and passes the command as one quoted word, which every shell
-forwards to sh, so each host may have a different shell. The launcher also passes the paths of its own programs
-unquoted, so that a space splits them; this program quotes them. The environment contains these paths and the user's
-shell command, which this program executes in its place.
+The launcher writes its commands for one kind of shell: the user's shell here, or the shell that it detects first
+(observed with Open MPI 5.0.11). This program reports sh, and passes the command as one quoted word to sh. Every login
+shell forwards it unchanged, so each host may have a different shell. The launcher also passes the paths of its own
+programs unquoted, so that a space splits them; this program quotes them. The environment contains these paths and the
+user's shell command, which this program executes in its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PYTHON, _PROGRAM = "PYTEST_CKPT_PYTHON", "PYTEST_CKPT_REMOTE_SHELL"
 _PLACES, _SHELL = "PYTEST_CKPT_SPACED", "PYTEST_CKPT_SHELL"
 SSH = "ssh"
 _ASKED, _ANSWER = "echo $SHELL", "/bin/sh"
-# The launcher splits its agent at spaces only, so words that contain a space come through the environment.
+# The launcher splits its agent only at spaces, so words that contain a space are passed in the environment.
 _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
 
@@ -36,11 +36,11 @@ def spaced(program: str) -> list[str]:
 
 
 def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables with which a launcher uses this remote shell."""
+    """Return the environment variables that make a launcher use this remote shell."""
     return {
         AGENT: _OURS,
         "PRTE_MCA_plm_ssh_assume_same_shell": "0",
-        # Otherwise other hosts would start hosts themselves, without this shell.
+        # Otherwise the launcher would start hosts from other hosts, without this shell.
         "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         _PYTHON: sys.executable,
         _PROGRAM: __file__,
@@ -50,10 +50,10 @@ def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict
 
 
 def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
-    """Return the arguments of a remote command with these paths quoted for a shell, and without those that name this
-    program.
+    """Return the arguments of a remote command with these paths quoted for a shell, and without arguments that name
+    this program.
 
-    A path after a quote is quoted already.
+    A path after a quote is already quoted.
     """
     found = list(words)
     for number in range(len(found) - 2):
@@ -67,12 +67,13 @@ def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
 
 
 def for_sh(command: str) -> str:
-    """Return a command for sh that every kind of login shell passes on: csh interprets ``!`` even between quotes."""
+    """Return a command for sh that every kind of login shell passes on unchanged; csh interprets ``!`` even within
+    quotes."""
     return f"{_ANSWER} -c '" + command.replace("'", r"'\''").replace("!", r"'\!'") + "'"
 
 
 def main() -> None:
-    """Report the shell of the host as sh, or replace this process by the remote shell."""
+    """Report sh as the shell of the host, or replace this process by the remote shell."""
     host, *command = sys.argv[1:]
     if " ".join(command) == _ASKED:
         print(_ANSWER)

@@ -1,7 +1,7 @@
 """The directory of a launch for the launcher's sockets and segments, and the process that keeps it.
 
 ``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER DIRECTORY`` is that process, a child of the controller. It
-removes the directory when controller and launcher are gone: a controller that is killed cannot do so itself.
+removes the directory after controller and launcher have ended, because a killed controller cannot do so.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from pathlib import Path
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
-# The number of the controller and a dot follow. Versions of this package without locks put a dash there; neither kind
-# of version removes the directories of the other.
+# The process id of the controller and a dot follow. Versions without locks use a dash, and neither kind of version
+# removes the other's directories.
 _BEGINS = "ckpt-"
 _MEMORY = Path("/dev/shm")
 _POLL_SECONDS = 0.05
-# A launcher without a controller is asked to end; one that does not is killed.
+# A launcher without a controller receives a signal to end, and is killed if it does not.
 _LAUNCHER_SECONDS = 3.0
-# Ranks that are just being killed may still make a segment.
+# Ranks that are being killed may still create a segment.
 _REMOVE_SECONDS = 10.0
 
 
 class ScratchDirectory:
     """A new directory for the launcher's sockets and segments; abandoned directories of earlier runs are removed.
 
-    Its owner holds a lock on it until its last process ends. A process number in the name would not do: containers that
-    share this memory number their processes separately.
+    Its owner keeps a lock on it until its last process ends. A process id in the name would not be sufficient, because
+    containers that share this memory have separate process ids.
     """
 
     def __init__(self) -> None:
-        # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
+        # In memory, so that segments never use a disk; the name is short because socket paths are limited.
         home = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
         for left in home.glob(f"{_BEGINS}*.*"):
             if left.stem.removeprefix(_BEGINS).isdigit():
                 _remove_unless_kept(left)
         while True:
             self.path = tempfile.mkdtemp(prefix=f"{_BEGINS}{os.getpid()}.", dir=home)
-            # Until it is locked, another process takes it for abandoned: it may be gone, or be removed just now by the
-            # process that holds the lock, for which this one waits.
+            # Until it is locked, another process may regard it as abandoned and remove it. In that case, create another
+            # one.
             with contextlib.suppress(FileNotFoundError):
-                #: Open on the directory, and holds the lock.
+                # The open descriptor of the directory, which keeps the lock.
                 self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 with contextlib.suppress(OSError):
                     fcntl.flock(self.descriptor, fcntl.LOCK_EX)
@@ -64,7 +64,7 @@ class ScratchDirectory:
 
 
 def _remove_unless_kept(directory: Path) -> None:
-    """Remove a directory of this user that no process has locked; keep it if its file system does not support locks."""
+    """Remove a directory of this user unless a process has locked it, or its file system does not support locks."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -76,7 +76,7 @@ def _remove_unless_kept(directory: Path) -> None:
 
 
 class ScratchKeeper:
-    """The controller's handle of the process that keeps a directory. Call ``remove`` when the launcher has ended."""
+    """The controller's handle of the process that keeps a directory. Call ``remove`` after the launcher has ended."""
 
     def __init__(self, directory: ScratchDirectory, launcher: int) -> None:
         self._directory = directory
@@ -90,7 +90,7 @@ class ScratchKeeper:
             cwd="/",
             env=os.environ | {"PYTHONPATH": str(PACKAGE_HOME)},
             start_new_session=True,
-            # The lock is its own, too: it outlives the controller.
+            # The process has its own lock, which outlives the controller.
             pass_fds=(directory.descriptor,),
         )
 
@@ -102,8 +102,8 @@ class ScratchKeeper:
 
 
 def _began(process: int) -> str:
-    """Return the start time of a process, which distinguishes it from a later process with the same number; empty if it
-    has ended.
+    """Return the start time of a process; empty if it has ended. It distinguishes the process from a later one with the
+    same id.
     """
     with contextlib.suppress(OSError):
         state, *more = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()

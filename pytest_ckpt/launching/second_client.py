@@ -1,4 +1,4 @@
-"""The second client of the storage: another mount on this host, or another host; proven to show the same storage."""
+"""The second client of the storage: another mount on this host, or another host. It must show the same storage."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """``directory`` is the target's path on it; ``command`` starts its agent, empty for this host.
+    """A second client. ``directory`` is the target's path on it; ``command`` starts its agent; empty for this host.
 
-    It calls back at one of ``ports``, if given. ``unlike`` is the reason why its results would not apply to the target;
-    empty if they do.
+    The agent connects to one of ``ports``, if given. ``unlike`` is the reason why its results would not apply to the
+    target; empty if they do.
     """
 
     directory: str
@@ -41,9 +41,9 @@ class SecondClient:
 def find_second_client(
     settings: Settings, target: TargetFacts, area: AreaRef, launcher: Launcher
 ) -> SecondClient | None:
-    """Return the second client of the checks that the settings name; None if they name none.
+    """Return the second client that the settings name; None if they name none.
 
-    A second mount must show the run's area through caches that are separate from the first's. Raises UsageError.
+    A second mount must show the run's area, and its caches must be separate from the first mount's. Raises UsageError.
     """
     if "paths" not in target.capabilities:
         return None
@@ -59,7 +59,7 @@ def find_second_client(
     if len(names) < 2:
         return None
     command = agent_on(names[1], launcher, area.run_id)
-    # If it does not answer, the checks that need it give the reason.
+    # If it does not answer, the checks that need it report the reason.
     if is_elsewhere(command, launcher.ports) is False:
         raise UsageError(
             f"The second client, {names[1]} of --ckpt-hosts, was started on this host, whose caches it would share.",
@@ -79,9 +79,10 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
 
 
 def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
-    """Return whether an agent is on another kernel: a launcher without a host in its command may start it here.
+    """Return whether an agent runs on another kernel; None if it does not answer.
 
-    It calls back at one of ``ports``, if given. None if it does not answer.
+    A launcher without a host in its command may start it on this host. The agent connects to one of ``ports``, if
+    given.
     """
     client = Client(command, ports=ports)
     try:

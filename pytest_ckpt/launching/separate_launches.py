@@ -3,8 +3,8 @@
 In most of them the controller runs commands that change the storage, and repairs it in any case. In others, another
 number of ranks loads what the subject's ranks saved (`pytest_ckpt.launching.resized_launches`).
 
-A new one needs a row of `OWN_LAUNCHES` in addition to its row of `sizing.patterns`, and, if one of its commands must
-follow another, an entry in `launching.command_keeper`.
+A new pattern of this kind needs a row of `OWN_LAUNCHES` in addition to its row of `sizing.patterns`, and an entry in
+`launching.command_keeper` if one of its commands must follow another.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 COMMAND_LOG = "commands.jsonl"
-"""In the directory of a launch: every run of the commands, as it ended."""
+"""The log file in the directory of a launch, with the result of every command."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchOfCommands:
     """One row of the table: a pattern that is measured in a separate launch, because its commands change the storage.
 
-    ``words`` returns the commands from the settings; ``fields`` are the fields of the finding that store the text of
+    ``words`` returns the commands from the settings; ``fields`` are the fields of the result that store the text of
     each command. ``after`` is the field for a command that ran, or ended, after the ranks had ended.
     """
 
@@ -106,12 +106,12 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
         ),
     )
 }
-"""In the order in which they are made."""
+"""The separate launches in the order in which they run."""
 
 
 class LaunchWithCommands:
-    """The separate launch of one subject: its ranks, and the process that runs the commands. ``found`` are the findings
-    so far.
+    """The separate launch of one subject: its ranks, and the process that runs the commands. ``found`` is the result so
+    far.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class LaunchWithCommands:
         self.found = row.empty(self._words)
 
     def run(self) -> None:
-        """Fill ``found`` also from the run's events. A KeyboardInterrupt waits for all owed commands."""
+        """Run the launch and fill ``found``. A KeyboardInterrupt waits for all owed commands."""
         context, settings = self._context, self._context.settings
         task = dataclasses.replace(
             Task.of(self._planned, settings, context.seed),
@@ -164,7 +164,7 @@ class LaunchWithCommands:
                 log.rename(self._directory / COMMAND_LOG)
 
     def end(self, failure: Failure) -> None:
-        """Record why the launch ended or could not be made; the first reason counts."""
+        """Record why the launch ended or could not start; the first reason counts."""
         self._end({"failure": self.found.failure or failure})
 
     def _end(self, changes: Mapping[str, Failure | CommandRun | None]) -> None:

@@ -1,1 +1,1 @@
-"""All that knows pytest: its hooks, the fixtures of the suites, the hooks of vendors, the collector of verdicts."""
+"""The only package that uses pytest: its hooks, fixtures of the suites, hooks of vendors, the collector of verdicts."""

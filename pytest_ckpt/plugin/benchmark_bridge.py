@@ -1,7 +1,7 @@
 """Bridge to pytest-benchmark: the measured seconds are included in its JSON, its storage and its comparisons.
 
-Its fixture cannot do that: it times a function itself, and it is switched off under xdist. So the controller appends to
-the list from which pytest-benchmark creates all its output; contract tests watch over it.
+Its fixture cannot do this: it times a function itself, and it is disabled under xdist. So the controller appends to the
+list from which pytest-benchmark creates all its output. Contract tests check this list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def quieten_benchmark(config: pytest.Config) -> None:
-    """Leave out pytest-benchmark's own table unless one of its options was given: the summary contains the same."""
+    """Omit pytest-benchmark's own table unless one of its options was given, because the summary contains the same
+    values."""
     plugged = getattr(config, "_benchmarksession", None)
     listed = [*config.invocation_params.args, *config.getini("addopts")]
     if plugged is not None and not any(str(word).startswith("--benchmark") for word in listed):
@@ -24,9 +25,9 @@ def quieten_benchmark(config: pytest.Config) -> None:
 
 
 def hold_comparison(config: pytest.Config) -> list[str]:
-    """Turn a comparison that fails into a sentence of the returned list instead of an error that ends pytest's summary.
+    """Return a list that receives a sentence if a comparison fails, instead of an error that ends pytest's summary.
 
-    The error is raised during the summary, so its traceback would follow the verdict.
+    The error would be raised during the summary, and its traceback would follow the verdict.
     """
     listed: list[str] = []
     plugged = getattr(config, "_benchmarksession", None)
@@ -59,7 +60,7 @@ def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
     metadata: Any = Metadata  # it has no types
 
     subject, kind = timed.subject, timed.kind
-    # Results are compared by their full name; a node id would change with the directory pytest is started in.
+    # Results are compared by their full name, because a node id depends on the directory in which pytest is started.
     name = f"{kind}[{subject}]"
     fixture = SimpleNamespace(
         name=name,

@@ -1,4 +1,4 @@
-"""Fixtures for a vendor's tests outside the suites: settings, limits, the run's own directory, measurements."""
+"""Fixtures for a vendor's tests outside the suites: settings, limits, the run's directory, measurements."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def ckpt_settings(pytestconfig: pytest.Config) -> Settings:
 
 @pytest.fixture(scope="session")
 def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
-    """The limits of the cluster that the storage is meant for."""
+    """The limits of the cluster for which the storage is intended."""
     return pytestconfig.stash[RUN].plan.limits
 
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own directory on the target; a target without directories refuses the test."""
+    """The run's own directory on the target. If the target has no directories, the test fails."""
     run = pytestconfig.stash[RUN]
     if "paths" not in run.target.capabilities:
         pytest.fail(f"{run.target.location} has no directories: it is {run.target.description}", pytrace=False)
@@ -40,5 +40,6 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Measurements:
-    """Returns measurements: the first request launches the ranks, for all subjects that the session will request."""
+    """The source of measurements. The first request launches the ranks, for all subjects that the session will
+    request."""
     return measurements(request.session)

@@ -1,11 +1,11 @@
 """The hooks of plugins: commands, facts, requirements and code that a vendor can add. Each has a tested example.
 
-A plugin is a ``conftest.py`` in a directory that pytest is given, a module given with ``-p``, or an installed package
-with an entry point ``pytest11``. A hook takes any of its arguments by name and can leave out the rest. A hook
-imports the records that it needs from `pytest_ckpt.vendors`. docs/examples/acme is a complete plugin, which
-docs/writing_a_hook.md explains.
+A plugin is a ``conftest.py`` in a directory given to pytest, a module given with ``-p``, or an installed package with
+an entry point ``pytest11``. A hook takes any of its arguments by name and can omit the others. A hook imports the
+records that it needs from `pytest_ckpt.vendors`. docs/examples/acme is a complete plugin; docs/writing_a_hook.md
+explains it.
 
-Every plugin that implements one of these is named in report and certificate, with its version.
+The report and the certificate list every plugin that implements one of these hooks, with its version.
 """
 
 from __future__ import annotations

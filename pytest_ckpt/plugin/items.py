@@ -38,7 +38,7 @@ _OBSERVER = pytest.StashKey[Observer]()
 _MEASUREMENTS = pytest.StashKey[Measurements]()
 _OBSERVATIONS = pytest.StashKey[Observations]()
 
-# The requirements whose seconds pytest-benchmark follows.
+# The requirements whose seconds are passed to pytest-benchmark.
 
 
 class SuiteFile(pytest.File):
@@ -52,12 +52,10 @@ class SuiteFile(pytest.File):
 
 
 class PluginFile(pytest.File):
-    """The file in which a plugin states requirements: each requirement is a test, even if the command names other
-    tests.
-    """
+    """The file in which a plugin defines requirements. Each is a test, even if the command names other tests."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for each subject of each requirement that is stated in this file."""
+        """Yield a test for each subject of each requirement that is defined in this file."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if requirement.plugin and _place_of(requirement)[0] == self.path:
                 yield from _items_of(requirement, self)
@@ -91,9 +89,9 @@ class RequirementItem(pytest.Item):
             sentence = keep_traceback(error, run.directory, run.redactor)
             self.stash[_CARRIED] = TestResult(crash=sentence)
             if of_report_directory(error, run.directory):
-                # Every other test would repeat it; the last line of the run reports it once.
+                # Every other test would repeat the error, so the last line of the run reports it once.
                 self.session.shouldfail = sentence = "the report directory cannot be written"
-        # Out here, pytest does not print the error a second time as the cause.
+        # Outside the except block, so that pytest does not print the error a second time as the cause.
         pytest.fail(sentence, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int, str]:
@@ -158,7 +156,7 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def measurements(session: pytest.Session) -> Measurements:
-    """Return the source of measurements: the first call launches the ranks, for all measurements of the session."""
+    """Return the source of measurements. Its first use launches the ranks, for all measurements of the session."""
     stash = session.config.stash
     if _MEASUREMENTS not in stash:
         opened, run = stash.get(OPEN_RUN, None), stash[RUN]
@@ -191,7 +189,8 @@ def _observer(session: pytest.Session) -> Observer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Selection:
-    """The selection by a session's tests: subjects of any suite, and the number of checks that can be performed."""
+    """The tests that a session selected: their subjects, of any suite, and the number of checks that can be
+    performed."""
 
     subjects: frozenset[str]
     checks: int
@@ -218,7 +217,7 @@ def _items_of(requirement: Requirement, file: pytest.File) -> Iterator[pytest.It
 
 
 def _place_of(requirement: Requirement) -> tuple[Path, int]:
-    """Return the file in which a requirement is written, and its line, counted from 0."""
+    """Return the file and the line, counted from 0, in which a requirement is defined."""
     assert requirement.function is not None
     code = inspect.unwrap(requirement.function).__code__
     return Path(code.co_filename), code.co_firstlineno - 1

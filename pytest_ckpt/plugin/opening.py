@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.run.context import RunContext
 
 PACKED = "pytest_ckpt_run"
-"""Under this name a worker of xdist is given the run."""
+"""The name under which a worker of xdist receives the run."""
 
 _SUITES = "pytest_ckpt.suites"
-# Options with which pytest runs no test.
+# With these options pytest does not run tests.
 _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 
 
-# Parts of this plugin that a run cannot do without.
+# A run needs these parts of the plugin.
 _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
@@ -92,7 +92,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
             extras,
             plugins.facts(settings),
             targets,
-            # Workers of xdist start ranks themselves, and so does a plugin with a hook before measurements.
+            # Workers of xdist start ranks themselves, and plugins with a hook before measurements do too.
             recorders=recorders(config),
             measures_here=getattr(config.option, "dist", "no") == "no" and not plugins.is_active,
         )
@@ -123,7 +123,7 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
-    """Run our suites, and those of plugins, if no tests were named; find ours in a checkout as well."""
+    """Run our suites and those of plugins if no tests were named; in a checkout, use the suites of the checkout."""
     ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(ours), *suites]
@@ -136,7 +136,7 @@ def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
 
 
 def _end_on_sigterm(config: pytest.Config) -> None:
-    """Make SIGTERM end a run as Ctrl-C does: ranks ended, target clean, report written."""
+    """Handle SIGTERM like Ctrl-C: end the ranks, clean the target and write the report."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -148,7 +148,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Until pytest ends, print the reason for a wait if there was no other output for a while."""
+    """Until pytest ends, print the reason for a wait if there was no other output for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
         told = contextlib.ExitStack()
@@ -157,19 +157,19 @@ def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:
 
 
 class _LatePlugins:
-    """Refuses plugins whose hooks come when the run is open: their verdicts are already known."""
+    """Refuses plugins whose hooks are registered after the run is open, when their verdicts would come too late."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._known = {id(plugin) for plugin in config.pluginmanager.get_plugins()}
 
     def pytest_sessionfinish(self) -> None:
-        """Report to the controller which other code ran in this worker of pytest-xdist."""
+        """Report to the controller the other code in this worker of pytest-xdist."""
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput[RECORDERS] = list(recorders(self._config))
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str, manager: pytest.PytestPluginManager) -> None:
-        """Note a plugin that comes too late."""
+        """Record a plugin that was registered too late."""
         if id(plugin) not in self._known and plugin is not self and (late := vendor_hooks.own_hooks(manager, plugin)):
             name = vendor_hooks.plugin_name(self._config, plugin, plugin_name)
             self._config.stash[REFUSED].append(

@@ -1,4 +1,4 @@
-"""The pytest hooks, without other code. Without a target only the table of options is imported."""
+"""The pytest hooks, without other code. If there is no target, only the table of options is imported."""
 
 from __future__ import annotations
 
@@ -76,19 +76,19 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         take_part(config, given, ini)
     except UsageError as error:
-        # A value of an option may steer a terminal.
+        # The value of an option may contain control characters for a terminal.
         raise pytest.UsageError(printable(str(error))) from None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give the signals back."""
+    """Restore the signal handlers."""
     for number, handler in config.stash.get(OLD_HANDLERS, {}).items():
         signal.signal(number, handler)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass its run to a worker of xdist."""
+    """Pass the run to a worker of xdist."""
     if run := node.config.stash.get(RUN, None):
         from pytest_ckpt.plugin.opening import PACKED  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ def pytest_collect_file(
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Create the tests of our suites from the catalogue, regardless of a user's ``python_files``."""
     found = yield
-    # A file of no suite costs one comparison of its name.
+    # For other files, the cost is one comparison of the name.
     if RUN not in parent.config.stash or not file_path.name.startswith("test_"):
         return found
     from pytest_ckpt.plugin.items import SuiteFile  # noqa: PLC0415
@@ -113,7 +113,7 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Fail the collection of a worker of xdist that finds a suite without a target: it cannot end the run."""
+    """Fail the collection in a worker of xdist that finds a suite without a target, because it cannot end the run."""
     if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)
 
@@ -140,8 +140,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def _is_requirement(item: pytest.Item) -> bool:
-    """Whether a test function is a requirement collected by pytest itself: in a run, the catalogue creates them."""
-    # A module with a decorated function has imported this already.
+    """Whether pytest itself collected this requirement as a test function; in a run, the catalogue creates these
+    tests."""
+    # A module with a decorated function has already imported this.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
     return module is not None and module.requirement_of(getattr(item, "function", None)) is not None
 

@@ -1,4 +1,4 @@
-"""Values that the modules of this package share through pytest's configuration."""
+"""The keys of values that the modules of this package share through pytest's configuration."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.run.open import OpenRun
 
 RUN: pytest.StashKey[RunContext] = pytest.StashKey()
-"""The run of this process; missing without a target."""
+"""The run of this process; missing if there is no target."""
 
 OPEN_RUN: pytest.StashKey[OpenRun] = pytest.StashKey()
-"""Only on the controller. A run whose tests are only listed is not opened."""
+"""The open run, only on the controller. If tests are only listed, the run is not opened."""
 
 PLUGINS: pytest.StashKey[Plugins] = pytest.StashKey()
 
 REFUSED: pytest.StashKey[list[str]] = pytest.StashKey()
-"""Sentences about errors that were found while tests were collected, or in a worker."""
+"""Messages about errors that occurred during collection or in a worker."""
 
 OLD_HANDLERS: pytest.StashKey[dict[signal.Signals, Any]] = pytest.StashKey()
-"""The handlers of the signals that end a run, before it."""
+"""The previous handlers of the signals that end a run."""

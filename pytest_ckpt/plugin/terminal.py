@@ -1,4 +1,4 @@
-"""pytest's terminal: lines between its own, even while output is captured, and the progress of a run."""
+"""Output on pytest's terminal: lines between pytest's own, even during output capture, and the progress of a run."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class TerminalLines:
 
     @property
     def is_shown(self) -> bool:
-        """Whether a user may read it."""
+        """Whether the output is visible to a user."""
         return self._reporter is not None
 
     @property
     def is_live(self) -> bool:
-        """Whether a line may be written over."""
+        """Whether a line may be overwritten."""
         return self._reporter is not None and self._reporter.isatty
 
     def fresh_line(self) -> None:
-        """End the line that pytest has begun; one that was only cleared is a fresh one."""
+        """End the line that pytest has begun; a cleared line counts as new."""
         width = self._terminal.width_of_current_line if self._terminal else 0
         if width and width != self._blank_width:
             self.write("\n")
@@ -53,7 +53,7 @@ class TerminalLines:
             self._reporter.flush()
         self._blank_width = self._terminal.width_of_current_line if text.endswith("\r") else None
         if not text.startswith("\r"):
-            # A live line is overwritten, so redirected output does not contain it.
+            # A live line is overwritten, so it is omitted from redirected output.
             waits.spoke()
 
     def line(self, text: str) -> None:
@@ -73,7 +73,7 @@ class TerminalObserver(Observer):
         self._progress: Progress | None = None
         if lines.is_shown:
             self._progress = Progress(steps, checks, lines.write, lines.fresh_line, live=lines.is_live)
-            # Its live line is cleared before a line about waits.
+            # The live line is cleared before a line about waits.
             waits.before_telling(self._progress.make_way)
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
@@ -107,6 +107,6 @@ class TerminalObserver(Observer):
             self._progress.checking(name)
 
     def checked(self, name: str, seconds: float) -> None:
-        """Show that a check is over."""
+        """Show that a check has ended."""
         if self._progress:
             self._progress.checked(name, seconds)

@@ -42,7 +42,7 @@ TWINS = {
     "pytest_ckpt_repair_command": "ckpt_repair_command",
     "pytest_ckpt_launch_command": "ckpt_launcher",
 }
-"""Hooks whose decision an option can also make, with the option's name in ini files."""
+"""Hooks that are equivalent to an option, with the option's name in ini files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ def own_hooks(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
 
 
 def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
-    """Return the name by which reports and errors call a plugin."""
+    """Return the name of a plugin for reports and errors."""
     if registered.isdigit():
         return type(plugin).__qualname__
     place = Path(registered)
@@ -81,7 +81,7 @@ def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPl
 
 
 def told_apart(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
-    """Return the plugins with names that no two share."""
+    """Return the plugins with unique names."""
     named: dict[str, VendorPlugin] = {}
     for plugin in plugins:
         name, number = plugin.name, 1
@@ -93,7 +93,7 @@ def told_apart(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
 
 
 _BEFORE, _AFTER, _SECTIONS = "pytest_ckpt_before_measure", "pytest_ckpt_after_measure", "pytest_ckpt_report_sections"
-# These hooks are called in workers of xdist too. A plugin may implement the others in the controller only.
+# These hooks are also called in workers of xdist. The other hooks may exist only in the controller.
 _EVERYWHERE = (_BEFORE, _AFTER, "pytest_ckpt_requirements", "pytest_ckpt_suites")
 _NO_COMMANDS = ("auto", "never")
 _FLAGS = {option.ini_name: option.flag for option in OPTIONS}
@@ -109,7 +109,7 @@ class Plugins(LaunchHooks):
 
     @classmethod
     def of(cls, config: pytest.Config) -> Plugins:
-        """Return the plugins that are loaded now. Raises UsageError if one implements an unknown hook."""
+        """Return the currently loaded plugins. Raises UsageError if one implements an unknown hook."""
         manager = config.pluginmanager
         found: dict[int, VendorPlugin] = {}
         for name in HOOKS:
@@ -140,7 +140,7 @@ class Plugins(LaunchHooks):
         ]
 
     def facts(self, settings: Settings) -> list[PluginFacts]:
-        """Return the records with every plugin's facts about the environment. Raises UsageError."""
+        """Return the records, including every plugin's facts about the environment. Raises UsageError."""
         records = {record.name: record for record in self.records()}
         for plugin, answer in self._ask("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
@@ -150,7 +150,7 @@ class Plugins(LaunchHooks):
         return list(records.values())
 
     def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """Return (source, text), by the option's name in ini files, of settings that plugins choose. Raises UsageError.
+        """Return the settings that plugins choose: (source, text) by the option's name in ini files. Raises UsageError.
 
         Plugins choose only options that have their default in ``settings``.
         """
@@ -219,7 +219,7 @@ class Plugins(LaunchHooks):
         return known
 
     def suites(self, settings: Settings) -> list[str]:
-        """Return the directories and files of tests that plugins want to be run. Raises UsageError."""
+        """Return the directories and files of tests that plugins add. Raises UsageError."""
         hook = "pytest_ckpt_suites"
         places = []
         for plugin, answer in self._ask(hook, settings=settings):
@@ -232,7 +232,7 @@ class Plugins(LaunchHooks):
 
     @property
     def is_active(self) -> bool:
-        """Whether a plugin wants to be called around a launch."""
+        """Whether a plugin implements a hook around launches."""
         return any(_BEFORE in p.implements or _AFTER in p.implements for p in self._found)
 
     def before(self, subjects: tuple[str, ...]) -> None:
@@ -254,7 +254,8 @@ class Plugins(LaunchHooks):
             raise HookFailed(str(broke[0]), "\n".join(error.trace for error in broke))
 
     def sections(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the plugins' sections of the report, from a copy each; a plugin that fails is named instead."""
+        """Return the plugins' sections of the report; each plugin gets a copy. If a plugin fails, its name is returned
+        instead."""
         found = []
         for plugin in self._found:
             try:
@@ -262,7 +263,7 @@ class Plugins(LaunchHooks):
                     with _checks(plugin, _SECTIONS):
                         found += [{"plugin": plugin.name} | read_section(one) for one in _listed(answer, "sections")]
             except (HookFailed, UsageError, KeyboardInterrupt) as error:
-                # Hours of measuring must not be lost for a page of text, nor may it be missing without a word.
+                # The results must not be lost because of one section, and a missing section must be reported.
                 text = error.what if isinstance(error, UsageError) else str(error) or in_words(error)
                 failed = {"title": "This plugin's sections could not be written", "paragraphs": [text]}
                 found.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
@@ -271,7 +272,8 @@ class Plugins(LaunchHooks):
     def differs(
         self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
     ) -> str:
-        """Return how the plugins here, with ``extras``, differ from the controller's; empty if they are the same."""
+        """Return the differences between the plugins here, with ``extras``, and the controller's; empty if there are
+        none."""
         if odd := sorted(_everywhere(recorded) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
@@ -283,14 +285,14 @@ class Plugins(LaunchHooks):
         return ""
 
     def _ask(self, hook: str, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer). Raises UsageError if a plugin fails."""
+        """Yield (plugin, answer) for a hook. Raises UsageError if a plugin fails."""
         try:
             yield from self._call(hook, **given)
         except HookFailed as error:
             raise UsageError(str(error), _MEND) from None
 
     def _call(self, hook: str, *, only: VendorPlugin | None = None, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer) of every plugin, or of one. Raises HookFailed if one fails."""
+        """Yield (plugin, answer) of every plugin, or of one plugin. Raises HookFailed if one fails."""
         for plugin in self._found if only is None else (only,):
             implementation = plugin.implements.get(hook)
             if implementation is None:

@@ -1,4 +1,4 @@
-"""Collects verdicts as tests report them, also over xdist, and writes the report once, on the controller."""
+"""Collects verdicts from the reports of tests, also over xdist, and writes the report once, on the controller."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 RECORDERS = "pytest_ckpt_recorders"
-"""Under this name a worker of pytest-xdist reports its recorders to the controller."""
+"""The name under which a worker of pytest-xdist reports its recorders to the controller."""
 
-# The libraries that this package is made with.
+# The libraries that this package uses.
 _OWN_DISTRIBUTIONS = frozenset({"pytest-ckpt", "pytest-benchmark", "pytest-xdist"})
 _VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OWN_MODULES = ("_pytest.", "pytest_ckpt.", "xdist.", "pytest_benchmark.")
 _CONFTEST = "conftest.py"
-# In a checkout these are next to this package; pytest loads both there.
+# In a checkout these are next to this package, and pytest loads both there.
 _OWN_DIRECTORIES = frozenset({PACKAGE_HOME, PACKAGE_HOME / "tests"})
 # The digest of conftest.py at the top of a checkout.
 _OF_A_CHECKOUT = "e3880ab67aba209ee70bf45f0e34c477843758b4e0df4f62c35ec88a574329c1"
@@ -89,7 +89,7 @@ class VerdictCollector:
     def __init__(
         self, config: pytest.Config, run: OpenRun, plugins: Plugins, reporter: MetricsReporter | None = None
     ) -> None:
-        """``reporter`` reports live metrics; None: the run has none."""
+        """``reporter`` reports live metrics; None if the run has none."""
         self._config = config
         self._reporter = reporter
         self._run = run
@@ -103,7 +103,7 @@ class VerdictCollector:
         self._of_workers: list[str] = []
 
     def pytest_sessionstart(self) -> None:
-        """Leave the last word to the verdict."""
+        """Register this plugin again, so that the verdict is printed last."""
         quieten_benchmark(self._config)
         self._comparison = hold_comparison(self._config)
 
@@ -122,12 +122,12 @@ class VerdictCollector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Record the other code in a worker of pytest-xdist: conftests that the controller does not load."""
+        """Record the other code of a worker of pytest-xdist, such as conftests that the controller does not load."""
         self._of_workers += getattr(node, "workeroutput", {}).get(RECORDERS, ())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Limit the effect of a second signal after the first: it ends only the cleaning of the target."""
+        """After the first signal, let a second one end only the cleaning of the target."""
         end_undisturbed()
 
     @pytest.hookimpl(trylast=True)
@@ -163,17 +163,17 @@ class VerdictCollector:
                 terminalreporter.write_line(sentence, red=True)
 
     def _fail(self) -> None:
-        """Set the exit code for a failure other than a verdict, unless it reports a worse one."""
+        """Set the exit code for a failure other than a verdict, unless the present exit code is worse."""
         if self._session and self._session.exitstatus in (EXIT_MET, EXIT_INCOMPLETE):
             self._session.exitstatus = EXIT_FAILED
 
     def pytest_unconfigure(self) -> None:
-        """Clean the target when pytest ended before its session did."""
+        """Clean the target if pytest ended before its session did."""
         if not self._is_closed:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
-        """Close the run; None if that failed, and then its directory can still be judged."""
+        """Close the run. Return None if this failed; the run directory can still be judged."""
         closed: ClosedRun | None = None
         try:
             closed = close_run(
@@ -182,7 +182,7 @@ class VerdictCollector:
                 exit_code,
                 final=final,
                 sections=self._plugins.sections,
-                # Collection loads conftests after the run was opened.
+                # Conftests are loaded during collection, after the run was opened.
                 recorders=(*recorders(self._config), *self._of_workers),
             )
         except Exception as error:
@@ -193,6 +193,6 @@ class VerdictCollector:
         return closed
 
     def _note(self, crash: str) -> None:
-        """Take in the sentence of a crash; a sentence is printed once."""
+        """Record the sentence of a crash; each sentence is printed once."""
         if crash not in self._crashes:
             self._crashes.append(crash)

@@ -1,4 +1,4 @@
-"""The data of a test report for the controller, over xdist too: its verdict, and the seconds it judged."""
+"""The data of a test report for the controller, also over xdist: its verdict, and the judged seconds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_ckpt.facts.verdict import Verdict
 if TYPE_CHECKING:
     import pytest
 
-# The attribute of a report; it contains text, which survives xdist.
+# The name of the report attribute; its value is text, which xdist can transfer.
 _ATTRIBUTE = "pytest_ckpt"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubjectTimes:
-    """Seconds of each save, or load, of a subject, and the bytes of one."""
+    """The seconds of each save, or load, of a subject, and the bytes of one."""
 
     subject: str
     kind: OperationKind
@@ -45,6 +45,6 @@ def hang(carried: TestResult, report: pytest.TestReport) -> None:
 
 
 def carried_by(report: pytest.TestReport) -> TestResult | None:
-    """Return the decision of a test, None for a report of another test or phase."""
+    """Return the decision of a test; None for a report of another test or phase."""
     text = getattr(report, _ATTRIBUTE, None)
     return from_plain(TestResult, json.loads(text)) if text and report.when == "call" else None

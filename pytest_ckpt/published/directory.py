@@ -1,4 +1,4 @@
-"""Finds the runs below a result directory, and reads the files of each as far as they can be believed."""
+"""Finds the runs below a result directory, and reads the files of each run as far as they are credible."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from pytest_ckpt.support.strict_json import too_many_values
 STATISTICS = "_per_epoch_stats.json"
 LOG, SUMMARY, CONFIGURATION, SEPARATION = "dlio.log", "summary.json", "dlio_config", "fs_separation.json"
 DIVISIONS = ("closed", "open")
-"""The directories of a submission that are divisions; their names are case-sensitive (Rules.md 2.1.2)."""
+"""The directory names of the divisions of a submission; their names are case-sensitive (Rules.md 2.1.2)."""
 
 _STATISTICS = re.compile(r"(0|[1-9]\d{0,6})_per_epoch_stats\.json", re.ASCII)
 _METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
 _SERIES = re.compile(r".+_timeseries\.json")
-# mlpstorage's commands that measure nothing: with metadata by its field, without by the name of the directory.
+# Commands of mlpstorage that do not measure: recognised by a field of the metadata, or else by the directory's name.
 _SIZING = ("datasize", "datagen", "configview")
-# A rank's file of 20 operations has 5 kB; a file larger than this is not one.
+# A rank's file of 20 operations has 5 kB; a file larger than this is not a rank's file.
 _MAXIMUM_BYTES = 32 << 20
-# What is written by Hydra has some 5 kB; its reader takes a second for so much.
+# Hydra's files have about 5 kB; parsing a file of this size takes a second.
 _MAXIMUM_YAML_BYTES = 256 << 10
-# Rank 0's log of 20 operations has some 20 kB; with all messages of libraries, it stays below this.
+# Rank 0's log of 20 operations has about 20 kB; with all messages of libraries, it is smaller than this.
 _MAXIMUM_LOG_BYTES = 256 << 20
 # More ranks than any layout has.
 _MAXIMUM_RANKS = 16_384
@@ -39,7 +39,7 @@ _MAXIMUM_RANKS = 16_384
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """Something about one file, or directory, that the reader of the result should know."""
+    """A notice about one file or directory for the reader of the result."""
 
     path: str
     text: str
@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLocation:
-    """Where a run is: its directory, and who published which system, as far as the tree of directories names them.
+    """The location of a run: its directory, and the submitter and system that the directory tree names.
 
     ``division`` is ``closed`` or ``open``, empty if the tree has no such directory at its place. ``description`` is the
     file that describes the system, None outside a tree of published results.
@@ -62,15 +62,15 @@ class RunLocation:
 
     @property
     def is_published_tree(self) -> bool:
-        """Whether the directories have the order of published results."""
+        """Whether the directories have the structure of published results."""
         return bool(self.system)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFiles:
-    """What could be read of one run. ``is_training`` is True for a run of another benchmark.
+    """The readable content of one run. ``is_training`` is True for a run of another benchmark.
 
-    ``is_sizing`` is True for an invocation that measured nothing, such as ``datasize``.
+    ``is_sizing`` is True for an invocation that did not measure, such as ``datasize``.
     """
 
     place: RunLocation
@@ -114,7 +114,7 @@ def _is_link(path: Path) -> bool:
     try:
         return path.is_symlink()
     except OSError:
-        # Walking into it will fail in the same way, and be reported.
+        # Walking into the directory will fail in the same way, and this is reported.
         return False
 
 
@@ -211,7 +211,7 @@ def read_json(path: Path) -> tuple[Any, str]:
 
 
 def _facts(directory: Path, names: list[str], messages: list[Message]) -> tuple[Facts, Any]:
-    """Return the facts, and mlpstorage's metadata (None without them)."""
+    """Return the facts, and mlpstorage's metadata (None if there are none)."""
 
     def content(name: str) -> Any:
         found, fault = read_json(directory / name)
@@ -234,7 +234,7 @@ def _description(place: RunLocation, messages: list[Message]) -> SystemDescripti
 
 
 def _counters(directory: Path, names: list[str], metadata: Any, messages: list[Message]) -> Counters:
-    """Return the counters of the hosts; a time series that cannot be read is a message, not a fault of the run."""
+    """Return the counters of the hosts. An unreadable time series causes a message and is not a fault of the run."""
     series = None
     for name in filter(_SERIES.fullmatch, names):
         series, fault = read_json(directory / name)
@@ -249,14 +249,14 @@ def _yaml(path: Path, messages: list[Message]) -> Any:
     from ruamel.yaml import YAML  # noqa: PLC0415 - many directories have none
     from ruamel.yaml.error import YAMLError, YAMLWarning  # noqa: PLC0415
 
-    # What is no YAML ends the reader in more ways than its own error: "!!int" without digits by IndexError.
+    # For invalid YAML the parser raises other errors too: "!!int" without digits raises IndexError.
     no_yaml = (YAMLError, ValueError, TypeError, LookupError, AssertionError, RecursionError)
 
     try:
         if path.stat().st_size > _MAXIMUM_YAML_BYTES:
             raise ValueError("it is far too large for what it should be")
         reader = YAML(typ="safe", pure=True)
-        # Hydra writes the YAML of PyYAML, where "on" is true; a float may lack its point, as it may there.
+        # Hydra writes YAML with PyYAML, for which "on" is true and a float may lack its point.
         reader.version = (1, 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", YAMLWarning)

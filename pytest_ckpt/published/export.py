@@ -1,9 +1,9 @@
-"""A run of ours in the format of DLIO's results: the files of one measurement, from its measured values. Pure.
+"""Writes a pytest-ckpt run in the format of DLIO's results: the files of one measurement. Pure.
 
-Only measured values are written. A rank's duration is its own; rank 0's is that of the whole operation, since rank 0
-commits a save for all ranks. The end of an operation is when rank 0 reported it, relative to the start of the launch,
-and the launch is placed at the start of the run. So distances between operations of one launch are measured, and the
-day is the run's.
+Only measured values are written. The duration of a rank is its own. The duration of rank 0 is the duration of the whole
+operation, because rank 0 commits a save for all ranks. The end of an operation is the time of rank 0's report, relative
+to the start of the launch. The start of the launch is set to the start of the run. So intervals between operations of
+one launch are measured, and the date is the run's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A host of ranks, as the run found it; unknown values are 0 or empty."""
+    """A host of ranks with facts recorded by the run; unknown values are 0 or empty."""
 
     name: str
     memory_bytes: int
@@ -44,7 +44,7 @@ class ExportedMeasurement:
     """One measurement and the other values that its files need.
 
     ``ends`` are the seconds from the start of the launch to the end of each operation, as rank 0 reported them. If they
-    are empty, no such record exists, and each operation begins when the previous one ends.
+    are empty, there is no record, and each operation begins at the end of the previous one.
     """
 
     measurement: Measurement
@@ -62,7 +62,7 @@ class ExportedMeasurement:
 
     @property
     def begins(self) -> tuple[float, ...]:
-        """When each operation began, in seconds from the start of the run; operations do not overlap."""
+        """The start of each operation, in seconds from the start of the run; operations do not overlap."""
         found, free = [], 0.0
         ends = self.ends or (0.0,) * len(self.measurement.operations)
         for operation, end in zip(self.measurement.operations, ends, strict=True):
@@ -111,7 +111,7 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
 
 
 def summary(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the content of summary.json: means over rank 0's times, which here are those of whole operations."""
+    """Return the content of summary.json: means over rank 0's times, which here are times of whole operations."""
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
     for kind in ("save", "load"):
@@ -167,7 +167,7 @@ def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
 def workload(exported: ExportedMeasurement) -> dict[str, Any]:
     """Return the configuration: model, directory, operations, and whether every file was synced.
 
-    A pause between checkpoints is not stated, because our runs make no pause.
+    A pause between checkpoints is not stated, because our runs do not pause.
     """
     model, measurement = exported.model, exported.measurement
     durability = measurement.durability
@@ -229,7 +229,7 @@ def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, 
 
 def _rank_seconds(operation: Operation, rank: int) -> float:
     seconds = operation.seconds if rank == 0 else operation.rank_seconds[rank]
-    # The files have microseconds, and every operation takes some time.
+    # The files have a resolution of microseconds, and every operation takes some time.
     return max(round(seconds, 6), _MICROSECOND)
 
 

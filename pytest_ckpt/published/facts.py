@@ -1,7 +1,8 @@
-"""What a result directory discloses about its run: model, processes, hosts, published figures, and place. Pure.
+"""The facts that a result directory discloses about its run: model, processes, hosts, published values, and location.
+Pure.
 
 Sources, best first: mlpstorage's metadata, DLIO's composed configuration (``dlio_config/config.yaml``), its overrides,
-the summary. All are optional: published directories lack one or the other.
+the summary. All are optional, because published directories are often incomplete.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ from pytest_ckpt.published.values import items, table
 from pytest_ckpt.sizing.architectures import MODELS
 
 EXPORT = "pytest_ckpt_export"
-"""The table of the metadata that marks a directory as an export of a run of ours."""
+"""The table of the metadata that marks a directory as an export of a pytest-ckpt run."""
 
 _MAXIMUM_NAMES = 1_000
 _MAXIMUM_SLOTS, _MAXIMUM_DIGITS = 16_384, 5
 
 _GIB = 2**30
-# Names of one figure in the summaries of different versions; all of them are GiB.
+# The names of one value in the summaries of different versions; the unit of all is GiB.
 _GIGABYTES = ("GB", "GiB")
 _PREFIX = "workload."
 _ENDLESS = 1e15
 
-# More than any run has: larger counts are mistakes in a file.
+# More than any run has; larger counts are errors in a file.
 _MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DisclosedSettings:
-    """The facts of an invocation in mlpstorage's metadata and the summary; None or empty if they are missing.
+    """The facts about an invocation in mlpstorage's metadata and the summary; None or empty if they are missing.
 
     ``changed_parameters`` are the names of overridden parameters, None if overrides are not recorded. ``slots`` are the
-    processes of each host. ``started`` is when the command was called, ``ended`` when its summary was written; both
-    without a zone. ``exported_by`` is our version, for an export of a run of ours. ``command`` is ``run``, or
-    that of an invocation that measured nothing (``datasize``, ``datagen``).
+    processes of each host. ``started`` is the time of the command, ``ended`` the time of its summary; both without a
+    zone. ``exported_by`` is our version, for an export of a pytest-ckpt run. ``command`` is ``run``, or a command that
+    does not measure (``datasize``, ``datagen``).
     """
 
     has_metadata: bool = False
@@ -65,7 +66,7 @@ class Separation:
 
 
 def separation_of(content: Any) -> Separation | None:
-    """Return the probe, None without a file."""
+    """Return the probe; None if there is no file."""
     if content is None:
         return None
     fields = table(content)
@@ -79,7 +80,7 @@ def separation_of(content: Any) -> Separation | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemDescription:
-    """What the system's description (``systems/SYSTEM.yaml``) declares of several hosts; None: not declared.
+    """The declarations about several hosts in the system's description (``systems/SYSTEM.yaml``); None: not declared.
 
     ``remap_seconds`` is the time until another host can read a complete checkpoint.
     """
@@ -91,7 +92,7 @@ class SystemDescription:
 
 
 def system_of(content: Any) -> SystemDescription | None:
-    """Return the declaration in the layout of v3.0, or in that of the text of the rules; None without a file."""
+    """Return the declarations in the layout of v3.0, or in the layout of the rules' text; None if there is no file."""
     if content is None:
         return None
     solution = table(table(table(content).get("system_under_test")).get("solution"))
@@ -106,7 +107,7 @@ def system_of(content: Any) -> SystemDescription | None:
     return SystemDescription(
         several_hosts=either("multi_host", "multi_host_support"),
         simultaneous_writes=either("simultaneous_write", "simultaneous_write_support"),
-        # The text of the rules has two underscores in this name.
+        # The rules' text has two underscores in this name.
         simultaneous_reads=either("simultaneous_read", "simultaneous_read_support", "simultaneous_read__support"),
         remap_seconds=0.0 if remap == 0 and not isinstance(remap, bool) else _number(remap),
     )
@@ -132,7 +133,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
 
 
 def _slots(hosts: Any) -> tuple[int, ...]:
-    """Return the processes of each host from ``name:slots``; empty unless every host has them."""
+    """Return the processes of each host from ``name:slots``; empty unless all hosts have slots."""
     words = [_text(host) for host in hosts] if isinstance(hosts, list) else []
     counts = [word.rpartition(":")[2] for word in words[:_MAXIMUM_SLOTS]]
     if not words or not all(":" in word for word in words) or not all(_is_count(c) for c in counts):
@@ -146,7 +147,8 @@ def _is_count(word: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The summary of the saves or of the loads: means over rank 0's own times. GiB, whichever unit it names."""
+    """The summary of the saves or of the loads: means over rank 0's own times. The unit is GiB, even if the file names
+    another."""
 
     seconds: float | None
     gib_per_second: float | None
@@ -156,9 +158,9 @@ class Published:
 class Facts:
     """The facts in the files next to the statistics. A fact that is in no file is None or empty.
 
-    ``planned`` is how many saves and loads were requested. ``pause_varies``: each pause was drawn at random.
+    ``planned`` is the requested number of saves and loads. ``pause_varies``: each pause had a random length.
     ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is the size of the
-    page caches of all hosts when the run began. ``contradictions`` are sentences about files that disagree.
+    page caches of all hosts when the run began. ``contradictions`` are sentences about contradictions between files.
     """
 
     model: str = ""
@@ -246,13 +248,13 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
 
 
 def model_by_name(name: str) -> Model | None:
-    """Return the model that ``llama3-405b``, ``llama_405b`` or ``llama3_405b`` means."""
+    """Return the model with the name ``llama3-405b``, ``llama_405b`` or ``llama3_405b``."""
     size = name.lower().replace("_", "-").rsplit("-", 1)[-1]
     return MODELS.get(f"llama3-{size}") if name.lower().startswith("llama") else None
 
 
 def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
-    """Return the model of the workload with just this architecture."""
+    """Return the model of the workload with exactly this architecture."""
     shape, cut = table(architecture.get("transformer")), table(architecture.get("parallelism"))
     asked = (
         architecture.get("num_layers"),
@@ -291,7 +293,7 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 
 
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
-    """Return how many of each kind were requested; DLIO writes 0 or -1 for zero operations."""
+    """Return the requested number of operations of each kind; DLIO writes 0 or -1 for zero operations."""
     found: dict[OperationKind, int] = {}
     if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MAXIMUM_CHECKPOINTS:
         found["save"] = max(0, writes)
@@ -320,7 +322,7 @@ def _as_number(text: str) -> Any:
 
 
 def _between(value: Any) -> float | None:
-    """Return the configured pause; DLIO takes the absolute value of a negative one."""
+    """Return the configured pause. DLIO uses the absolute value of a negative pause."""
     if isinstance(value, dict) and not _varies(value):
         value = value.get("mean")
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -329,12 +331,12 @@ def _between(value: Any) -> float | None:
 
 
 def _varies(value: Any) -> bool:
-    """Whether a pause is described by a distribution, from which every rank draws."""
+    """Whether a pause is described by a distribution, from which every rank draws its pause."""
     return isinstance(value, dict) and bool(value) and ("type" in value or "stdev" in value or "mean" not in value)
 
 
 def _cached(meta: Mapping[str, Any]) -> int | None:
-    """Return the size of the hosts' page caches when mlpstorage began, None unless it is recorded for every host."""
+    """Return the size of the hosts' page caches when mlpstorage began; None unless it is recorded for every host."""
     began = table(table(meta.get("cluster_snapshots")).get("start"))
     hosts = items(began.get("hosts")) or items(table(meta.get("system_info")).get("hosts"))
     held = [_whole(table(table(host).get("memory")).get("cached")) for host in hosts]

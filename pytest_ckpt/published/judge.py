@@ -1,4 +1,4 @@
-"""Decides about published results of DLIO or mlpstorage from their files: no target, no MPI, no torch."""
+"""Judges published results of DLIO or mlpstorage from their files, without a target, MPI or torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultTree:
-    """All findings below a directory: results, notices about files that belong to no result, and other runs.
+    """The results below a directory, notices about files that belong to no result, and runs of other benchmarks.
 
     ``run_count`` counts directories of runs, without the ``sizing_count`` directories of ``datasize`` and ``datagen``.
     """
@@ -55,7 +55,7 @@ class ResultTree:
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
     """Return the directories of runs at and below a directory, and the directories that were skipped.
 
-    Limits that cannot be derived are refused first.
+    Raises an error first if the limits cannot be derived.
     """
     overlooked: list[Message] = []
     places = find_runs(directory, overlooked.append)
@@ -70,7 +70,8 @@ def read_results(
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Read the runs in ``places`` below a directory. ``progress`` receives runs done, their total, and files read."""
+    """Read the runs in ``places`` below a directory. ``progress`` receives the number of runs read, their total, and
+    the number of files read."""
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
     files = training = sizing = 0
@@ -109,7 +110,7 @@ def read_results(
 
 
 def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of the one result of a directory, or the table of many.
+    """Return the report of the single result of a directory, or the table of several.
 
     ``command_line`` contains the given limits. Raises UsageError if there is no result to judge.
     """
@@ -150,7 +151,7 @@ def refuse_nothing(directory: Path, found: ResultTree) -> None:
 
 
 def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of one result: the document of a run, with the published figures.
+    """Return the report of one result: the document of a run, with the published values.
 
     Its paths are relative to ``directory``.
     """
@@ -161,7 +162,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
         "ckpt_engine": measurement.subject.engine,
         "ckpt_mode": shards.mode,
         "ckpt_ranks": str(shards.processes),
-        # Pooled runs may have more operations than the option for a single run allows.
+        # Combined runs may have more operations than the option permits for a single run.
         "ckpt_operations": str(min(operations, _MAXIMUM_OPERATIONS)),
     }
     settings = resolve(command_line, fields, ini_source="the published result")
@@ -176,7 +177,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
             verdicts += [not_run(requirement, check.subject, "not recorded", NOT_TESTED, gates) for check in checks]
     judgement = judge_run(plan, settings, gates, verdicts, [measurement])
     if judgement.grade == "certified":
-        # A gate table that requires no proof cannot create one.
+        # A gate table that requires no proof does not make a proof unnecessary.
         judgement = replace(judgement, grade="incomplete", reasons=(NEVER_CERTIFIED,), exit_code=EXIT_INCOMPLETE)
     directories = (run.files.facts.checkpoint_folder for run in result.runs)
     document = make_document(
@@ -235,14 +236,14 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
 
 
 def _gates(word: str) -> Gates:
-    """Return the chosen gate table; the default is speed and its proofs, because the files contain only these."""
+    """Return the chosen gate table. The default is speed with its proofs, because the files contain no other facts."""
     if word != "auto":
         return load_gates(word, "")
     return replace(
         built_in("speed-only"),
         name="published result",
         text="Speed and its proofs: a published result does not show the behaviour of the storage.",
-        # Whatever is missing is named, one by one.
+        # Every missing file is listed separately.
         certifies=True,
     )
 
@@ -272,7 +273,7 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
-    """Return the outcome of saves and loads in a few words, from {kind: (outcome, the same as text)}."""
+    """Return the outcome of saves and loads in a few words, from {kind: (outcome, outcome as text)}."""
     if late := [kind for kind, (outcome, _) in outcomes.items() if outcome == "failed"]:
         return f"{' and '.join(late)} too slow"
     found = {outcome for outcome, _ in outcomes.values()}
@@ -284,17 +285,17 @@ def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
 
 
 def inside(path: Path, directory: Path) -> str:
-    """Return a path from a directory on."""
+    """Return a path relative to a directory."""
     return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
 
 
 def plain_message(message: Message, directory: Path) -> dict[str, str]:
-    """Return a message for a document."""
+    """Return a message in plain types for a document."""
     return {"path": inside(Path(message.path), directory), "text": message.text}
 
 
 def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dict[str, Any]:
-    """Return which rules of a submission each result meets or breaks, as a document.
+    """Return the submission rules that each result meets or breaks, as a document.
 
     A warning does not change the exit code. Raises UsageError if there is no result to judge.
     """

@@ -1,7 +1,7 @@
-"""Combines runs into results: one system and layout, published and judged figures, signs of cached loads. Pure.
+"""Combines runs into results: one system and layout, published and judged values, signs of cached loads. Pure.
 
-Every load reads the same number of bytes, so times that depend on storage differ by a few percent. If times fall to two
-thirds or less within one phase, there is another cause, usually that a part was still in a cache.
+Every load reads the same number of bytes, so times that depend on storage differ by a few percent. If times decrease to
+two thirds or less within one phase, a part was usually still in a cache.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pytest_ckpt.sizing.models import Layout
 from pytest_ckpt.support.units import format_seconds, format_times
 
 TWO_SPEEDS = 1.5
-"""Ratio between two groups of loads from which on they count as two speeds: our own bound."""
+"""The minimum ratio between two groups of loads that count as two speeds; we chose this bound."""
 
-# One slow load is an outlier; loads that follow it are not fast because of it.
+# A single slow load is an outlier; the loads after it are not suspiciously fast.
 _MINIMUM_SLOW = 2
 
 ONE_FAST = 3.0
-"""The ratio for a single load."""
+"""The minimum ratio for a single fast load."""
 
 AT_MOST = "at most"
-"""The word for an operation of which only an upper bound is known, where bases are counted."""
+"""The word for operations of which only an upper bound is known, in counts of bases."""
 
 _WORDS = (ALL_RANKS, INFERRED, AT_MOST, RANK_0)
 
-# So many operations that agree to the microsecond are one run twice.
+# If this many operations are equal to the microsecond, two directories contain the same run.
 _MAXIMUM_ALIKE = 3
 
 
@@ -45,7 +45,7 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
         return (later,)
     if two := _two_speeds(loads):
         return (two,)
-    # Of two loads, the faster one: compared with a single slow load it is not suspect.
+    # With two loads, the faster one is not suspicious compared with a single slow load.
     middle = statistics.median_low(seconds for _, seconds in loads)
     alone = [number for number, value in loads if value * ONE_FAST <= middle]
     if alone:
@@ -54,7 +54,7 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence on the load from which on all were faster than all before; empty if there is no such step.
+    """Return a sentence on a load that, with all later loads, is faster than all previous ones; empty if there is none.
 
     At least two loads must precede it: one slow load does not make the others suspect, even if it is the first.
     """
@@ -74,7 +74,8 @@ def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
 
 
 def _two_speeds(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence on a group of loads that is faster than another; empty without two groups of two or more."""
+    """Return a sentence on a group of loads that is faster than another group; empty unless each has two or more
+    loads."""
     ordered = sorted(loads, key=lambda load: load[1])
     best, at = 0.0, 0
     for split in range(2, len(ordered) - 1):
@@ -103,11 +104,11 @@ def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """The saves, or the loads, of a result: as published, and as found. Seconds; rates in GiB/s.
+    """The saves, or the loads, of a result: the published and the judged values, in seconds and GiB/s.
 
     ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the mean of the slowest
-    process, over the operations for which it is known; ``overstatement`` is by how much longer it is than the mean of
-    rank 0 over the same operations. ``judged_seconds`` is the slowest operation: the time that a cluster waits.
+    process, over the operations for which it is known; ``overstatement`` is its excess over the mean of rank 0 in the
+    same operations. ``judged_seconds`` is the time of the slowest operation, for which a cluster waits.
     """
 
     kind: OperationKind
@@ -142,10 +143,10 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkReads:
-    """What the hosts' network interfaces received during the loads, beside what was loaded. Bytes.
+    """The bytes that the hosts' network interfaces received during the loads, and the bytes that were loaded.
 
     ``at_least``: the interfaces were last read before the loads ended. ``crossed``: at least 95 % was received, so the
-    loads were not served from a cache of the hosts that loaded; False does not prove the contrary.
+    loads did not come from a cache of the loading hosts; False does not prove the contrary.
     """
 
     received_bytes: int
@@ -155,7 +156,7 @@ class NetworkReads:
 
 
 def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
-    """Return one result for each system and layout; runs that saved and runs that loaded belong together."""
+    """Return one result for each system and layout; runs that saved and runs that loaded are combined."""
     groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
     seen: dict[tuple[str, tuple[float, ...]], Run] = {}
     for run, messages in runs:
@@ -179,7 +180,7 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
 
 
 def _origin(run: Run) -> tuple[str, str]:
-    """Return a key that is equal for two runs that are the phases of one result."""
+    """Return a key that is equal for two runs if they are the phases of one result."""
     place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
     if place.is_published_tree:
         return place.submitter, place.system
@@ -230,7 +231,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
         measurement=measurement,
         figures=figures,
         planned=planned,
-        # Received bytes show more than times do.
+        # Received bytes are stronger evidence than times.
         signs=() if network and network.crossed else signs_of_cached_reads(loads),
         network=network,
         messages=messages,
@@ -238,7 +239,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
 
 
 def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
-    """Return what all runs that load received; None if one of them does not record it."""
+    """Return the bytes received in all runs that load; None if one of them does not record them."""
     loading = [run for run in runs if run.of_kind("load")]
     received = [run.received for run in loading if run.received]
     if not received or len(received) < len(loading):
@@ -253,7 +254,7 @@ def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
 
 
 def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations whose times are comparable: those of the slowest process, if any is known."""
+    """Return the operations with comparable times: those with a known slowest process, if there are any."""
     return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
 
 
@@ -300,7 +301,7 @@ def _word(operation: Slowest) -> str:
 def _as_published(
     kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest]
 ) -> tuple[float | None, float | None, str]:
-    """Return the published seconds and GiB/s: from the summaries, or computed as a summary is, from rank 0's times."""
+    """Return the published seconds and GiB/s from the summaries, or computed in the same way from rank 0's times."""
     ran = [run for run in runs if run.of_kind(kind)]
     summaries = [(run.files.facts.published.get(kind), len(run.of_kind(kind))) for run in ran]
     seconds = [(p.seconds, n) for p, n in summaries if p and p.seconds]
@@ -316,7 +317,7 @@ def _as_published(
 
 
 def _weakest(operations: Sequence[Operation]) -> Basis:
-    """Return the basis of the whole: all ranks only if every operation has it."""
+    """Return the basis of all operations together: "all ranks" only if every operation has it."""
     bases = {o.basis for o in operations}
     if bases == {ALL_RANKS}:
         return ALL_RANKS

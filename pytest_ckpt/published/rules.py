@@ -1,8 +1,9 @@
-"""Which rules of a submission a published result meets, breaks, or leaves open: those on checkpointing. Pure.
+"""The submission rules on checkpointing, and whether a published result meets, breaks or leaves open each of them.
+Pure.
 
 Source: Rules.md of MLPerf Storage, commit 0366ccf (sections 1, 2.1 and 4, table 3), and its checkpointing/README.md for
-the metrics. Numbers and names are those of the rules. A rule is met only if the files show it. The editions differ
-in 4.3.4: in the round of v3.0 no invocation of checkpointing recorded an accelerator, so it was a warning; pull request
+the metrics. Numbers and names are taken from the rules. A rule is met only if the files show it. The editions differ in
+4.3.4: in the round of v3.0 no invocation of checkpointing recorded an accelerator, so it was a warning; pull request
 848 of mlcommons/storage made it an error for later rounds.
 
 A new rule needs a row of `RULES`, a case that breaks it in tests/published/test_rules.py, and a line in
@@ -41,19 +42,19 @@ EDITIONS: Mapping[EditionName, str] = {
 """The sources of the editions by name. The text of v4.0 is not final."""
 
 _WARNINGS: Mapping[EditionName, frozenset[str]] = {"mlperf-v3": frozenset({"4.3.4"}), "mlperf-v4": frozenset()}
-"""The rules whose breach is a warning."""
+"""The rules whose violation is a warning."""
 
 _TIMESTAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 _MAXIMUM_GAP_SECONDS = 30.0
 _OPERATIONS = 10
 _MINIMUM_A_HOST = 5
 _MAXIMUM_DIRECTORIES = 2
-# Memory of the accelerators that a submission may name, in GB (table 3).
+# The memory sizes of accelerators that a submission may name, in GB (table 3).
 _ACCELERATOR_BYTES = {"b200": 180 * 10**9, "mi355": 288 * 10**9}
 _CHANGEABLE = {"checkpoint.checkpoint_folder"}
-# Parameters that mlpstorage itself overrides, for a phase or a mode: other rules restrict their values.
+# Parameters that mlpstorage itself overrides for a phase or a mode; other rules restrict their values.
 _OTHER_RULES = {"checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints_read", "checkpoint.mode"}
-# A mean over rank 0's own times that is so much shorter is not the maximum over all processes.
+# If a mean over rank 0's times is shorter by this share, it is not the maximum over all processes.
 _SAME_MEAN = 0.01
 
 _Found = tuple[Outcome, str]
@@ -81,7 +82,7 @@ class RuleResult:
 
 
 def rules_found(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
-    """Compare a result with every rule that its division has."""
+    """Compare a result with every rule that applies to its division."""
     found = []
     for rule in RULES:
         outcome, because = rule.judge(result)
@@ -92,7 +93,7 @@ def rules_found(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
 
 
 def is_open(result: Result) -> bool:
-    """Whether the result is in the OPEN division; a result in no division is compared with the rules of CLOSED."""
+    """Whether the result is in the OPEN division. A result without a division is compared with the rules of CLOSED."""
     return result.runs[0].files.place.division == "open"
 
 
@@ -262,7 +263,7 @@ def _parameters(result: Result) -> _Found:
 
 
 def _unless_open(result: Result, because: str) -> _Found:
-    # OPEN permits more changes, but requires their disclosure, which is in a file that is not read.
+    # OPEN permits more changes but requires their disclosure in a file that is not read.
     return ("not told", f"{because} OPEN requires its disclosure.") if is_open(result) else ("broken", because)
 
 
@@ -277,7 +278,8 @@ def _operations(result: Result) -> _Found:
 
 
 def _order(result: Result) -> _Found:
-    """Judge the two invocations: saves first, and the loads' begun within 30 s of the end of the saves'."""
+    """Judge the two invocations: saves come first, and the invocation with loads begins within 30 s after the other's
+    end."""
     saving = [run for run in result.runs if run.of_kind("save")]
     loading = [run for run in result.runs if run.of_kind("load")]
     if not saving or not loading:
@@ -302,18 +304,18 @@ def _gap(seconds: float, *, is_exact: bool) -> _Found:
     at_most = "" if is_exact else "at most "
     if seconds <= _MAXIMUM_GAP_SECONDS:
         return "met", f"The loads' began {at_most}{format_seconds(seconds)} after the saves' had ended."
-    # Of an invocation's own start and end only bounds are recorded: it may have begun earlier.
+    # For the start and end of an invocation, only bounds are recorded: it may have begun earlier.
     outcome: Outcome = "broken" if is_exact else "not told"
     return outcome, f"The loads' began {at_most}{format_seconds(seconds)} after the saves' had ended."
 
 
 def _spans(result: Result, kind: OperationKind) -> list[tuple[float, float]]:
-    """Return the begin and end of the saves, or loads, of each run that has any."""
+    """Return the start and end of the saves, or loads, of each run that has any."""
     return [run.spans[kind] for run in result.runs if kind in run.spans]
 
 
 def _pause(result: Result) -> float | None:
-    """Return the seconds from the end of the last save to the begin of the first load; None without one of them."""
+    """Return the seconds from the end of the last save to the start of the first load; None if one is missing."""
     saves, loads = _spans(result, "save"), _spans(result, "load")
     return min(begin for begin, _ in loads) - max(end for _, end in saves) if saves and loads else None
 
@@ -333,7 +335,7 @@ def _duration(result: Result) -> _Found:
 
 
 def _remapping(result: Result) -> _Found:
-    """Judge the declared remapping time: by its consistency, and by the pause that the result shows (4.7.3)."""
+    """Judge the declared remapping time: its consistency, and the pause in the result (4.7.3)."""
     system = _described(result)
     if system is None:
         return "not told", "The description of the system (systems/SYSTEM.yaml) is missing."

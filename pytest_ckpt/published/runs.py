@@ -1,4 +1,4 @@
-"""One published run: its layout, the ranks that can be believed, the slowest process of each operation. Pure."""
+"""One published run: its layout, the credible ranks, and the slowest process of each operation. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_seconds
 
-# The reference tool's own count of a checkpoint and ours are equal; the rest is rounding of a printed throughput.
+# The reference tool's size of a checkpoint equals ours; the difference is rounding of a printed throughput.
 _SAME_BYTES = 0.001
 
 KINDS: tuple[OperationKind, ...] = ("save", "load")
-# Two ways to the same mean; more apart, and the files are not of one run.
+# Two computations of the same mean; if they differ by more, the files are not from one run.
 _SAME_MEAN = 0.01
 _WORTH_A_WORD_SECONDS = 1.0
 
@@ -38,12 +38,13 @@ EXPORTED = (
     "it is an exported run of {}, not a result of MLPerf. Its times are judged; the run's other proofs are "
     "in its own directory."
 )
-"""The mark of an export of a run of ours."""
+"""The mark of an export of a pytest-ckpt run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizedLayout:
-    """The layout, or None with the reason; and whether the records named it or it was derived from the bytes."""
+    """The layout, or None with the reason; and whether the records named the layout or it was derived from the
+    bytes."""
 
     layout: Layout | None
     source: str
@@ -54,8 +55,8 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, director
     """Return the layout of a run.
 
     ``moved_bytes`` is one checkpoint, computed from times and throughputs; ``directory_name`` is the directory that
-    mlpstorage names after the model. If records and bytes do not agree, the directory contains two runs' files, and
-    None is returned.
+    mlpstorage names after the model. If records and bytes contradict each other, the directory contains files of two
+    runs, and the layout is None.
     """
     named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(directory_name)
     amount = moved_bytes or facts.bytes
@@ -115,8 +116,9 @@ def _alike(one: int, other: int) -> bool:
 class Run:
     """One run whose layout is known.
 
-    ``spans`` are the start of the first and the end of the last save, and load, of one rank, in seconds on its clock.
-    ``received`` is what the hosts' interfaces received during the loads, None if it is not recorded.
+    ``spans`` are, for saves and for loads, the start of the first and the end of the last operation of one rank, in
+    seconds on its clock. ``received`` is the number of bytes that the hosts received during the loads; None if it is
+    not recorded.
     """
 
     directory: Path
@@ -137,12 +139,13 @@ class Run:
         return tuple(o for o in self.operations if o.kind == kind)
 
     def planned(self, kind: OperationKind) -> int:
-        """Return how many there should be: as configured, and never fewer than the highest number that is there."""
+        """Return the planned number of operations: the configured number, but at least the highest number that is
+        present."""
         return max(self.files.facts.planned.get(kind, 0), *(o.number for o in self.of_kind(kind)), 0)
 
 
 def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
-    """Return the run, or None if it cannot be judged, and the notices about it."""
+    """Return the run and notices about it; None instead of the run if it cannot be judged."""
     directory = files.place.directory
     messages = list(files.messages)
 
@@ -179,8 +182,8 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
             "inferred from when the next operation started."
         )
     if exported_by := files.facts.disclosed.exported_by:
-        # Our runs do other work between two operations, of any length, so a start does not show when the previous one
-        # ended.
+        # Our runs do other work of any length between two operations, so a start does not show the end of the previous
+        # one.
         pause = Pause(seconds=None, description=EXPORTED.format(exported_by))
     else:
         pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)
@@ -207,7 +210,7 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     spans = _spans(times)
     run = Run(
         directory=directory,
-        # Of a large tree, the records of every rank are not kept twice.
+        # To save memory in a large tree, the records of every rank are not kept twice.
         files=replace(files, ranks={}, messages=(), counters={}),
         layout=found.layout,
         operations=operations,
@@ -237,7 +240,8 @@ def _spans(times: RankTimes) -> dict[OperationKind, tuple[float, float]]:
 
 
 def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest], size: int) -> str:
-    """Return where the summary's means differ from rank 0's times; empty if they agree, or cannot be compared."""
+    """Return a sentence if the summary's means differ from rank 0's times; empty if they agree or cannot be
+    compared."""
     published = facts.published.get(kind)
     own = [o.rank0_seconds for o in operations if o.kind == kind and o.rank0_seconds is not None]
     if published is None or not own:

@@ -1,17 +1,18 @@
-"""The times of ranks, from statistics files or the log of rank 0, and the time of the slowest process. Pure.
+"""The times of ranks from statistics files or the log of rank 0, and the inferred time of the slowest process. Pure.
 
 A statistics file contains, by epoch, ``save_ckpt1``, ``load_ckpt1`` and so on: start and end on the rank's own clock
-(without a zone), ``duration`` in seconds between the two, and ``throughput`` in GiB/s (printed as "GB/s") of the whole
+(without a zone), the ``duration`` between them in seconds, and ``throughput`` in GiB/s (printed as "GB/s") of the whole
 checkpoint over that duration.
 
-DLIO starts an operation on every rank at a barrier, which all reach once the slowest has ended the previous operation
-and has slept ``time_between_checkpoints``. So on any rank's clock
+DLIO starts an operation on every rank at a barrier. All ranks reach it when the slowest rank has ended the previous
+operation and has slept ``time_between_checkpoints``. So on any rank's clock
 
 slowest of this operation = start of the next - start of this - time between checkpoints
 
-This needs no other rank's file and compares no clocks. In runs whose ranks are all known it is right to 2 ms. Between
-the last save and the first load of one run DLIO pauses in the same way, and every rank lists the checkpoint directory:
-that gives an upper bound for the last save. The last load has no next operation.
+This requires only one rank's file and does not compare clocks. In runs whose ranks are all known, its error is at most
+2 ms. Between the last save and the first load of one run DLIO pauses in the same way, and every rank lists the
+checkpoint directory, so the time of the last save is only known as an upper bound. The time of the last load cannot be
+inferred, because no operation follows.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _LOGGED = re.compile(
     rf"(?P<number>\d{{1,6}})\b(?:.* in (?P<seconds>{_NUMBER}) s; Throughput: (?P<gib>{_NUMBER}) Gi?B/s)?",
     re.ASCII,
 )
-# The file repeats its two time stamps as a duration, to the microsecond.
+# The duration in the file equals the difference of its two timestamps, to the microsecond.
 _SAME_SECONDS = 0.002
 _SIZES = 3
 _ENDLESS = 1e15
@@ -50,28 +51,29 @@ ALL_RANKS: Final = "all ranks"
 INFERRED: Final = "inferred from rank 0"
 RANK_0: Final = "rank 0 only"
 
-# The largest difference between the inferred and the measured time of the slowest rank in runs whose ranks are all
+# The largest difference between the inferred and the measured time of the slowest rank, in runs whose ranks are all
 # known.
 _PRECISION_SECONDS = 0.002
-# If a rank was in the next operation's barrier this much earlier than it ended this one, the inference is wrong.
+# If a rank reached the next barrier more than this before the end of its operation, the inference is wrong.
 _CONTRADICTION_SECONDS = 0.05
-# Ranks of one run leave a barrier within milliseconds: intervals that agree so well are of one run, whatever the clocks
-# show; intervals that agree so badly are not.
+# Ranks of one run leave a barrier within milliseconds. If intervals agree within the first value, the ranks are of one
+# run, whatever their clocks show; beyond the second value they are not.
 _ONE_BARRIER_SECONDS = 0.003
 _SAME_RUN_SECONDS = 0.1
-# Further apart than clocks drift, and not by a difference of time zones.
+# A difference larger than clocks drift, and not a difference of time zones.
 _SAME_CLOCK_SECONDS = 30.0
 _TIME_ZONE_SECONDS = 900.0
-# A first operation that begins so much later than the recorded pause shows another pause, or a rank that was late.
+# If the first operation begins later than the recorded pause by more than this, the pause was different or a rank was
+# late.
 _SAME_PAUSE_SECONDS = 0.25
-# Where all ranks are known and the next operation still starts so much later, a time in these files is too short.
+# If all ranks are known and the next operation still starts later by more than this, a time in the files is too short.
 _HIDDEN_SECONDS, _HIDDEN_SHARE = 0.25, 0.02
-# Ranks of whose starts the median is taken, and equal operations from which on two files are one.
+# The number of ranks for a median of starts, and the number of equal operations that shows that two files are the same.
 _WITNESSES, _MAXIMUM_ALIKE = 5, 3
 
 
 class Timing(NamedTuple):
-    """One operation of one rank: ``start`` in seconds on that rank's clock, not comparable with other clocks."""
+    """One operation of one rank. ``start`` is in seconds on that rank's clock and not comparable with other clocks."""
 
     start: float
     seconds: float
@@ -81,8 +83,8 @@ class Timing(NamedTuple):
 class RankTimes:
     """The record of one rank. ``bytes`` is one checkpoint of all ranks, None without a recorded throughput.
 
-    ``began`` is the start of the first operation that follows a mere pause, in seconds on this rank's clock. ``faults``
-    are sentences about implausible records; those operations are left out.
+    ``began`` is the start of the first operation that is preceded only by a pause, in seconds on this rank's clock.
+    ``faults`` are sentences about implausible records; those operations are left out.
     """
 
     timings: Mapping[Key, Timing]
@@ -121,7 +123,7 @@ def rank_times(stats: Any) -> RankTimes:
                 if name.startswith(("save_ckpt", "load_ckpt")):
                     faults.append(f"{name:.40} is not a name of an operation")
                 continue
-            # Numbers start again in another epoch.
+            # Each epoch numbers its operations from 1.
             number = before + int(found[2])
             highest = max(highest, number)
             timing = _timing(entry)
@@ -129,7 +131,7 @@ def rank_times(stats: Any) -> RankTimes:
                 faults.append(f"{name} {timing}")
                 continue
             timings["save" if found[1] == "save" else "load", number] = timing
-            # All ranks record the same size, so a few of the many in a large tree are enough.
+            # All ranks record the same size, so the values of a few ranks are sufficient.
             if len(sizes) < _SIZES and _is_positive(throughput := entry.get("throughput")):
                 sizes.append(throughput * timing.seconds)
         before = highest
@@ -145,7 +147,7 @@ def rank_times(stats: Any) -> RankTimes:
 
 
 def logged_times(lines: Iterable[str]) -> RankTimes:
-    """Read rank 0's times from ``dlio.log``, for directories that have lost its statistics file."""
+    """Read rank 0's times from ``dlio.log``, for directories without its statistics file."""
     starts: dict[Key, datetime] = {}
     timings: dict[Key, Timing] = {}
     sizes: list[float] = []
@@ -170,7 +172,7 @@ def logged_times(lines: Iterable[str]) -> RankTimes:
 
 
 def _timing(entry: Any) -> Timing | str:
-    """Return an operation's timing, or its defect."""
+    """Return the timing of an operation, or a sentence on its defect."""
     if not isinstance(entry, dict):
         return "is no table"
     start, end = _local(entry.get("start")), _local(entry.get("end"))
@@ -190,13 +192,13 @@ def _checkpoint_bytes(gib: list[float]) -> int | None:
 
 
 def _local(value: Any) -> datetime | None:
-    """Return a time as the clock of its host showed it: a zone is left out."""
+    """Return a time as shown by its host's clock, without a time zone."""
     found = moment(value)
     return found.replace(tzinfo=None) if found else None
 
 
 def _is_positive(value: Any) -> TypeGuard[float]:
-    # Also false for what is not a number, and for what is too large for one.
+    # Also false for NaN and for values that are too large.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _ENDLESS
 
 
@@ -209,7 +211,7 @@ Ranks = Mapping[int, RankTimes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pause:
-    """Seconds between an operation and the next, as far as they are known, and a sentence if they need one."""
+    """The seconds between an operation and the next, if known, and a sentence if an explanation is needed."""
 
     seconds: float | None
     description: str = ""
@@ -217,10 +219,11 @@ class Pause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowest:
-    """One operation: its result, the slowest rank (None: unknown), every known rank's own seconds, and the basis.
+    """One operation: its seconds, the slowest rank (None: unknown), every known rank's own seconds, and the basis.
 
-    ``at_least_seconds`` is set if ``seconds`` is only an upper bound. ``contradicted``: its start and the next leave
-    too little time for a rank's record. ``hidden``: they show a longer time than any rank recorded, and all ranks did.
+    ``at_least_seconds`` is set if ``seconds`` is only an upper bound. ``contradicted``: the time between its start and
+    the next start is shorter than a rank's record. ``hidden``: that time is longer than the record of any rank,
+    although all ranks have records.
     """
 
     kind: OperationKind
@@ -235,7 +238,7 @@ class Slowest:
 
     @property
     def key(self) -> Key:
-        """Which operation this is."""
+        """The kind and the number of the operation."""
         return self.kind, self.number
 
     @property
@@ -245,7 +248,7 @@ class Slowest:
 
 
 def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varies: bool = False) -> Pause:
-    """Return how long DLIO paused before every operation.
+    """Return DLIO's pause before every operation.
 
     ``recorded`` is the configured pause; with ``varies`` each rank drew each pause at random. A pause is not longer
     than the time between the start of the run and its first operation.
@@ -267,7 +270,7 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
         )
     if recorded is not None or first <= usual + _SAME_PAUSE_SECONDS:
         return Pause(seconds=usual)
-    # Nothing is recorded, and the first operation came late: after a longer pause, or because a rank was late.
+    # No pause is recorded and the first operation came late, either after a longer pause or because a rank was late.
     idle = _idle_seconds(ranks, processes)
     seconds = first if idle is not None and abs(idle - first) <= _SAME_PAUSE_SECONDS else usual
     return Pause(
@@ -278,9 +281,9 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
 
 
 def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None) -> tuple[Slowest, ...]:
-    """Return every operation that any rank recorded, saves first, each in order.
+    """Return every operation that any rank recorded, saves first, each kind in order.
 
-    Without ``seconds_between``, times are not inferred.
+    Times are inferred only if ``seconds_between`` is known.
     """
     keys = {key for times in ranks.values() for key in times.timings}
     following = _following(keys)
@@ -292,11 +295,12 @@ def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None)
 
 
 def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, seconds_between: float) -> float | None:
-    """Return the time of the slowest process, from one rank's starts; None if it did not record both."""
+    """Return the time of the slowest process, from one rank's starts of this and the next operation; None if one is
+    missing."""
     this, then = timings.get(key), timings.get(following)
     if this is None or then is None:
         return None
-    # The files have microseconds.
+    # The resolution of the files is a microsecond.
     return round(then.start - this.start - seconds_between, 6)
 
 
@@ -315,7 +319,7 @@ def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds
 
 
 def strangers(ranks: Ranks) -> dict[int, str]:
-    """Return {rank: why} of the ranks whose times cannot be of the same run as the others'."""
+    """Return {rank: reason} for ranks whose times cannot be from the same run as the others'."""
     with_times = {rank: times for rank, times in ranks.items() if times.timings}
     if len(with_times) < 2:
         return {}
@@ -345,7 +349,7 @@ def strangers(ranks: Ranks) -> dict[int, str]:
 
 
 def clock_skew_seconds(ranks: Ranks) -> float:
-    """Return by how much the clocks of two ranks differ at most, from the starts that a barrier made equal."""
+    """Return the maximum difference between the clocks of two ranks, from starts that a barrier synchronised."""
     shared = set.intersection(*(set(times.timings) for times in ranks.values())) if ranks else set()
     starts = [[times.timings[key].start for times in ranks.values()] for key in shared]
     return max((max(s) - min(s) for s in starts), default=0.0)
@@ -390,7 +394,7 @@ def _slowest(
 def _witnessed(
     key: Key, following: Key, known: Mapping[int, float], ranks: Ranks, seconds_between: float | None
 ) -> float | None:
-    """Return the time that the starts of two operations give for the first; ranks differ by the barrier."""
+    """Return the duration of the first operation, from the starts of two operations, on the ranks with both."""
     if seconds_between is None:
         return None
     found = (inferred_seconds(ranks[r].timings, key, following, seconds_between) for r in sorted(known))
@@ -399,7 +403,7 @@ def _witnessed(
 
 
 def _following(keys: Iterable[Key]) -> dict[Key, Key]:
-    """Return the operation that came next: the next of its kind, of the last save the first load."""
+    """Return the next operation: the next one of its kind; after the last save, the first load."""
     ordered = sorted(keys, key=_in_order)
     return {
         this: then
@@ -421,7 +425,8 @@ def _before_first(times: RankTimes) -> float | None:
 
 
 def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
-    """Return the median of the time between the end of the slowest rank and the next start; None without all ranks."""
+    """Return the median time between the end of the slowest rank and the next start; None unless all ranks are
+    known."""
     if len(ranks) < processes:
         return None
     timings = ranks[min(ranks)].timings
@@ -434,7 +439,8 @@ def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
 
 
 def _copies(ranks: Ranks) -> dict[int, str]:
-    """Return the ranks whose times are another's, to the microsecond: no two processes start and end together."""
+    """Return ranks whose times equal another rank's to the microsecond: two processes never start and end at exactly
+    the same times."""
     seen: dict[frozenset[tuple[Key, Timing]], int] = {}
     found = {}
     for rank in sorted(ranks):
@@ -447,7 +453,8 @@ def _copies(ranks: Ranks) -> dict[int, str]:
 
 
 def _reference(ranks: Ranks) -> dict[Key, float]:
-    """Return the start of every operation: the median of three or more ranks, else the start of the lowest rank."""
+    """Return the start of every operation: the median of three or more ranks, otherwise the start of the lowest
+    rank."""
     if len(ranks) < 3:
         return {key: timing.start for key, timing in ranks[min(ranks)].timings.items()}
     starts: dict[Key, list[float]] = {}

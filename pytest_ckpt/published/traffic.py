@@ -1,9 +1,11 @@
-"""The bytes that the clients' network interfaces received during loads, and caches dropped between two runs. Pure.
+"""The bytes that clients received over the network during loads, and caches dropped between two runs. Pure.
 
 mlpstorage copies the kernel's counters of every host: at the start and the end of an invocation (``cluster_snapshots``
-of its metadata) and every 10 s (``*_timeseries.json``). Both have UTC times of whole seconds; DLIO's have no zone.
+of its metadata) and every 10 s (``*_timeseries.json``). Both have UTC times in whole seconds; DLIO's times have no
+zone.
 
-Received bytes are a lower bound of what crossed the network: RDMA adapters do not count into the kernel's interfaces.
+Received bytes are a lower bound of the bytes that crossed the network: RDMA adapters do not count into the kernel's
+interfaces.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 from pytest_ckpt.published.values import items, moment, on_clock, table
 
-# Interfaces that repeat what another one counts (bonds, bridges, VLANs, tunnels), or that never leave the host.
+# Interfaces that count the bytes of another one again (bonds, bridges, VLANs, tunnels), or that never leave the host.
 _REPEATED = re.compile(r"lo|(?:bond|team|br|docker|veth|virbr|cni|flannel|cali|cilium|tun|tap|dummy|vxlan|wg)[-_.\w]*")
 # Azure's accelerated networking: the synthetic interface eth0 counts what its virtual function enP1234s1 received.
 _VIRTUAL_FUNCTION = re.compile(r"enP\d+s\d+\w*")
@@ -24,7 +26,7 @@ _TIME_ZONE_SECONDS = 900.0
 _ENDLESS = 1 << 63
 
 CROSSED_SHARE = 0.95
-"""Share of the loaded bytes from which on the loads count as read over the network: our own bound."""
+"""The minimum share of the loaded bytes with which loads count as read over the network; we chose this bound."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,12 +42,13 @@ class Sample:
 
 
 Counters = Mapping[str, Sequence[Sample]]
-"""The samples of each host, in the order of time."""
+"""The samples of each host, ordered by time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received:
-    """What all hosts received during the loads. ``at_least``: the last sample was taken before the loads ended."""
+    """The bytes that all hosts received during the loads. ``at_least``: the last sample was taken before the loads
+    ended."""
 
     bytes: int
     at_least: bool
@@ -65,10 +68,10 @@ def counters_of(metadata: Any, series: Any) -> Counters:
 
 
 def received_between(counters: Counters, begin: float, end: float, began: float, hosts: int | None) -> Received | None:
-    """Return the bytes that all hosts received between two times on a rank's clock, None if that is not recorded.
+    """Return the bytes that all hosts received between two times on a rank's clock; None if they are not recorded.
 
     ``began`` is the start of the run on the same clock; it shows the rank's time zone. ``hosts`` is their known number.
-    A counter that went back (the host restarted) gives None.
+    If a counter decreased because the host restarted, the result is None.
     """
     samples = [sample for of_host in counters.values() for sample in of_host]
     if not samples or len(counters) != (hosts or len(counters)):
@@ -91,7 +94,7 @@ def received_between(counters: Counters, begin: float, end: float, began: float,
 
 
 def dropped_between(saving: Counters, loading: Counters) -> bool | None:
-    """Whether each loading host's page cache was dropped between two invocations; None if that is not recorded."""
+    """Whether each loading host's page cache was dropped between two invocations; None if this is not recorded."""
     if not loading or not set(loading) <= set(saving):
         return None
     before = [next((s.dropped for s in reversed(saving[name]) if s.dropped is not None), None) for name in loading]
@@ -118,7 +121,7 @@ def _add(found: dict[str, list[Sample]], host: Any, when: Any, interfaces: str) 
 
 
 def _name(value: Any) -> str:
-    """Return the name of an interface that counts its own bytes, else an empty text."""
+    """Return the name of an interface that counts its own bytes; empty for other interfaces."""
     if not isinstance(value, str) or "." in value or "@" in value or _REPEATED.fullmatch(value):
         return ""
     return value

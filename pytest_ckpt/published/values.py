@@ -1,4 +1,4 @@
-"""Values in the JSON of results that others wrote: of any type, until they are looked at. Pure."""
+"""Access to values in the JSON of foreign results, which may have any type. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _CLOCK_START = datetime(2000, 1, 1)
 
 
 def table(value: Any) -> dict[str, Any]:
-    """Return a JSON object; an empty one for any other value."""
+    """Return a JSON object; an empty object for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: Any) -> Sequence[Any]:
-    """Return a JSON array; an empty one for any other value."""
+    """Return a JSON array; an empty array for any other value."""
     return value if isinstance(value, list) else []
 
 
@@ -30,5 +30,5 @@ def moment(value: Any) -> datetime | None:
 
 
 def on_clock(naive: datetime) -> float:
-    """Return the seconds since 2000 of a time without a zone, on the clock of whoever wrote it."""
+    """Return the seconds since 2000 of a time without a zone, on its writer's clock."""
     return (naive - _CLOCK_START).total_seconds()

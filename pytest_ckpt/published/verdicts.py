@@ -1,4 +1,4 @@
-"""The verdicts on a result of DLIO: what it proves for each requirement, and what it cannot prove. Pure.
+"""The verdicts on a result of DLIO: the proofs for each requirement that its files contain. Pure.
 
 Sources: DLIO's code for its behaviour, the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
 checkpointing/README.md) for when caches have to be cleared.
@@ -37,7 +37,7 @@ TimeOutcome = Literal["met", "failed", "met as far as recorded", "not known"]
 class RecordedTime:
     """The outcome of the saves, or of the loads, as far as the files record their times.
 
-    ``met as far as recorded``: the slowest process of ``known`` of ``operations`` is known and met the limit, and no
+    ``met as far as recorded``: for ``known`` of ``operations`` the slowest process is known and met the limit, and no
     recorded time of the others missed it. The requirement itself is then "not run".
     """
 
@@ -55,7 +55,7 @@ class RecordedTime:
 
 
 def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdict]) -> RecordedTime:
-    """Return the outcome that a table shows for the saves, or the loads, from all verdicts on the result."""
+    """Return the outcome of the saves, or the loads, for a table, derived from all verdicts on the result."""
     verdict = next((v for v in verdicts if v.id == kind.upper()), None)
     operations = result.measurement.of_kind(kind)
     known = sum(map(_is_known, operations))
@@ -68,7 +68,7 @@ def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdic
 
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Judge one requirement on a published result; if its files do not show it, it is "not run", with the reason."""
+    """Judge one requirement on a published result. If the files do not decide it, it is "not run" with the reason."""
     if kind := KIND_OF.get(requirement.id):
         return _time(result, requirement, limits, gates, kind)
     if requirement.id == "STRAGGLER":
@@ -99,7 +99,7 @@ def _time(
     elif verdict.outcome == "met" and (unseen := _perhaps_late_unseen(measurement, kind, verdict.limit or 0.0)):
         verdict = _of_known(_undecided(verdict, "perhaps late", unseen), measurement, kind, requirement, limits, gates)
     elif verdict.outcome == "failed":
-        # The count is an upper bound of the late ones.
+        # The count is an upper bound for the late operations.
         perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
         verdict = replace(verdict, because=" ".join([verdict.because, *perhaps]))
     lines = [verdict.detail, f"basis: {bases_text(result, kind)}"]
@@ -115,7 +115,7 @@ def _time(
 
 
 def _is_known(operation: Operation) -> bool:
-    """Whether the time of the slowest process is known, and not only a bound of it."""
+    """Whether the time of the slowest process is known exactly, not only a bound."""
     return operation.basis != RANK_0 and operation.at_least_seconds is None
 
 
@@ -127,7 +127,7 @@ def _of_known(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return an undecided verdict whose conclusions for all other operations rest on those that are known."""
+    """Return an undecided verdict whose conclusion for all operations is based on the known ones."""
     lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
     known = tuple(filter(_is_known, measurement.of_kind(kind)))
     if not known:
@@ -146,10 +146,10 @@ def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: flo
 
 
 def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return which operations may have missed the limit unseen; empty if the slowest process of each is known.
+    """Return the operations that may have missed the limit unseen; empty if the slowest process of each is known.
 
-    The longest recorded time is only a lower bound: it can prove that a limit was missed, and never that it was met. So
-    a lost or removed file of a slow rank gives no advantage.
+    The longest recorded time is only a lower bound: it can prove that a limit was missed, but not that it was met. So a
+    lost or removed file of a slow rank gives no advantage.
     """
     operations = measurement.of_kind(kind)
     unseen = [o for o in operations if o.basis == RANK_0]
@@ -163,7 +163,7 @@ def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: f
 
 
 def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
-    """Return the verdict that remains if the files show too little for it."""
+    """Return the undecided verdict if the files do not contain enough facts."""
     return replace(verdict, outcome="not run", reason=reason, measured=None, margin=None, because=because)
 
 
@@ -201,7 +201,7 @@ def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, 
     if not left_out:
         return verdict
     because = f"{verdict.because} Of {counted(left_out, 'other operation')} not every rank is recorded."
-    # The straggler may be in just these.
+    # The straggler may be in exactly these operations.
     return (
         _undecided(verdict, "not recorded", because) if verdict.outcome == "met" else replace(verdict, because=because)
     )
@@ -215,7 +215,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
     if unknown:
         because = f"{verdict.because} The slowest process of {unknown} of "
         because += f"{counted(len(measurement.operations), 'operation')} is not known."
-        # Any of them may have taken another time.
+        # Any of these ranks may have taken a different time.
         is_met = verdict.outcome == "met"
         verdict = _undecided(verdict, "perhaps late", because) if is_met else replace(verdict, because=because)
     if not result.signs:
@@ -224,7 +224,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 
 def _cold(result: Result) -> str:
-    """Return a sentence on the clients' caches: the text of the rule, and what the client may have done."""
+    """Return a sentence on the clients' caches: the text of the rule, and what may have been cached."""
     listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)
     asking = sorted({r.rule for r in readings if r.requires_drop})
@@ -268,7 +268,7 @@ def caches_dropped(result: Result) -> bool:
 
 
 def network_text(result: Result) -> str:
-    """Return a sentence on what the hosts received during the loads; empty if it is not recorded."""
+    """Return a sentence on the bytes that hosts received during the loads; empty if they are not recorded."""
     network = result.network
     if network is None:
         return ""
@@ -282,7 +282,8 @@ def network_text(result: Result) -> str:
 
 
 def _held(result: Result) -> str:
-    """Return how full the page caches were at the start of runs that only load; empty if it is not recorded."""
+    """Return a sentence on the size of the page caches at the start of runs that only load; empty if it is not
+    recorded."""
     loading = [run.files.facts.cached_bytes for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
     known = [amount for amount in loading if amount is not None]
     if not known or len(known) < len(loading):
@@ -295,7 +296,7 @@ def _held(result: Result) -> str:
 
 
 def readings_of(result: Result) -> list[CacheReading]:
-    """Apply both readings of the cache rule to every client; ranks fill one host after the other.
+    """Apply both interpretations of the cache rule to every client. Ranks are assumed to fill one host after the other.
 
     Empty if the number of clients or their memory is not recorded.
     """
@@ -333,7 +334,7 @@ def _durable(result: Result) -> str:
     return because
 
 
-# Why the files of a result do not show a property.
+# The reasons why the files of a result do not show a property.
 _WHY: Mapping[str, Callable[[Result], str]] = {
     "INTEGRITY": lambda _: "DLIO does not compare loaded bytes with saved bytes.",
     "COLD": _cold,

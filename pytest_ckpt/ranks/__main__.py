@@ -1,4 +1,5 @@
-"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher; it calls back for its job."""
+"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher. It connects to the controller for
+its job."""
 
 from __future__ import annotations
 
@@ -31,9 +32,10 @@ _LAUNCHERS_SECONDS = 5.0
 
 def main() -> int:
     """Run the job that the controller sends to rank 0; return the exit code of this rank."""
-    # A rank must not continue to write after the process that started it has ended.
+    # A rank must not continue to write after the controller has ended.
     die_with_parent()
-    # The module of a vendor's engine may be in the current directory; it comes last and replaces no other module.
+    # The module of a vendor's engine may be in the current directory, which comes last and cannot replace other
+    # modules.
     sys.path.append("")
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.controller import Controller  # noqa: PLC0415
@@ -66,8 +68,8 @@ def main() -> int:
 
 
 def _keep_segments_in_session() -> None:
-    """Have Open MPI keep its segments in the directory of its session if that directory is in memory: they are removed
-    with it.
+    """Make Open MPI store its segments in its session directory if that is in memory, so that they are removed with
+    it.
     """
     session = os.environ.get(SESSION, "")
     if session.startswith("/dev/shm/"):
@@ -76,7 +78,7 @@ def _keep_segments_in_session() -> None:
 
 
 def _do_job(group: Group, activity: Activity, controller: Controller, bound: Mapping[str, str]) -> bool:
-    """Do the job that the controller sends to rank 0; return whether to wait for another job."""
+    """Run the job that the controller sends to rank 0; return whether to wait for another job."""
     from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import beat_seconds  # noqa: PLC0415
 
@@ -98,15 +100,15 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
         from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
         probe(group, activity, job, bound)
-    # The controller does not read while ranks wait, so their reports would fill the connection.
+    # The controller does not read while ranks wait, so reports would fill the connection.
     activity.stop()
     return job.is_followed and controller.is_followed()
 
 
 @contextlib.contextmanager
 def _libraries_uncollected() -> Iterator[None]:
-    """Exclude objects imported inside from garbage collection: they are permanent, and torch's 400,000 objects slow
-    each collection.
+    """Exclude objects of imported libraries from garbage collection: torch's 400,000 permanent objects slow each
+    collection.
     """
     gc.disable()
     try:
@@ -117,9 +119,9 @@ def _libraries_uncollected() -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    """End this process, because without a controller no other process can end it or remove the files that it writes.
+    """End this process immediately, because without a controller no other process can end it or remove its files.
 
-    A launcher's daemon that has also lost its connection may wait for minutes. It is ended after this process.
+    A launcher's daemon that has also lost its connection may wait for minutes, so it is ended after this process.
     """
     from pytest_ckpt.support.processes import MARK, SWEEP  # noqa: PLC0415
     from pytest_ckpt.support.resources import PACKAGE_HOME  # noqa: PLC0415
@@ -165,9 +167,9 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
 
 @contextlib.contextmanager
 def _tier_of_each_host(group: Group, job: Job) -> Iterator[None]:
-    """Create the run's area in this host's local tier, by one of its ranks, and remove it at the end.
+    """Create the run's area in each host's local tier, by one of its ranks, and remove it at the end.
 
-    The controller has created the area on the controller's own host.
+    On its own host, the controller has created the area.
     """
     from pytest_ckpt.support.references import load  # noqa: PLC0415
 
@@ -198,7 +200,7 @@ def _measure_tasks(group: Group, activity: Activity, job: Job, controller: Contr
             loop = MeasurementLoop(group, activity, task, job)
             loop.run()
             if loop.depth and loop.depth.origin == "ramp":
-                # One ramp is enough for as many ranks.
+                # One ramp is sufficient for the same number of ranks.
                 job = dataclasses.replace(job, depth=loop.depth)
 
 

@@ -1,7 +1,8 @@
 """Waits, before a clock starts, until this host sees the files that another host has just created; reports the waits.
 
-For a second, a client may remember that a name is missing or how large a file was. Only STALE judges that; no save,
-load or pattern is judged by it a second time. Hosts query the storage only for files that they are about to use.
+A client may cache, for a second, that a name is missing or that a file has its old size. Only STALE judges this, so the
+time of saves, loads and patterns does not include it. Hosts query the storage only for files that they are about to
+use.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.001, 0.02
 class AcrossHosts:
     """Makes the ranks of several hosts wait until they see files and directories that other hosts created.
 
-    On a single host, and in a local tier, it does not wait. All ranks call its methods together. ``stage`` adds up the
-    seconds.
+    On a single host, and in a local tier, it does not wait. All ranks call its methods together. ``stage`` accumulates
+    the seconds.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class AcrossHosts:
                 self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
-        """Create the directory that a checkpoint is saved into, on rank 0, and wait until every host sees it."""
+        """Create the directory for a checkpoint on rank 0, and wait until every host sees it."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 if self._group.rank == 0:
@@ -73,7 +74,7 @@ class AcrossHosts:
                 self._look("name", lambda: self._store.sees(ref, ()), is_asked=self._group.leads_host)
 
     def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
-        """Wait until every rank sees the other ranks' files that it will read; ``own`` are this rank's own files."""
+        """Wait until every rank sees the files of other ranks that it will read; ``own`` are this rank's own files."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 self._look_for_files(files, own)
@@ -85,7 +86,7 @@ class AcrossHosts:
         written: dict[tuple[int, str], Entry] = {}
         for of_rank in self._group.share(self._group.gather({n: tuple(of) for n, of in own.items()})):
             written |= {(number, entry.name): entry for number, entries in of_rank.items() for entry in entries}
-        # A file without an entry was written by another process, and its size is unknown.
+        # A file without an entry was written by another process, and its size is not known.
         awaited = {
             ref: [written[ref.number, name] for name in names if (ref.number, name) in written]
             for ref, names in foreign.items()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """Checkpoints of a subject in ``store``, of which this rank saves ``shard``.
+    """The checkpoints of a subject in ``store``; this rank saves ``shard``.
 
     ``rule`` defines the files of a full checkpoint. ``deltas`` defines which saves contain only changed pages, and
     which checkpoints a load then reads.
@@ -45,7 +45,8 @@ class Checkpoints:
         self._entries: dict[int, tuple[Entry, ...]] = {}
 
     def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
-        """Return the reference of the next save under a number, which may have been saved and deleted before."""
+        """Return the reference of the next save of a checkpoint number, which may have been saved and deleted
+        before."""
         before = self._refs.get(checkpoint)
         attempt = before.attempt + 1 if before else 0
         ref = self._refs[checkpoint] = CheckpointRef(
@@ -54,7 +55,7 @@ class Checkpoints:
         return ref
 
     def ref(self, checkpoint: int) -> CheckpointRef:
-        """Return the reference of a checkpoint's last save; a checkpoint of another process was saved only once."""
+        """Return the reference of a checkpoint's last save. A checkpoint of another process was saved only once."""
         if checkpoint in self._refs:
             return self._refs[checkpoint]
         return CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
@@ -90,7 +91,7 @@ class Checkpoints:
         return self._deltas.chain(checkpoint) if self._deltas else (checkpoint,)
 
     def _bytes(self, checkpoint: int) -> int:
-        """Return the bytes of tensors that this rank saves of a checkpoint."""
+        """Return the bytes of tensors that this rank saves in a checkpoint."""
         if self._deltas and self._deltas.is_delta(checkpoint):
             return self._deltas.delta_bytes(self._shard, checkpoint)
         return self._shard.bytes
@@ -102,7 +103,7 @@ class Checkpoints:
 
 
 def size_of_file(store: Store, ref: CheckpointRef, name: str, activity: Activity) -> int | None:
-    """Return the size of a file of a checkpoint; None if it is missing, which is not an error of this rank."""
+    """Return the size of a checkpoint's file; None if it is missing, which is not an error of this rank."""
     try:
         source = store.open(ref, Clock(activity=activity)).source(name)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Each rank's evidence about its fsync, its clock and the libraries loaded into it, combined for each host.
+"""Each rank's evidence about its fsync, its clock and the libraries loaded into it, combined per host.
 
 A rank's clock is compared with the uptime of its kernel, over operations and over the whole measurement. Times are
-taken by `time.perf_counter`. A library or a start-up hook may intercept it. The kernel's uptime is a file, which such
-code would have to change as well. While a host sleeps, Linux continues to count the uptime, but not the clock.
-CLOCK_BOOTTIME also counts sleep, so it distinguishes sleep from a changed clock.
+taken by `time.perf_counter`. A library or a start-up hook may intercept this call; the kernel's uptime is a file, so
+such code would have to change the file too. While a host sleeps, the uptime continues and the clock does not.
+CLOCK_BOOTTIME includes sleep, so it distinguishes sleep from a changed clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TRIES = 5
 
 _CLOCKS: tuple[Callable[[], float], ...] = (time.perf_counter, time.monotonic)
-# A busy host may preempt this process between two readings: then it reads again.
+# A busy host may preempt this process between two readings; then the reading is repeated.
 _CLOSE_SECONDS = 0.002
 _LOOKS = 5
 
@@ -70,7 +70,7 @@ class ClientProof:
         """Return the evidence of all ranks, on rank 0; elsewhere an empty record."""
         host = self.group.host
         calls = interposed_calls()
-        # Calls that profilers intercept are only disclosed, as long as fsync has its effect.
+        # Calls that profilers intercept are only disclosed, if fsync still has its effect.
         if not any(effect.is_missing for effect in self._fsyncs):
             calls = {by: names for by, names in calls.items() if not is_profiler(by)}
         own = _RankProof(
@@ -127,7 +127,7 @@ def _unusual_spans(ranks: Iterable[_RankProof]) -> list[RankSpan]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ClockReading:
-    """The uptime, each clock right before and right after it was read, and how far CLOCK_BOOTTIME is ahead. Seconds."""
+    """The uptime, each clock immediately before and after it was read, and the lead of CLOCK_BOOTTIME; in seconds."""
 
     uptime: float
     ahead: float
@@ -148,7 +148,7 @@ class ClockWatch:
         self._began = _look()
 
     def end(self, of: str) -> None:
-        """End the operation that was begun last."""
+        """End the most recent operation."""
         self._take(self._began, of)
 
     def seconds(self) -> float:
@@ -156,7 +156,7 @@ class ClockWatch:
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:
-        """Return the span with the largest difference, among the operations so far and the whole time until now."""
+        """Return the span with the largest difference: an operation so far, or the whole time until now."""
         self._take(self._began_all, "the measurement")
         assert self._worst
         return self._worst
@@ -165,7 +165,8 @@ class ClockWatch:
         ended = _look()
         uptime = ended.uptime - began.uptime
         for number in range(len(_CLOCKS)):
-            # The clock's time between both looks at the uptime is known as a range; the nearest value in it counts.
+            # The clock's time between two readings of the uptime is known as a range; the nearest value in the range is
+            # used.
             least = ended.before[number] - began.after[number]
             most = ended.after[number] - began.before[number]
             clock = min(max(uptime, least), most)

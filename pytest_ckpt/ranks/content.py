@@ -1,19 +1,19 @@
-"""The bytes of a checkpoint: unique, incompressible, computed at memory speed, recomputable at any place.
+"""The content of checkpoints: unique, incompressible bytes, computed at memory speed and reproducible for any offset.
 
 A page of 4 KiB is a row of a random block XORed with one 64-bit word. The word is a bijection of the page's place:
-(checkpoint, rank, tensor, page). So all pages of a run differ, and they are incompressible. Data that are read can be
-checked without remembering what was written. A page in the wrong place shows where it comes from.
+(checkpoint, rank, tensor, page). So all pages of a run differ, and they are incompressible. Data can be verified
+without a stored copy, and the origin of a misplaced page is known.
 
-After a GiB at most, another block is used. So storage that knows how pages are made, and searches for rows that it has
-stored before, does not find any. The first two words of a row are the same in all blocks, so these words are sufficient
-to find a page's place.
+Another block is used after at most one GiB. So storage that knows this scheme and searches for rows that it has already
+stored does not find any. The first two words of a row are the same in all blocks, so these words are sufficient to find
+a page's place.
 
 If saves are compressed, pages compress like the tensors of a training state, which are numbers with random mantissas
 and few exponents. The word changes whole numbers in the first 8 bytes of a page, and only mantissas after them. As a
 reference, a small transformer (11 M parameters) was trained on text with AdamW. zstd 1 in blocks of 1 MiB stored 0.77
 of its bf16 weights and 0.91 to 0.93 of its fp32 master weights and moments; LZ4 stored all. Here exponents are drawn
-from a normal distribution such that both ratios match within 0.03. Rows of moments that were never used, which compress
-almost completely, are left out. In this module "exponent" means the highest byte of a number, so it includes the sign.
+from a normal distribution such that both ratios match within 0.03. Rows of moments that were never used compress almost
+completely and are left out. In this module "exponent" means the highest byte of a number, so it includes the sign.
 
 The data read are compared with the data written; a wrong page is flipped, torn, zeros, stale, misplaced or foreign.
 
@@ -62,19 +62,19 @@ _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class WordChecksums:
-    """The sum that one word adds to a page in which each word is XORed with the word's bits that ``mask`` selects."""
+    """The CRC change of a page if one word is XORed into each of its words, restricted to the bits in ``mask``."""
 
     def __init__(self, mask: NDArray[np.uint64]) -> None:
         self._mask = mask
 
     @functools.cached_property
     def tables(self) -> Sums:
-        """For each byte of the word, the sum that each of its values adds."""
+        """For each byte of the word, the CRC contribution of each of its values."""
         return _tables([linear((self._mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)])
 
 
 class PageChecksums:
-    """Sums of pages that are a row of a block, each word XORed with bits of one word.
+    """The checksums of pages, each a row of a block in which each word is XORed with bits of one word.
 
     ``rows`` is (rows, words of 8 bytes); a page is a power of two.
     """
@@ -100,12 +100,12 @@ class PageChecksums:
 
 
 def linear(data: bytes) -> int:
-    """Return L of bytes: their CRC-32 without the part that comes from the register's start and inversion."""
+    """Return L of bytes: their CRC-32 without the contributions of the register's start value and inversion."""
     return zlib.crc32(data) ^ of_zeros(len(data))
 
 
 def join(first: int, second: int, second_bytes: int) -> int:
-    """Return L of two stretches, one after the other."""
+    """Return L of two byte ranges in succession."""
     return shift(first, second_bytes) ^ second if first else second
 
 
@@ -116,13 +116,14 @@ def of_zeros(count: int) -> int:
 
 
 def shift(register: int, count: int) -> int:
-    """Return a CRC register after ``count`` zero bytes."""
+    """Return the CRC register after ``count`` further zero bytes."""
     return int(_apply(_tables_of_shift(count), np.array([register], dtype=np.uint32))[0])
 
 
 @functools.lru_cache(maxsize=1024)
 def _tables_of_shift(count: int) -> Sums:
-    """Return the tables of the shift by any number of zero bytes; cached, as a layout needs the same few repeatedly."""
+    """Return the tables of the shift by any number of zero bytes; cached, because a layout needs the same few
+    repeatedly."""
     values = _BITS
     length = 1
     while count:
@@ -137,7 +138,7 @@ def _tables_of_shift(count: int) -> Sums:
 def _shift_tables(length: int) -> Sums:
     """Return the tables of the shift by ``length`` zero bytes, a power of two."""
     if length == 1:
-        # One zero byte into the register, as zlib does it: its inversions cancel out.
+        # Shift one zero byte into the register, as zlib does; its inversions cancel out.
         moved = [zlib.crc32(b"\0", int(bit) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF for bit in _BITS]
         return _tables(moved)
     half = _shift_tables(length // 2)
@@ -145,7 +146,7 @@ def _shift_tables(length: int) -> Sums:
 
 
 def _tables(basis: list[int]) -> Sums:
-    """Return (bytes, 256) tables of the linear function that has these values on the single bits."""
+    """Return (bytes, 256) tables of the linear function that has these values for the single bits."""
     tables = np.zeros((len(basis) // 8, 256), dtype=np.uint32)
     for number, value in enumerate(basis):
         byte, bit = divmod(number, 8)
@@ -170,7 +171,7 @@ _PART_PAGES = 32
 _LANES = PAGE_BYTES // 8
 _ALL_BITS = np.uint64((1 << 64) - 1)
 _CHECKSUM_PAGES = 1 << 14  # the values of one step fit in the processor's cache
-# One block serves 64 MiB of each of 16 consecutive tensors: a GiB at most.
+# One block is used for 64 MiB of each of 16 consecutive tensors: a GiB at most.
 _TENSOR_SHIFT, _PAGE_SHIFT = 4, 14
 # A tensor of up to 256 MiB uses at most this many blocks, repeatedly. A larger one makes them again for each pass.
 _BLOCKS_HELD = 4
@@ -195,22 +196,22 @@ _EXPONENTS = np.array(
     [round(NormalDist(_MIDDLE, _SPREAD).inv_cdf((byte + 0.5) / 256)) for byte in range(256)], dtype=np.uint8
 )
 
-# Storage corrupts in sectors and bits: at most this many differing bytes in a page are called flipped bits, and a page
-# that is right up to a multiple of a sector and wrong after it was torn.
+# Storage damages sectors or bits. A page with at most this many differing bytes has flipped bits; a page that is
+# correct up to a multiple of a sector and wrong after it is torn.
 _FLIPPED_BYTES = 16
 _SECTOR_BYTES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorKey:
-    """The place of a tensor: checkpoint (from 1), rank, and the tensor's number on that rank (from 0)."""
+    """The identity of a tensor: checkpoint (from 1), rank, and number on that rank (from 0)."""
 
     checkpoint: int
     rank: int
     tensor: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a place that the 64-bit word cannot encode uniquely."""
+        """Raise ValueError for an identity that the 64-bit word cannot encode uniquely."""
         limits = (
             ("checkpoint", self.checkpoint, CHECKPOINT_BITS),
             ("rank", self.rank, RANK_BITS),
@@ -222,16 +223,16 @@ class TensorKey:
 
 
 def content_seed(seed: int, subject: str) -> int:
-    """Return the 64-bit seed of one subject's content, so that two subjects of one run share no page."""
+    """Return the 64-bit seed of one subject's content, so that two subjects of a run share no page."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{subject}".encode()).digest()[:8], "little")
 
 
 class _Kind:
-    """The common properties of pages of one number type: the bits of their words that a page's word changes."""
+    """Common properties of pages of one number type: the bits of their words that a page's word changes."""
 
     def __init__(self, dtype: Dtype | None, mask: Words) -> None:
         self.dtype, self.mask = dtype, mask if dtype is None else mantissas(mask, dtype)
-        # Only if bits are left out: a mask costs the time of another pass.
+        # A mask is applied only if bits are left out, because it costs another pass.
         self.is_masked = not bool(np.all((self.mask == 0) | (self.mask == _ALL_BITS)))
         self.lanes = int(np.count_nonzero(self.mask))
         self.checksums = WordChecksums(self.mask)
@@ -321,11 +322,11 @@ class Content:
 
     It uses 10 MiB at most, and 1 MiB more for each thread that compares.
 
-    ``compressible`` is the share of zeros in every page, for buyers of an array who want to see its data reduction.
-    With ``constant`` every page of every checkpoint is the same. A comparison of the array's speed with constant and
-    with unique pages shows whether content affects it. If the types of a rank's ``tensors`` are given, in the order of
-    their numbers, pages compress like such tensors. ``tensor_bits`` is the width of a tensor's number within a rank;
-    every process that makes or compares the content uses the same value.
+    ``compressible`` is the share of zeros in every page, for buyers who want to test an array's data reduction. With
+    ``constant`` all pages of all checkpoints are equal: the speed with constant and with unique pages shows whether
+    content affects the array. If the types of a rank's ``tensors`` are given, in the order of their numbers, pages
+    compress like such tensors. ``tensor_bits`` is the width of a tensor's number within a rank; every process that
+    makes or compares the content uses the same value.
     """
 
     def __init__(
@@ -337,7 +338,7 @@ class Content:
         tensors: Sequence[Dtype] = (),
         tensor_bits: int = USUAL_TENSOR_BITS,
     ) -> None:
-        # A place fills the word, so the packing can be undone.
+        # The place uses the whole word, so that the encoding can be inverted.
         self._tensor_bits, self._page_bits = tensor_bits, WITHIN_RANK_BITS - tensor_bits
         generator = np.random.Generator(np.random.SFC64(seed))
         # The first words of each row of all blocks.
@@ -350,7 +351,7 @@ class Content:
         self._of_tensor = tuple(kinds[dtype] for dtype in tensors)
         self._kinds = tuple(kinds.values()) or (_Kind(None, mask),)
         self._held = functools.lru_cache(maxsize=_BLOCKS_HELD)(self._made)
-        # Misplaced pages come in long runs, so their blocks are kept in addition to the blocks in use.
+        # Misplaced pages come in long sequences, so their blocks are cached in addition to the blocks in use.
         self._held_elsewhere = functools.lru_cache(maxsize=2)(self._made)
         self._checkpoint = 0
         # Separate, so that a scratch does not keep half of a huge page whose other half was a block.
@@ -387,7 +388,7 @@ class Content:
         return out
 
     def crc32(self, place: TensorKey, length: int) -> int:
-        """Return the CRC-32 of the tensor's first ``length`` bytes, without making them."""
+        """Return the CRC-32 of the tensor's first ``length`` bytes, without generating them."""
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):
@@ -400,18 +401,18 @@ class Content:
         return total ^ of_zeros(length)
 
     def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
-        """Return the place and page number that a whole page of ours belongs to, or None for any other page."""
+        """Return the place and page number of a whole page of our content; None for any other page."""
         for kind in () if self._constant else self._kinds:
             if found := self._origin_in(kind, page.view(np.uint64)[: kind.lanes]):
                 return found
         return None
 
     def _origin_in(self, kind: _Kind, lanes: Words) -> tuple[TensorKey, int] | None:
-        """Return the place and page number of a page if it is one of this kind."""
+        """Return the place and page number of a page, if it is of this kind."""
         if len(lanes) < _COMMON:
             return None
         mask, common = kind.mask[: kind.lanes], kind.of(self._first)
-        # By row: the word that a page of this row with these first bytes has. The first word is changed whole.
+        # For each row: the word of a page of this row with these first bytes. All bits of the first word are changed.
         words = lanes[0] ^ common[:, 0]
         # At most one row also matches the second word.
         for row in map(int, np.flatnonzero(lanes[1] ^ common[:, 1] == words & mask[1])):
@@ -442,7 +443,7 @@ class Content:
         return self._held(self._kind(place), _group(place, page))
 
     def _made(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
-        """Make the block of a group of pages."""
+        """Generate the block of a group of pages."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
         rows = self._memory.take()
         # In parts, because the allocator of each thread keeps the memory of one.
@@ -532,7 +533,7 @@ def _unmix(word: int) -> int:
 
 
 def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of the pages in which the two differ; the first page starts at its byte ``head``."""
+    """Yield (start, stop) of the differing pages; the first page starts at its byte ``head``."""
     start = 0
     while start < len(seen):
         stop = min(len(seen), start + PAGE_BYTES - (head if start == 0 else 0))
@@ -542,20 +543,20 @@ def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, i
 
 
 def as_numbers(block: Words, kind: Dtype) -> Words:
-    """Return a block of random bits as numbers of a type; bytes have no exponent and stay."""
+    """Return a block of random bits as numbers of a type; bytes have no exponent and stay unchanged."""
     size = ITEM_BYTES[kind]
     if size == 1:
         return block
     made = block.copy()
     every = made.view(np.uint8)
     every[:, size - 1 :: size] = _EXPONENTS[every[:, size - 1 :: size]]
-    # Bytes that are zeros by ``compressible`` stay zeros.
+    # Bytes that are zero because of ``compressible`` stay zero.
     made[block == 0] = 0
     return made
 
 
 def mantissas(mask: Words, kind: Dtype) -> Words:
-    """Return which of the bits in ``mask`` differ from page to page; in the first word, all of them."""
+    """Return the bits in ``mask`` that differ from page to page; in the first word, all of them."""
     size = ITEM_BYTES[kind]
     if size == 1:
         return mask
@@ -578,10 +579,10 @@ class Finding:
 def compare(
     content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, maximum: int = 20
 ) -> tuple[int, list[Finding]]:
-    """Compare bytes that were read with the bytes that were written there.
+    """Compare bytes that were read with the expected bytes.
 
-    ``data`` are the tensor's bytes from ``offset`` on. Return how many pages are wrong, and the first ``maximum``
-    stretches, neighbouring pages of the same kind joined.
+    ``data`` are the tensor's bytes from ``offset`` on. Return the number of wrong pages, and the first ``maximum``
+    ranges; neighbouring pages with the same kind of fault form one range.
     """
     bad = content.differing_pages(data, place, offset)
     findings: list[Finding] = []
@@ -619,7 +620,8 @@ def _kind(content: Content, seen: Bytes, place: TensorKey, offset: int) -> tuple
             return "stale", f"the page is from checkpoint {there.checkpoint} at the same place"
         where = f"rank {there.rank}, tensor {there.tensor}, offset {page * PAGE_BYTES} of checkpoint {there.checkpoint}"
         return "misplaced", f"the page belongs to {where}"
-    # Pages of the file and of the tensor need not be aligned with each other, so neither is the place of a tear.
+    # Pages of the file and of the tensor need not be aligned with each other, so the place of a tear need not be
+    # either.
     first = int(wrong[0])
     rest = seen[first:]
     if first >= _SECTOR_BYTES or not rest.any():

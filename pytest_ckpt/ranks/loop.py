@@ -64,12 +64,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedLoads:
-    """Loads every checkpoint that is kept, in turns.
+    """Performs the counted loads: of every kept checkpoint, in turns.
 
-    ``loader`` makes a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` empties the
-    caches of the files that this rank is about to read; ``take_in`` receives every load. If ranks differ in size, a
-    rank may load a larger shard than its own only if memory was planned for that: ``lends_memory``. ``knows_bytes``:
-    files have the layout's sizes, so the bytes that passed a cache can be added up.
+    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` drops the
+    files that this rank is about to read from the caches; ``take_in`` receives every load. ``lends_memory``: the plan
+    has memory for shards that are larger than a rank's own. ``knows_bytes``: files have the layout's sizes, so the
+    bytes that passed through a cache can be added up.
     """
 
     group: Group
@@ -83,7 +83,7 @@ class CountedLoads:
     take_in: Callable[[Loaded], None]
 
     def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
-        """Load ``count`` times; return whether hosts loaded other hosts' files, and the bytes that each host moved.
+        """Load ``count`` times; return whether hosts loaded other hosts' files, and the bytes moved by each host.
 
         If possible, ranks of several hosts load files that another host has written, because a host does not cache data
         that it has not read. The moved bytes are required only if some host does not count its cached pages; they are
@@ -119,7 +119,7 @@ class CountedLoads:
     def _of_another_host(self) -> RankLayout | None:
         """Return the shard of another host that this rank loads; None unless every rank can load one.
 
-        Containers of one kernel may read through one client, whatever their names, so they count as one host here.
+        Containers on one kernel may share one client, so they count as one host here.
         """
         hosts: list[str] = self.group.share(self.group.gather(boot_id()))
         reading = shifted(self.layout, hosts)
@@ -136,9 +136,9 @@ _RESIDENT_WITHOUT_DROP = 0.01
 
 
 class MeasurementLoop:
-    """Runs one task; rank 0 sends every fact to the controller as soon as it is known.
+    """Runs one task; rank 0 sends every result to the controller as soon as it is known.
 
-    ``depth`` is the number of requests in flight of engine ``stream``, once it is known.
+    ``depth`` is the number of requests in flight of engine ``stream``, as soon as it is known.
     """
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
@@ -167,9 +167,9 @@ class MeasurementLoop:
         self._found = LoopResults()
 
     def run(self) -> None:
-        """Measure, verify, remove the written files (unless they are kept).
+        """Measure, verify, and remove the written files (unless they are kept).
 
-        If the target has been replaced when an error occurs, raises ReplacedError, otherwise the original error.
+        If the target was replaced when an error occurs, raises ReplacedError, otherwise the original error.
         """
         try:
             self._measure()
@@ -222,8 +222,8 @@ class MeasurementLoop:
             with do.host_load.spanning(DATA_PAIRS):
                 measure_data_of(bench)
         self._measure_patterns(bench, lasts=False)
-        # If cached pages are not counted at all, timed reads may prove a cold load. If they are counted in part,
-        # another client may refute it.
+        # If cached pages are not counted, timed reads may prove a cold load. If they are counted only in part, another
+        # client may refute it.
         is_comparable = self._second is not None or self._group.spans_hosts
         if not self._found.by_other_hosts and (cache.is_blind or (cache.is_counted_in_part and is_comparable)):
             self._time_canaries(cache)
@@ -283,7 +283,7 @@ class MeasurementLoop:
             ).measure(engine, self._own.kept, task.operations)
 
     def _engine_facts(self, strategy: Strategy) -> dict[str, str]:
-        """Return how the engine and the strategy of all ranks work, in words."""
+        """Return descriptions of the engine and the strategy on all ranks."""
         depth = {"depth": self.depth.sentence} if self.depth and self._task.engine == STREAM else {}
         own = strategy.engine.facts() | depth | self._do.added_facts() | strategy.facts()
         return joined_facts(self._group.gather(own))
@@ -297,7 +297,7 @@ class MeasurementLoop:
         self._find_ceilings()
 
     def _choose_depth(self) -> None:
-        """Use the number of requests in flight that is set or was found; without it, find it by a ramp."""
+        """Use the given or known number of requests in flight, or else find it by a ramp."""
         ramp = self._task.ramp
         if self._task.engine != STREAM:
             return
@@ -328,7 +328,7 @@ class MeasurementLoop:
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
-        """Return the number that the ramp finds; keep the wrong bytes of its loads."""
+        """Return the number found by the ramp, and keep the wrong bytes of its loads."""
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
         # A separate store, so that the requests of the ramp are not counted as the subject's own.
@@ -350,7 +350,7 @@ class MeasurementLoop:
         return found
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
-        """Measure the patterns of the task: with ``lasts``, the patterns that last for hours, otherwise the others."""
+        """Measure the patterns of the task: with ``lasts`` the patterns that last for hours, otherwise the others."""
         of_scenario: dict[str, list[Pattern]] = {}
         for row in (PATTERNS[name] for name in self._task.patterns):
             if row.lasts is lasts:
@@ -385,14 +385,15 @@ class MeasurementLoop:
         )
 
     def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
-        """Return the strategy that saves this rank's own files; ``aside`` gives them other content than the subject's.
+        """Return the strategy that saves this rank's own files; ``aside`` gives them content other than the subject's.
 
         ``plain``: without the codec, if the task has one.
         """
         return self._saving(self._engine(constant=constant, aside=aside, plain=plain), self._store)
 
     def _saver(self, shard: RankLayout, store: Store) -> Strategy:
-        """Return a strategy that saves full checkpoints of a shard to a store, with content unlike the subject's."""
+        """Return a strategy that saves full checkpoints of a shard to a store, with content other than the
+        subject's."""
         content = content_of(self._task, shard, aside="contention")
         return self._saving(self._made(shard, content, self._saving_options(), is_full=True), store)
 
@@ -413,7 +414,7 @@ class MeasurementLoop:
         return self._made(self._shard, content, self._saving_options(), plain=plain)
 
     def _saving_options(self) -> EngineOptions:
-        """Return the options of an engine that saves, as the strategy needs it."""
+        """Return the options of the saving engine, as required by the strategy."""
         return replace(self._options, stages=self._task.stages, by_process=self._task.by_process)
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
@@ -426,7 +427,7 @@ class MeasurementLoop:
         )
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
-        """Return a loader of a shard that this or another rank wrote."""
+        """Return a loader of a shard written by this or another rank."""
         return self._made(shard, content_of(self._task, shard), options)
 
     def _made(
@@ -493,7 +494,7 @@ class MeasurementLoop:
 
 @dataclass(slots=True)
 class LoopResults:
-    """The results so far; on rank 0 the values cover all ranks."""
+    """The results so far; on rank 0 they cover all ranks."""
 
     bytes_checked: int = 0
     fault_count: int = 0
@@ -508,7 +509,7 @@ class LoopResults:
     canaries: tuple[CanaryReads, ...] = ()
 
     def take(self, loaded: Loaded, expected_bytes: int) -> Integrity:
-        """Add one of the subject's own loads; return the comparison so far, out of ``expected_bytes`` in total."""
+        """Add one of the subject's own loads; return the comparison so far, of ``expected_bytes`` in total."""
         if loaded.operation and loaded.operation.mapped_bytes:
             resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes
             self.worst_resident = max(self.worst_resident or 0.0, resident)

@@ -48,15 +48,15 @@ _FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 class RankOperation:
     """One operation as one rank measured it, on its own monotonic clock.
 
-    ``seconds`` is the sum over all steps of the time from the step's barrier until this rank was done. A save has one
-    step, which ends when its bytes are durable. ``directory_seconds`` is the time in which this rank then made the
-    names of its host's files durable; 0 on other ranks. On a rank that commits, ``commit_seconds`` is the time of the
-    commit only, and ``committed_seconds`` runs from the barrier until the checkpoint was committed.
+    ``seconds`` is the time from the barrier of a step until this rank was done, summed over all steps. A save has one
+    step, which ends when its bytes are durable. ``directory_seconds`` is the further time in which this rank made the
+    names of its host's files durable; 0 on ranks that do not do this. On a rank that commits, ``commit_seconds`` is the
+    time of the commit only, and ``committed_seconds`` runs from the barrier until the checkpoint was committed.
     ``returned_seconds`` of a save runs from the barrier until the job could continue, and ``staged_seconds`` until the
-    job could change its state. For ``copying_seconds`` of these times the state was copied in memory. ``resident``
-    contains the resident bytes and all bytes of the files, before a load. ``stalled_seconds`` is the maximum time that
-    a load waited for its own comparison, not for the storage. ``starved_seconds`` is the time in which a thread was
-    ready to run and had no CPU.
+    job could change its state. ``copying_seconds`` is the part of these times in which the state was copied in memory.
+    ``resident`` contains the resident bytes and all bytes of the files, before a load. ``stalled_seconds`` is the
+    maximum time for which a load waited for its own comparison, not for the storage. ``starved_seconds`` is the time in
+    which a thread was ready to run and had no CPU.
     """
 
     seconds: float
@@ -74,12 +74,11 @@ class RankOperation:
 
 
 def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
-    """Join the measurements of all ranks, in rank order.
+    """Combine the measurements of all ranks, in rank order.
 
     The slowest rank's own time counts. Rank 0 waits for the slowest rank before it commits, so its clock covers the
-    whole save. But that clock may have started a little after the slowest rank's clock. The time of a load without the
-    ranks' stalls is the time of the rank that is slowest once the stalls are subtracted. The wait of a save without the
-    copies is computed in the same way.
+    whole save, although it may have started slightly later. The time of a load without stalls is the maximum over ranks
+    after each rank's stalls are subtracted. The wait of a save without the copies is computed in the same way.
     """
     rank_seconds = tuple(o.seconds for o in ranks)
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
@@ -135,9 +134,10 @@ def _last(seconds: Iterable[float | None]) -> float | None:
 def summed(
     pairs: Sequence[tuple[DurabilityProof | None, CommitProof | None]], *, saves: int, commits: int
 ) -> Durability:
-    """Add up the durable calls of ``saves`` saves, of which ``commits`` were committed; ``pairs`` covers every rank."""
+    """Add up the durable calls of ``saves`` saves, of which ``commits`` were committed; ``pairs`` contains every rank's
+    proofs."""
     own = [durability for durability, _ in pairs if durability]
-    # If a save ended with names pending, the directory of each such rank is still to be synced.
+    # If a save ended with names pending, the directory of each such rank must still be synced.
     pending = sum(d.names_pending for d in own)
     of_commits = [commit for _, commit in pairs if commit]
     directories: list[DurabilityProof | CommitProof] = [*own, *of_commits]
@@ -177,8 +177,8 @@ class Loaded:
 class Operations(Checkpoints):
     """The operations of all ranks on a subject's checkpoints in ``store``.
 
-    ``stages`` adds up this rank's seconds by purpose. ``is_local``: the store is in a local tier. An operation that is
-    not ``counted`` is not one of the subject's saves and loads; it serves an additional question.
+    ``stages`` accumulates this rank's seconds by purpose. ``is_local``: the store is in a local tier. An operation that
+    is not ``counted`` is not one of the subject's own saves and loads, but part of an additional measurement.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class Operations(Checkpoints):
         self._saved: list[RankSave] = []
         self._commits = 0
         self.stages: dict[str, float] = {}
-        # When the last save began and was committed, on this rank's monotonic clock.
+        # The start and the commit of the last save, on this rank's monotonic clock.
         self.span = (0.0, 0.0)
         self.clock_watch = ClockWatch(group.rank, group.host)
         self.host_load = HostLoadWatch(group)
@@ -219,12 +219,13 @@ class Operations(Checkpoints):
         tell: bool = False,
         training: TrainingSteps | None = None,
     ) -> Operation | None:
-        """Save a checkpoint by the strategy, each participating rank its own files; return when the save is over.
+        """Save a checkpoint by the strategy: each participating rank saves its own files. Return when the save has
+        ended.
 
-        ``at`` names the save if it is not one of the subject's own. ``meanwhile`` runs concurrently on this rank; its
-        event is set when the save is over. ``content`` is the number of the content if it differs from the checkpoint's
-        number. The time of a save that is not counted belongs to ``stage``. With ``tell``, rank 0 reports its start.
-        ``training`` runs during the save, once the job may continue.
+        ``at`` identifies the save if it is not one of the subject's own. ``meanwhile`` runs concurrently on this rank;
+        its event is set when the save has ended. ``content`` is the number of the content if it differs from the
+        checkpoint's number. The time of a save that is not counted belongs to ``stage``. With ``tell``, rank 0 reports
+        its start. ``training`` runs during the save, once the job may continue.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -267,8 +268,7 @@ class Operations(Checkpoints):
             returned_seconds=timing.returned_seconds,
             staged_seconds=timing.staged_seconds,
             copying_seconds=timing.copying_seconds,
-            # Threads of other work do not delay a save when they wait for a CPU; nor do waits after the bytes were
-            # stored.
+            # CPU waits of threads for other work do not delay a save; nor do waits after the bytes were stored.
             starved_seconds=None
             if training or meanwhile
             else wait.seconds(beyond=self.span[1] - start - (timing.stored_seconds or 0.0)),
@@ -291,7 +291,7 @@ class Operations(Checkpoints):
         scenario: Scenario = "",
         names: Iterable[str] | None = None,
     ) -> Loaded:
-        """Load a checkpoint as load ``number``, in the engine's steps; compare every byte during or between the steps.
+        """Load a checkpoint as load ``number`` in the engine's steps; compare every byte during or between steps.
 
         ``names`` are the files that the engine reads if they are not this rank's own.
         """
@@ -318,7 +318,8 @@ class Operations(Checkpoints):
             loaded_bytes += engine.load(committed, step, clock)
             seconds += time.perf_counter() - start - (clock.left_out_seconds - left_out)
             wait.end()
-            # No rank compares a whole step while another rank still reads: that would leave the storage to fewer ranks.
+            # Comparison of a whole step waits until all ranks have read it; otherwise the storage would serve fewer
+            # ranks.
             self._group.wait()
             with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
@@ -342,16 +343,13 @@ class Operations(Checkpoints):
             operation=operation,
             bytes_checked=sum(g[0] for g in gathered),
             fault_count=sum(g[1] for g in gathered),
-            # Ranks alternate in the list, so if only some faults are reported, one rank's faults do not hide the
-            # others'.
+            # Ranks alternate in the list: if only some faults are reported, one rank's faults do not hide the others'.
             faults=[f for turn in zip_longest(*(g[2] for g in gathered)) for f in turn if f],
             rank_bytes=tuple(g[3] for g in gathered),
         )
 
     def replaced(self) -> str:
-        """Return a sentence on the replacement of the run's directory; empty if there is none, or if it cannot be
-        detected.
-        """
+        """Return a sentence if the run's directory was replaced; empty if it was not, or if this cannot be detected."""
         return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
     def _stays(self) -> None:
@@ -360,7 +358,7 @@ class Operations(Checkpoints):
             raise ReplacedError(why)
 
     def await_files(self, files: Sequence[Files]) -> None:
-        """Wait until this rank sees the files that it is about to read and others wrote; called by all ranks."""
+        """Wait until this rank sees the files of other ranks that it is about to read; called by all ranks."""
         self.across_hosts.files(files, self._entries)
 
     def delete(self, checkpoint: int) -> float:
@@ -410,7 +408,8 @@ class Operations(Checkpoints):
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
-        """Add the seconds inside, on this rank's clock, to a stage of the measurement; ``at`` is the operation."""
+        """Add the seconds of the ``with`` block, on this rank's clock, to a stage of the measurement; ``at`` is the
+        operation."""
         if at:
             self._activity.begin(at)
         start = time.perf_counter()
@@ -484,7 +483,7 @@ class Operations(Checkpoints):
 
 
 class BackgroundThread(threading.Thread):
-    """Runs an action during an operation; raises the action's error when the operation waits for it."""
+    """Runs an action during an operation; `finish` raises the action's error."""
 
     def __init__(self, act: Callable[[threading.Event], None]) -> None:
         super().__init__()

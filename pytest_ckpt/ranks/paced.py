@@ -1,6 +1,6 @@
-"""Saves at a pace: a store whose files accept bytes at a limited rate.
+"""Paced saves: a store whose files accept bytes at a limited rate.
 
-A pace is a schedule from the begin of a save. A save that was delayed catches up as fast as the storage allows, so
+A pace is a schedule from the start of a save. A save that was delayed catches up as fast as the storage allows, so
 short delays do not add up.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import CheckpointRef
     from pytest_ckpt.targets.protocol import Buffer, CachedSink, Draft, Phases, Sink, Store
 
-# A larger request is written in pieces: one request of a whole file cannot be paced. Direct I/O needs no finer
+# A larger request is written in pieces, because one request for a whole file cannot be paced. Direct I/O needs no finer
 # alignment.
 _PIECE_SECONDS = 0.05
 _PIECE_STEP_BYTES = 64 << 10
@@ -42,11 +42,11 @@ class Pace:
         self.is_bypassed = False
 
     def until(self, over: threading.Event) -> None:
-        """From the time when ``over`` is set, write without a pace."""
+        """Write without a pace after ``over`` is set."""
         self._over = over
 
     def learn(self) -> None:
-        """Use the bytes of the last save for all saves: files contain more than tensors, or less."""
+        """Use the bytes of the last save for all saves, because files contain more or fewer bytes than tensors."""
         # A rank may have no files.
         if self.bytes:
             self._rate = self.bytes / self._seconds
@@ -71,7 +71,7 @@ class Pace:
             self._wait(end)
 
     def _wait(self, due: float) -> None:
-        """Wait until a moment, unless the storage is later than the schedule."""
+        """Wait until a moment, unless the storage is behind schedule."""
         if (early := due - time.perf_counter()) > 0:
             self._over.wait(early)
 
@@ -97,7 +97,7 @@ class _PacedSink:
         return self._end - start
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write at an offset. A store of parts accepts only complete parts."""
+        """Write at an offset. A store with parts accepts only complete parts."""
         for piece in self._pace.pieces(data, cut=self._sink.part_bytes is None):
             self._sink.write_at(offset, piece)
             self._written(offset, len(piece))
@@ -108,7 +108,7 @@ class _PacedSink:
             self._cached.start_writeback(offset, count)
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the file itself."""
+        """Return any other attribute of the wrapped file."""
         return getattr(self._sink, name)
 
 
@@ -124,7 +124,7 @@ class _PacedDraft(WrappedDraft):
         return cast("Sink", _PacedSink(self._draft.create(name, size), self._pace))
 
     def __getattr__(self, name: str) -> Any:
-        """Return another write method of the draft itself: an engine that uses one is not paced."""
+        """Return any other method of the wrapped draft. If an engine writes by one of these, it is not paced."""
         self._pace.is_bypassed = True
         return getattr(self._draft, name)
 
@@ -142,7 +142,7 @@ class _PacedStore:
         return cast("Draft", _PacedDraft(draft, self._pace))
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the store itself."""
+        """Return any other attribute of the wrapped store."""
         return getattr(self._store, name)
 
 

@@ -1,7 +1,7 @@
-"""The ramp: scratch saves and loads with more and more requests in flight, before the first save of a subject.
+"""The ramp: scratch saves and loads with increasing numbers of requests in flight, before a subject's first save.
 
-All ranks take part. Each step has a separate checkpoint with other content, which is saved, evicted from this client's
-cache, read once and deleted. Nothing of it is counted as a save or a load, except wrong bytes.
+All ranks take part. Each step saves a separate checkpoint with different content, evicts it from this client's cache,
+reads it once and deletes it. These are not counted as saves or loads, but wrong bytes are counted.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Ramp:
     """Finds the number of requests in flight.
 
-    ``store`` counts its requests apart from the subject's own store. ``fault_count`` and ``faults`` are the wrong bytes
-    of scratch loads.
+    ``store`` counts the ramp's requests separately from the subject's. ``fault_count`` and ``faults`` are the wrong
+    bytes of scratch loads.
     """
 
     group: Group
@@ -53,13 +53,13 @@ class Ramp:
     faults: list[Fault] = field(default_factory=list)
 
     def found(self) -> RequestDepth:
-        """Return the number; the plan has depths to try."""
+        """Return the number that was found, out of the depths in the plan."""
         layout = self.task.layout(self.ramp.scale)
         shard = layout.rank(self.group.rank)
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)
         started, steps, because = time.perf_counter(), dict[int, RampStep](), ""
         content = content_of(self.task, shard, aside=RAMP)
-        # The deepest first: if time is over before all were tried, no high latency was mistaken for a low rate.
+        # The deepest comes first: if time ends before all were tried, a high latency is not mistaken for a low rate.
         tries = [*reversed(self.ramp.depths), *self.ramp.depths]
         for number, depth in enumerate(tries):
             seconds: float = self.group.share(time.perf_counter() - started)
@@ -81,7 +81,7 @@ class Ramp:
     def _step(
         self, do: Operations, shard: RankLayout, content: Content, depth: int, number: int, step_bytes: int
     ) -> RampStep:
-        """Save and load a scratch checkpoint; return the rates, the same on all ranks."""
+        """Save and load a scratch checkpoint; return the rates, which are the same on all ranks."""
         options = replace(self.options, depth=depth)
         engine = made_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
         expect_parts(engine, self.store)
@@ -104,7 +104,7 @@ class Ramp:
         return step
 
     def _load(self, do: Operations, engine: Engine, depth: int, number: int) -> Loaded:
-        """Read the scratch checkpoint, from the storage as far as this client's cache can be evicted."""
+        """Read the scratch checkpoint; it comes from the storage as far as this client's cache can be evicted."""
         files = [do.files(number)]
         do.await_files(files)
         if not self.cache.is_declared_cold:

@@ -1,4 +1,4 @@
-"""Simulated training: in each step all ranks wait, work on the state that is saved, and wait again."""
+"""Simulated training: in each step all ranks wait, work on the saved state, and wait for each other."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Pending
 
 STEPS_ALONE = 20
-"""Steps before the first save, and after each: their median is the duration of an undisturbed step."""
+"""The number of steps before the first save, and after each: their median is the duration of an undisturbed step."""
 
 PIECE_BYTES = 64 << 10
-"""The bytes of the state that are changed in one piece."""
+"""The number of bytes of the state that are changed in one piece."""
 
 _TRIALS = 9
-# A save of hours has as many steps as it has tenths of a second. They are kept as this many sums.
+# The steps of a save that takes hours are kept as this many sums.
 _MAXIMUM_BATCHES = 32
 _FLIP = np.uint8(0xA5)
 
 
 class TrainingSteps:
-    """Steps by this rank; all ranks make them together. Only rank 0's times are kept.
+    """The simulated steps of this rank; all ranks perform them together. Only rank 0's times are kept.
 
-    The work of a step is an amount, not a time: it may take longer during a save. It changes the state in place. So a
-    save that still reads the state writes wrong bytes, which the comparison finds.
+    Each step does a fixed amount of work, which may take longer during a save. The work changes the state in place, so
+    a save that still reads the state writes wrong bytes, which the comparison finds.
     """
 
     def __init__(
@@ -55,10 +55,9 @@ class TrainingSteps:
         self._beside: list[StepBatch] = []
 
     def begin(self) -> None:
-        """Calibrate the work of a step on the existing state; make the steps before the first save."""
+        """Calibrate the work of a step on the existing state; perform the steps before the first save."""
         seconds = []
-        # Once: the memory stays in place while checkpoints fill it, and a step must work on it without searching for
-        # it.
+        # Once, because checkpoints are filled into the same memory, and a step must not search for it.
         self._state = state_of(self._engine)
         self._ends = list(itertools.accumulate(map(len, self._state)))
         with self._activity.wait():
@@ -70,10 +69,10 @@ class TrainingSteps:
         self._alone = self._steps_alone()
 
     def beside(self, pending: Pending) -> None:
-        """Make steps until the saves of all ranks are over."""
+        """Perform steps until the saves of all ranks have ended."""
         batches: list[StepBatch] = []
         with self._activity.wait():
-            # Until the last rank may continue, training is blocked; that time is counted separately from slower steps.
+            # Until the last rank may continue, training is blocked; this time is counted separately from slower steps.
             self._group.wait()
             goes_on = True
             while goes_on:
@@ -85,7 +84,7 @@ class TrainingSteps:
         self._beside = batches
 
     def end_save(self, checkpoint: int) -> None:
-        """Make the steps after a save, which are also the steps before the next."""
+        """Perform the steps after a save, which are also the steps before the next save."""
         before, self._alone = self._alone, self._steps_alone()
         self._saves.append(
             StepsOfSave(
@@ -131,7 +130,7 @@ def change(piece: Bytes) -> None:
 
 
 def change_all(state: Sequence[Bytes]) -> None:
-    """Change the state until the process ends."""
+    """Change the state repeatedly until the process ends."""
     while True:
         for data in state:
             for start in range(0, len(data), PIECE_BYTES):
@@ -140,7 +139,7 @@ def change_all(state: Sequence[Bytes]) -> None:
 
 
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
-    """Join each two consecutive batches."""
+    """Combine each two consecutive batches."""
     return [
         StepBatch(steps=a.steps + b.steps, seconds=a.seconds + b.seconds)
         for a, b in zip(batches[::2], batches[1::2], strict=True)

@@ -1,1 +1,1 @@
-"""From a job's strace log to a pattern of its saves."""
+"""Derives the pattern of a job's saves from its strace log."""

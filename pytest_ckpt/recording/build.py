@@ -1,4 +1,4 @@
-"""Builds the pattern of a save from the calls of a job: ranks, lanes, phases, runs of equal writes. Pure."""
+"""Builds the pattern of a save from the calls of a job: ranks, lanes, phases, sequences of equal writes. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHANGES = frozenset({"create", "create new", "truncate and open", "write", "set
 _FLUSHES = frozenset({"fsync", "fdatasync"}) | OF_DIRECTORY
 _CREATES = frozenset({"create", "create new"})
 _MICROSECONDS = 1_000_000
-# What strace itself takes for a call is of this order.
+# strace itself delays a call by about this time.
 _SHORTEST_PAUSE_US = 1_000
 
 
@@ -46,10 +46,10 @@ def pattern_of(
             "The job wrote no file below the directory of --under.",
             "Name the directory into which it saves its checkpoints.",
         )
-    # Reads after the last change are a load; a flush may follow the last change.
+    # Reads after the last change belong to a load; a flush may follow the last change.
     last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | _FLUSHES)
     of_save, behind = _split(acts, last)
-    # A thread that only makes durable what others wrote is one of the save, too.
+    # A thread that only makes other threads' data durable also belongs to the save.
     flushes = {act.thread for act in of_save if act.call in _FLUSHES}
     ranks = threads.ranks({acts[n].thread for n in changes}, flushes)
     save = [act for act in of_save if act.thread in ranks]
@@ -66,7 +66,7 @@ def pattern_of(
         for act, phase in reversed(list(zip(save, phases, strict=True)))
         if act.call in _CHANGES
     }
-    # Which rank was first differs from run to run, and is not part of the pattern.
+    # The rank that comes first differs between runs and is not part of the pattern.
     ordered = sorted(written_by, key=lambda old: (ranks[written_by[old][0]], lanes[written_by[old]], old))
     numbers = {old: new for new, old in enumerate(ordered)}
     places = [(phase, ranks[act.thread], lanes[act.thread, phase]) for act, phase in zip(save, phases, strict=True)]
@@ -128,9 +128,11 @@ def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
 
 
 def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how many microseconds the lane of each call was outside calls before it, since its phase began.
+    """Return the pause before each call in microseconds: the time in which its lane was outside calls, since its phase
+    began.
 
-    A phase begins when all calls of earlier phases have ended: time that a rank waits for others is not its own pause.
+    A phase begins when all calls of earlier phases have ended, so the time for which a rank waits for others is not a
+    pause.
     """
     ends: dict[int, float] = {}
     for act, (phase, _, _) in zip(acts, lanes, strict=True):
@@ -147,7 +149,7 @@ def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> 
 
 
 def _reach(acts: Sequence[FileCall], file: int) -> int:
-    """Return the largest offset that the calls on a removed file reached."""
+    """Return the largest offset reached by the calls on a removed file."""
     return max(act.offset + act.bytes for act in acts if act.file == file)
 
 
@@ -158,7 +160,7 @@ def _beside_data(acts: Sequence[FileCall], sizes: Sequence[int]) -> frozenset[in
 
 
 def _split(acts: Sequence[FileCall], last: int) -> tuple[list[FileCall], list[FileCall]]:
-    """Return the calls of the save, up to the closes of its open files, and those of later loads."""
+    """Return the calls of the save, including the closes of its open files, and the calls of later loads."""
     save, behind = list(acts[: last + 1]), []
     is_open = Counter(act.file for act in save if act.call in OPENS)
     is_open.subtract(act.file for act in save if act.call == "close")
@@ -187,9 +189,9 @@ def _lanes(
 ) -> Iterable[tuple[int, int]]:
     """Number the lanes of each rank in a phase, in the order in which threads began.
 
-    Threads that work on one file, directly or through other threads, are one lane; so are threads that began when all
-    threads of a lane had ended, because a pool gives work to whichever thread is free. Threads that merely did not
-    overlap are separate lanes: another time they might overlap.
+    Threads that work on one file, directly or through other threads, form one lane. A thread that began after all
+    threads of a lane had ended joins that lane, because a pool gives work to any free thread. Other threads that did
+    not overlap are separate lanes, because they might overlap in another run.
     """
     ends: dict[int, float] = {}
     first_of: dict[int, int] = {}
@@ -217,16 +219,17 @@ def _lanes(
 def _phases(
     acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float], beside: frozenset[int]
 ) -> list[int]:
-    """Return the phase of each call. A new one begins with a call that needs another rank's result.
+    """Return the phase of each call. A new phase begins with a call that needs another rank's result.
 
     It also begins when one rank, or the first thread of a process, creates a new small file (``beside``) after all
-    others have ended: that file describes the files of all. A rank that is merely late begins no phase.
+    others have ended, because that file describes the files of all ranks. A rank that is only late does not begin a
+    phase.
     """
     ends: dict[int, float] = {}
     for act in acts:
         ends[act.thread] = max(ends.get(act.thread, 0.0), act.ended)
     now: Counter[int] = Counter()
-    # By file: the rank that changed it last, and in which phase.
+    # By file: the rank that changed it last, and the phase of this change.
     changed: dict[int, tuple[int, int]] = {}
     alone: set[int] = set()
     began: set[int] = set()

@@ -1,7 +1,7 @@
-"""From the files of a checkpoint that exists to the pattern of its save. Pure.
+"""Derives the pattern of a save from the files of an existing checkpoint. Pure.
 
 The names of DCP, Megatron, DeepSpeed, safetensors and torch define which rank wrote which file. The files do not show
-which calls wrote them. The pattern has large sequential writes and one fsync a file, and its label says so.
+which calls wrote them. So the pattern has large sequential writes and one fsync per file, and its label states this.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_count
 
 WRITE_BYTES = 16 << 20
-"""Size of the assumed writes."""
+"""The size of the assumed writes."""
 
 ASSUMED = "from files: sequential writes of 16 MiB and one fsync a file assumed"
 _ONE_CHECKPOINT = "Name the directory of one complete checkpoint."
-# Between the files of one save; a leftover of another save is further away.
+# The maximum time between the files of one save; remains of another save are further apart.
 _MAXIMUM_GAP_SECONDS = 3600.0
 
 _UNFINISHED = re.compile(r"\.(tmp|temp|partial|incomplete|part)$|(^|/)(tmp|\.tmp)[^/]*$|\.orbax-checkpoint-tmp")
 _OF_RANK = re.compile(r"(?:^|[^a-z])rank[_-]?(\d+)|(?:^|/)rng_state_(\d+)\.pth$")
 _SHARD = re.compile(r"(?:^|/)(?:shard-(\d+)-)?([^/]*?)-(\d{5})-of-(\d{5})\.(safetensors|bin)$")
-# Files that a save writes when the data are there.
+# Files that a save writes after the data files.
 _LAST = re.compile(r"(^|/)(\.metadata|metadata\.json|latest[^/]*|[^/]*\.index\.json|checkpoint|zero_to_\w+\.py)$")
 
 
@@ -70,9 +70,10 @@ _FORMATS = (
     ),
     _Format("safetensors", re.compile(r"(?:^|/)[^/]+\.safetensors$"), _directory),
 )
-# Of DeepSpeed without ZeRO-3: the first data-parallel rank writes the model.
+# In DeepSpeed without ZeRO-3, the first data-parallel rank writes the model.
 _OF_FIRST_DATA_RANK = re.compile(r"(?:^|/)(?:mp_rank_(\d+)|layer_\d+-model_(\d+))[_-]model_states\.pt$")
-# Formats that one checkpoint may have in different directories: a trainer writes its model beside the engine's states.
+# Formats that may be in different directories of one checkpoint: a trainer writes its model next to the engine's
+# states.
 _TOGETHER = {"safetensors"}
 
 
@@ -116,7 +117,7 @@ def pattern_of_checkpoint(files: Sequence[Listed], label: str, created_by: str) 
 
 
 def ranks_are_named(files: Sequence[Listed]) -> bool:
-    """Whether the names of the data files define their ranks; else all files count as those of one rank."""
+    """Whether the names of the data files define their ranks; otherwise all files belong to one rank."""
     return any(_rank_in(file.name, 1) is not None for file in files)
 
 
@@ -133,7 +134,7 @@ def _steps(number: int, size: int, rank: int, phase: int) -> Iterator[Step]:
 
 
 def _formats(files: Sequence[Listed]) -> dict[str, set[str]]:
-    """Return the directories of checkpoints of each format that is there."""
+    """Return the checkpoint directories of each format that is present."""
     homes: dict[str, set[str]] = defaultdict(set)
     for file in files:
         for form in _FORMATS:
@@ -183,7 +184,7 @@ def _refuse_unfinished(files: Sequence[Listed]) -> None:
     shards: dict[str, tuple[set[int], int]] = {}
     for file in files:
         match = _SHARD.search(file.name)
-        # Numbers in shards of ranks (shard-00002-model-…) count the files of all ranks.
+        # Numbers in shards of ranks (shard-00002-model-…) count the files over all ranks.
         if match and not match[1]:
             shards.setdefault(match[2], (set(), int(match[4])))[0].add(int(match[3]))
     for seen, count in shards.values():
@@ -192,7 +193,7 @@ def _refuse_unfinished(files: Sequence[Listed]) -> None:
 
 
 def _rank_in(name: str, model_ranks: int) -> int | None:
-    """Return the rank that a name tells: by DeepSpeed's data and model rank, or as a number."""
+    """Return the rank in a name: from DeepSpeed's data and model rank, or a number."""
     for form in _FORMATS:
         if match := form.files.search(name):
             found = match.groupdict()
@@ -210,7 +211,7 @@ def _rank_in(name: str, model_ranks: int) -> int | None:
 
 
 def _ranks(files: Sequence[Listed]) -> dict[str, int]:
-    """Return the rank of each file; 0 for those whose name does not tell it."""
+    """Return the rank of each file; 0 if the name does not contain it."""
     models = {int(m["model"]) for file in files if (m := _FORMATS[1].files.search(file.name))}
     legacy = sorted({m["model"] for file in files if (m := _FORMATS[2].files.search(file.name))})
     found = {}

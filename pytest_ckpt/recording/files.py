@@ -1,6 +1,7 @@
-"""The calls of a job on files below a directory, with numbers in place of names, and the save of each call. Pure.
+"""The calls of a job on files below a directory, with numbers in place of names, and the save to which each call
+belongs. Pure.
 
-A job that saves several times, each time into a separate directory, has one pattern: that of its newest save.
+If a job saves several times into separate directories, its pattern is the pattern of the newest save.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NAMES = frozenset(
 OPENS = frozenset({"open", "openat", "creat"})
 OTHERS = frozenset({"lseek", "close", "ftruncate", "fallocate", "dup", "dup2", "dup3", "fcntl", "syncfs"})
 CALLS = WRITES | COPIES | READS | FLUSHES | NAMES | OPENS | OTHERS
-"""The calls that strace records, in addition to those that begin processes."""
+"""The calls that strace records, in addition to calls that start processes."""
 
 _READ_ONLY = re.compile(r"O_RDONLY")
 
@@ -63,7 +64,7 @@ class _Open:
 
 @dataclass(kw_only=True, slots=True)
 class JobFiles:
-    """Takes calls in their order; its fields are the result.
+    """Receives calls in order; its fields are the result.
 
     ``sizes``, ``kept`` and ``synchronous`` are by number. ``other_reads`` counts bytes by the size of the reads, on
     files that were not made in the recording. ``omitted`` counts calls that a pattern cannot represent, ``moved_in``
@@ -148,9 +149,9 @@ class JobFiles:
                 self._act(call, "syncfs", -1)
             return
         if call.name.startswith("dup") or call.name == "fcntl":
-            # Python's os.dup is an fcntl; other commands than F_DUPFD and F_DUPFD_CLOEXEC make no descriptor.
+            # Python's os.dup is an fcntl; only F_DUPFD and F_DUPFD_CLOEXEC create a descriptor.
             if key in self._open and (call.name != "fcntl" or "F_DUPFD" in call.arguments):
-                # Both names are one place in the file.
+                # Both names refer to one place in the file.
                 self._open[key[0], call.returned] = self._open[key]
             return
         if call.name == "fsync" and self._is_below(path) and key not in self._open and path not in self.numbers:
@@ -185,7 +186,7 @@ class JobFiles:
             self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
 
     def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
-        """Return a descriptor that a child has from its parent."""
+        """Return a descriptor that a child has inherited from its parent."""
         if path not in self.numbers:
             return None
         number = self.numbers[path]
@@ -223,7 +224,7 @@ class JobFiles:
             self.omitted["hard links"] += 1
         elif first in self.numbers:
             if (over := self.numbers.pop(paths[1], None)) is not None:
-                # A replay has other names, and so removes what the rename replaces.
+                # A replay uses other names, so it removes the file that the rename replaces.
                 self.kept[over] = False
                 self._act(call, "unlink", over)
             self.numbers[paths[1]] = self.numbers.pop(first)
@@ -234,7 +235,7 @@ class JobFiles:
             self.moved_in += 1
 
     def _moved(self, old: str, new: str) -> None:
-        """Note the new name of a directory; the commit of the target represents this rename."""
+        """Record the new name of a directory; in a replay, the target's commit replaces this rename."""
         below = [path for path in self.numbers if path.startswith(f"{old}/")]
         for path in below:
             self.numbers[new + path[len(old) :]] = self.numbers.pop(path)
@@ -244,8 +245,8 @@ class JobFiles:
 def newest_of(
     saves: Sequence[Sequence[TracedCall]], removals: int, make: Callable[[Sequence[TracedCall]], Pattern]
 ) -> Pattern:
-    """Return the pattern of the newest save. Its field ``omitted`` counts the other saves, alike and unlike, and
-    ``removals``.
+    """Return the pattern of the newest save. Its field ``omitted`` counts the other saves, equal and different ones,
+    and ``removals``.
 
     ``make`` returns the pattern of one save from its calls. The newest save is used because the first saves of a job
     often do more than later ones: they start processes and allocate buffers.
@@ -263,11 +264,11 @@ def newest_of(
 
 
 def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[list[TracedCall]], int]:
-    """Return the calls of each save, oldest first, and how many calls removed files of an older save.
+    """Return the calls of each save, oldest first, and the number of calls that removed files of an older save.
 
-    ``each`` is a glob for the names of the saves' directories in ``under``, after a rename. A file in ``under`` outside
-    of these directories, such as a pointer to the newest, belongs to the save that began last when it was opened. Calls
-    outside of ``under``, and calls that begin processes, belong to all saves.
+    ``each`` is a glob for the final names of the saves' directories in ``under``. A file in ``under`` outside of these
+    directories, such as a pointer to the newest checkpoint, belongs to the last save that began before it was opened.
+    Calls outside of ``under``, and calls that begin processes, belong to all saves.
     """
     passing = {
         _directory_of_save(call.paths()[0], under) for call in calls if fnmatchcase(_renamed_to(call, under), each)
@@ -324,7 +325,7 @@ def _paths(call: TracedCall) -> list[str]:
 
 
 def _directory_of_save(path: str, under: str) -> str:
-    """Return the name of the directory in ``under`` that a path is or is below; empty outside of it."""
+    """Return the name of the directory in ``under`` that is or contains a path; empty for other paths."""
     return path[len(under) + 1 :].partition("/")[0] if path.startswith(f"{under}/") else ""
 
 

@@ -1,4 +1,4 @@
-"""Lists the files of a checkpoint that exists: names, sizes, times. Reads no content."""
+"""Lists the files of an existing checkpoint: names, sizes, times. Reads no content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import answering, resolved_user_path
 
 MAXIMUM_LISTED = 200_000
-"""Files after which a listing ends: a pattern has far fewer."""
+"""The maximum number of files of a listing; a pattern has far fewer."""
 
 OPTION = "--checkpoint"
 _SCHEME = "s3://"
@@ -32,8 +32,8 @@ class Listed(NamedTuple):
 def list_checkpoint(place: str, endpoint: str) -> list[Listed]:
     """Return the files of a directory or of a prefix of a bucket (``s3://``), at most one more than `MAXIMUM_LISTED`.
 
-    ``endpoint`` is the URL of an object store, empty for the one of the environment. Raises UsageError if the place
-    cannot be listed.
+    ``endpoint`` is the URL of an object store; empty: from the environment. Raises UsageError if the place cannot be
+    listed.
     """
     if "://" in place and not place.startswith(_SCHEME):
         raise UsageError(
@@ -71,7 +71,7 @@ def _of_bucket(location: str, endpoint: str) -> Iterator[Listed]:
     with answering(f"{OPTION} {place.url}"):
         try:
             for key, size, changed in bucket.states_below(place.below):
-                # A store's own mark of a directory.
+                # A marker object that stores use for directories.
                 if not key.endswith("/"):
                     yield Listed(key.removeprefix(place.below), size, datetime.fromisoformat(changed).timestamp())
         finally:

@@ -1,6 +1,7 @@
-"""The output of strace (``-f -y -ttt``) as calls in the order in which they began, and the ranks of threads. Pure.
+"""Parses the output of strace (``-f -y -ttt``) into calls, ordered by their start, and finds the ranks of threads.
+Pure.
 
-The processes that write are ranks; the children that they began work for their rank.
+Processes that write are ranks; their child processes belong to their rank.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-f]{2}|.)")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f"}
 _DIRECTORY = re.compile(r"AT_FDCWD<(.*?)>")
 _PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"(?!\.\.\.)')
-"""A path in quotes, after the directory that it is relative to, if the call names one."""
+"""A path in quotes, after the directory to which it is relative, if the call names one."""
 
 BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
-"""Calls that make a process or a thread, and return its number."""
+"""Calls that create a process or a thread and return its id."""
 
 _OPENS = frozenset(("open", "openat", "creat"))
 _DESCRIPTORS = _OPENS | {"dup", "dup2", "dup3", "fcntl"}
@@ -34,9 +35,9 @@ MOVES = frozenset(("chdir", "fchdir"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedCall:
-    """One call of a thread: when it began and ended, its arguments as text, its result.
+    """One call of a thread: its start and end, its arguments as text, its result.
 
-    ``path`` is that of the returned descriptor, if any; ``directory`` is the thread's own, if it is known.
+    ``path`` is the path of the returned descriptor, if any; ``directory`` is the thread's working directory, if known.
     """
 
     thread: int
@@ -49,7 +50,7 @@ class TracedCall:
     directory: str = ""
 
     def paths(self) -> list[str]:
-        """Return the paths in quotes among its arguments, as absolute paths if their base directory is known."""
+        """Return the quoted paths among its arguments, as absolute paths if their base directory is known."""
         found = [
             (unescape(directory) or self.directory, unescape(text)) for directory, text in _PATH.findall(self.arguments)
         ]
@@ -61,7 +62,8 @@ class TracedCall:
         return (int(match[1]), unescape(match[2])) if match else (-1, "")
 
     def number(self, place: int) -> int:
-        """Return the argument at ``place``, negative from the end. Raises ValueError if there is no such argument."""
+        """Return the argument at index ``place``; negative indices count from the end. Raises ValueError if there is no
+        such argument."""
         words = [
             word.strip() for word in re.sub(r'<[^>]*>|"(?:[^"\\]|\\.)*"|\[[^\]]*\]', "", self.arguments).split(",")
         ]
@@ -69,13 +71,15 @@ class TracedCall:
 
 
 class _Directories:
-    """The directory of each thread: rename uses paths relative to it, and strace shows it at other calls only."""
+    """The working directory of each thread. rename uses relative paths, but strace shows the directory only at other
+    calls."""
 
     def __init__(self) -> None:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the directory of a thread before a call; a directory in the call's arguments counts from then on."""
+        """Return the working directory of a thread before a call. If the call's arguments show a directory, it is used
+        from then on."""
         if found := _DIRECTORY.findall(call.arguments):
             self._of[call.thread] = unescape(found[0])
         directory = self._of.get(call.thread, "")
@@ -88,7 +92,7 @@ class _Directories:
 
 
 def unescape(text: str) -> str:
-    """Return a text as it was before strace wrote its odd bytes as numbers."""
+    """Return a text in which strace's escaped bytes are restored."""
 
     def real(match: re.Match[str]) -> str:
         found = match[1]
@@ -104,7 +108,7 @@ def unescape(text: str) -> str:
 
 
 def read_log(lines: Iterable[str]) -> list[TracedCall]:
-    """Return the calls that succeeded. Raises ValueError for an incomplete or foreign log."""
+    """Return the successful calls. Raises ValueError for an incomplete or foreign log."""
     waiting: dict[int, tuple[float, str, str]] = {}
     last: dict[int, float] = {}
     ended: set[int] = set()
@@ -144,12 +148,13 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
         calls.append(replace(call, directory=directories.after(call)))
     if still := set(last) - ended:
         raise ValueError(f"{len(still)} of {len(last)} threads had not ended: the log was cut")
-    # A number may be opened anew before the call that closes it is seen to end, but never before that began.
+    # A descriptor may be reused before the log shows the end of the close, but never before the close began.
     return sorted(calls, key=lambda call: call.ended if call.name in _DESCRIPTORS else call.began)
 
 
 class Threads:
-    """The processes of a job, from the calls that began them. ``births`` are those of threads but the first."""
+    """The processes of a job, from the calls that created them. ``births`` are the creations of all threads except the
+    first."""
 
     def __init__(self, calls: Iterable[TracedCall]) -> None:
         self._process: dict[int, int] = {}
@@ -168,17 +173,17 @@ class Threads:
                     self._parent[child] = call.thread
 
     def process(self, thread: int) -> int:
-        """Return the process of a thread, by its first thread."""
+        """Return the process of a thread, identified by its first thread."""
         while (above := self._process.get(thread, thread)) != thread:
             thread = above
         return thread
 
     def ranks(self, writers: Iterable[int], others: Iterable[int] = ()) -> dict[int, int]:
-        """Return the rank of each thread that writes; ranks are numbered in the order in which they began.
+        """Return the rank of each thread that writes; ranks are numbered in the order of their start.
 
-        A process that a writing process began works for its rank. ``others`` have a rank too if they are threads of
-        such a process, or of one that it began. If one rank writes both itself and through processes that it began, a
-        sibling that only began processes is a rank as well.
+        A child of a writing process belongs to that process's rank. ``others`` have a rank too if they are threads of
+        such a process or of its children. If one rank writes both itself and through child processes, a sibling that
+        only created processes is a rank as well.
         """
         processes = {self.process(thread) for thread in writers}
         processes |= self._silent_siblings(processes)
@@ -199,7 +204,7 @@ class Threads:
         return {above for process in writers for above in self._above(process) if begun_by & {*self._above(above)[:1]}}
 
     def _above(self, process: int) -> list[int]:
-        """Return the processes that began this one, the nearest first."""
+        """Return the ancestors of this process, the nearest first."""
         found = []
         while process in self._parent:
             process = self.process(self._parent[process])

@@ -1,4 +1,4 @@
-"""Runs a job under strace, into a log without data that is removed afterwards; finds writes that strace missed."""
+"""Runs a job under strace, with a temporary log that contains no data; finds writes that strace missed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MAXIMUM_SAID = 300
 _TRACED = sorted(CALLS | BIRTHS | MOVES)
 
 States = Mapping[str, tuple[int, int, int]]
-"""Of regular files by path: inode, size in bytes and time of the last change in nanoseconds."""
+"""The state of regular files by path: inode, size in bytes, and time of the last change in nanoseconds."""
 
 
 def trace(words: Sequence[str]) -> list[TracedCall]:
-    """Run a command and return its calls. Raises UsageError where strace cannot, or the command fails."""
+    """Run a command and return its calls. Raises UsageError if strace does not work or the command fails."""
     strace = shutil.which("strace")
     if strace is None:
         raise UsageError(
@@ -73,18 +73,18 @@ def calls_of(log: Path) -> list[TracedCall]:
 
 
 def _can_filter(strace: str) -> bool:
-    """Whether this strace lets the kernel select the calls, so that others cost the job no time (5.3 and later)."""
+    """Whether this strace (5.3 and later) can filter calls in the kernel, so that other calls are not slowed."""
     shown = subprocess.run([strace, "--help"], capture_output=True, text=True, check=False).stdout
     return "seccomp-bpf" in shown
 
 
 def states_below(directory: str) -> States:
-    """Return the state of every regular file below a directory that has one name."""
+    """Return the state of every regular file below a directory, for files with a single name."""
     found = {}
     for above, _, names in os.walk(directory):
         for name in names:
             path = f"{above}/{name}"
-            # A file may go while others are looked at.
+            # A file may disappear while others are inspected.
             with contextlib.suppress(OSError):
                 about = os.lstat(path)
                 if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
@@ -93,7 +93,7 @@ def states_below(directory: str) -> States:
 
 
 def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after: States) -> None:
-    """Raise UsageError where files have come or changed that no call made."""
+    """Raise UsageError if files were created or changed without a recorded call."""
     listed = list(calls)
     files = JobFiles(under=under, process=Threads(listed).process)
     for call in listed:

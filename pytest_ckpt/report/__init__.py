@@ -1,1 +1,1 @@
-"""One writer a file: the report document becomes HTML, JUnit, a summary for the terminal, digests."""
+"""Writers of reports, one per file: HTML, JUnit, terminal summary, digests."""

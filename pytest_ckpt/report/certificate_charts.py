@@ -23,17 +23,17 @@ from pytest_ckpt.report.view import Document
 from pytest_ckpt.support.units import counted, format_percent
 
 HEAT_LEVELS = (0.8, 0.95, 1.05, 1.2, 1.5)
-"""Borders between the colours of the heat map: a rank's seconds over the median rank's of that operation."""
+"""The borders between the colours of the heat map, as a rank's time divided by the median rank's."""
 
 
 _NAMED_RANKS = 4
 
 
 def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
-    """Return rank by operation: how long each rank took for each of its bytes, against the median of that operation.
+    """Return a heat map of ranks and operations: each rank's time per byte, relative to the median of the operation.
 
-    Layouts give ranks different amounts; without ``rank_bytes`` the ranks' seconds are compared as they are. More than
-    128 ranks share columns, and more than 60 operations share rows; the slowest of those shows.
+    Times are per byte because layouts give ranks different amounts; without ``rank_bytes`` the seconds are compared.
+    More than 128 ranks share columns, and more than 60 operations share rows; the slowest value is shown.
     """
     rows = [
         (f"{o['kind']} {o['index']}", _relative(o["rank_seconds"], rank_bytes))
@@ -80,7 +80,7 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
 def slow_ranks(
     operations: Sequence[Operation], rank_bytes: Sequence[int] = (), hosts: Mapping[int, str] | None = None
 ) -> str:
-    """Return a sentence that names the ranks which the heat map shows darkest, most often slow ones first."""
+    """Return a sentence that lists the darkest ranks of the heat map, the most frequently slow ones first."""
     timed = [o for o in operations if len(o.get("rank_seconds") or []) > 1]
     slow = _slow(timed, rank_bytes)
     if not slow:
@@ -113,9 +113,10 @@ def cluster_chart(
     asked: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
-    """Return the largest cluster each measurement would serve, on a logarithmic axis, with the chosen one.
+    """Return a chart of the largest cluster for which each measurement suffices, on a logarithmic axis, with the chosen
+    cluster.
 
-    ``bands``, by subject, are projections from fewer clients: a pale bar from the low end to the high one.
+    ``bands``, by subject, are projections from fewer clients: a pale bar from the low to the high bound.
     """
     bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
@@ -129,7 +130,7 @@ def cluster_chart(
         for end in ("sufficient_up_to_accelerators_low", "sufficient_up_to_accelerators_high")
     ]
     names = [f"{row['subject']}" + (" (projected)" if row.get("projected") else "") for row in measured]
-    # The longest name decides the start of the axis: a subject may name engine and strategy.
+    # The longest name decides the start of the axis, because a subject may include engine and strategy.
     left = min(420.0, max(190.0, 6.6 * max(map(len, names)) + 16))
     right, top, row_height = 1040.0, 46.0, 34
     low, high = min(values) / 1.6, max(values) * 1.6
@@ -171,7 +172,7 @@ def cluster_chart(
 
 
 def stages_bar(key: str, stages: Mapping[str, float]) -> str:
-    """Return how the time of the run was spent, as one bar."""
+    """Return a bar that shows how the time of the run was spent."""
     whole = sum(stages.values())
     if whole <= 0:
         return ""
@@ -193,7 +194,7 @@ def _heat_level(ratio: float) -> int:
 
 
 def _relative(seconds: Sequence[float], rank_bytes: Sequence[int]) -> list[float]:
-    """Return each rank over the median rank; ranks without any bytes count as the median."""
+    """Return each rank's time relative to the median rank; ranks without bytes count as the median."""
     if len(rank_bytes) != len(seconds):
         paces: list[float | None] = list(seconds)
     else:
@@ -215,7 +216,7 @@ _MAXIMUM_BARS = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackgroundSave:
-    """The cost of one save, when all its bytes were durable, and the steps during it. Seconds.
+    """The times of one save and of the steps during it, in seconds.
 
     ``undisturbed_seconds`` is the median of a step without a save, ``during_drain_seconds`` the mean of one during it.
     """
@@ -253,7 +254,7 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
 
 
 def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
-    """Return a bar for each save: copied, written, committed; and a mark for every step that ran during it."""
+    """Return a chart with a bar for each save (copied, written, committed) and a mark for each step during it."""
     shown = saves[:_MAXIMUM_BARS]
     if not shown:
         return ""
@@ -290,7 +291,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
 
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
-    """Return the ends of the steps during a save, as far as they are distinguishable."""
+    """Return the ends of the steps during a save, omitting marks that would overlap."""
     ends = [save.cost.blocked_seconds + (n + 1) * (save.during_drain_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
@@ -309,22 +310,23 @@ _CURVES_WIDTH, _CURVES_LEFT, _CURVES_RIGHT, _CURVES_TOP, _CURVES_BOTTOM, _CURVES
 )
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 COLORS = 8
-"""Up to so many curves, each has a separate color (`.line-0` on, as swatches `.stage-0`)."""
+"""The maximum number of curves with separate colours (classes `.line-0` on, swatches `.stage-0` on)."""
 # A smaller share of time would not be visible.
 _MINIMUM_LOST = 0.0001
-# The height of a letter and the gap to the next.
+# The height of a letter, and the gap to the next letter.
 _LETTER = 13.0
-# The width of a digit, by which numbers are kept apart.
+# The width of a digit, used to prevent overlapping numbers.
 _DIGIT = 7.0
 
 
 def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the letter that represents each row in the chart; empty if there are more rows than letters."""
+    """Return the letter of each row in the chart; empty if there are more rows than letters."""
     return [_NAMES[position] if position < len(_NAMES) else "" for position in range(len(rows))]
 
 
 def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> str:
-    """Return the share of time that does not train, for each row of a report's ``training``, over clusters.
+    """Return a chart of the share of time that is lost to training, over cluster size, for each row of a report's
+    ``training``.
 
     Both axes are logarithmic. A point is hollow if the limits of that cluster are not met. A letter marks both ends of
     each curve; if curves overlap, their letters are stacked in their order.
@@ -375,7 +377,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
 
 
 def _with_room(sizes: Sequence[int], x: Axis, asked: int) -> list[int]:
-    """Return the sizes whose numbers do not overlap below the axis; the chosen one has priority, then the largest."""
+    """Return the sizes whose numbers do not overlap below the axis; the chosen size has priority, then the largest."""
     shown: list[int] = []
     for size in sorted(sizes, key=lambda size: (size != asked, -size)):
         halves = {other: _DIGIT * (len(f"{size:,}") + len(f"{other:,}")) / 2 for other in shown}
@@ -385,7 +387,7 @@ def _with_room(sizes: Sequence[int], x: Axis, asked: int) -> list[int]:
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Return letters with heights at which they do not overlap, from the top; letters without space are left out."""
+    """Return the letters with heights at which they do not overlap, from the top; letters without space are omitted."""
     room = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
     shown = sorted(column)[:room]
     places: list[float] = []
@@ -405,7 +407,8 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], asked: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return the largest cluster that each checkpoint's times would serve, and the projections from fewer clients."""
+    """Return the chart of the largest cluster for which each checkpoint's times suffice, with projections from fewer
+    clients."""
     bands = {row["subject"]: row["projected"] for row in forecasts}
     return Markup(cluster_chart("cluster", sizes, asked, bands))
 
@@ -438,7 +441,7 @@ def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
 
 
 def goodput(rows: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
-    """Return the curves of the time that remains for training, and the letters that name them."""
+    """Return the chart of the time that remains for training, and the letters of its curves."""
     return {"picture": Markup(goodput_chart("goodput", rows, asked)), "names": curve_names(rows)}
 
 

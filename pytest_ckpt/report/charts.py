@@ -1,7 +1,7 @@
-"""Charts as SVG: pure functions from plain values to a string, with everything escaped.
+"""Charts as SVG: pure functions from plain values to a string, with all text escaped.
 
-Shape carries the meaning and colour only helps: an operation over a limit is a cross and not a dot, loads are diamonds,
-saves are dots, and every series is named in a legend. Line charts over cluster sizes share a frame, grid and labels.
+Charts can be read without colour: saves are dots, loads are diamonds, operations over a limit are crosses, and a legend
+names every series. Line charts over cluster sizes share a frame, grid and labels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Operation = Mapping[str, Any]
 _WIDTH, _LEFT, _RIGHT = 520, 46, 474
 _PHASES = ("stage", "open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
 BETWEEN = "between calls"
-"""Time outside of the storage's calls: a library plans, and its ranks wait for each other within it."""
+"""The time outside of storage calls: a library plans, and its ranks wait for each other."""
 _LEAST_SEEN = 0.02
 _MAXIMUM_LABELLED = 12
 _FAR_ABOVE = 4.0
@@ -36,10 +36,10 @@ _WIDE_RANGE = 12.0
 def operations_chart(
     key: str, kind: str, operations: Sequence[Operation], planned: int, limit_seconds: float | None
 ) -> str:
-    """Return every operation's result with the spread of its ranks, and the limit as a line.
+    """Return a chart of every operation's time with the spread of its ranks, and the limit as a line.
 
-    The axis follows the data: a limit far above them is named at the top edge, and results of very different size
-    get a logarithmic axis.
+    The axis is scaled to the data: a limit far above them is written at the top edge, and the axis is logarithmic if
+    times differ greatly.
     """
     results = [o["seconds"] for o in operations]
     if not results:
@@ -89,7 +89,7 @@ def operations_chart(
 
 
 def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: int) -> str:
-    """Return the time of the slowest rank of every operation by phase, as stacked columns."""
+    """Return a chart of stacked columns: the time of the slowest rank of each operation, by phase."""
     staged = [o for o in operations if o.get("phases")]
     names = phase_names(staged)
     if not names:
@@ -132,7 +132,7 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
 
 
 def phase_names(operations: Sequence[Operation]) -> list[str]:
-    """Return the phases that took any time, in the order they happen; unknown ones come last."""
+    """Return the phases that took any time, in their usual order; unknown phases come last."""
     seen = dict.fromkeys(n for o in operations for n, seconds in _phases(o).items() if seconds > 0)
     return [n for n in _PHASES if n in seen] + [n for n in seen if n not in _PHASES]
 
@@ -159,7 +159,8 @@ def phase_class(name: str) -> str:
 def mark(
     kind: str, x: float, y: float, size: float, *, late: bool = False, hollow: bool = False, hint: str = ""
 ) -> str:
-    """Return one result: a dot for a save, a diamond for a load, a cross for an operation over its limit."""
+    """Return the mark of one result: a dot for a save, a diamond for a load, a cross for an operation over its
+    limit."""
     inside = tag("title", escape(hint)) if hint else ""
     style = f"mark {kind}-mark" + (" hollow" if hollow else "")
     if late:
@@ -174,7 +175,7 @@ def mark(
 
 
 def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
-    """Return the axis, and whether the limit is outside of it."""
+    """Return the time axis, and whether the limit is outside of it."""
     every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
     highest, minimum = max(*every, 1e-9), max(min(every), 1e-9)
     middle = statistics.median(o["seconds"] for o in operations)
@@ -220,7 +221,7 @@ def _one_operation(kind: str, operation: Operation, axis: Axis, x: float, width:
 
 
 def _slots(operations: Sequence[Operation], planned: int) -> list[int]:
-    """Return the numbers along the axis: all planned ones, including operations that never ran."""
+    """Return the operation numbers along the axis: all planned ones, including operations that never ran."""
     return list(range(1, max(planned, *(o["index"] for o in operations)) + 1))
 
 
@@ -229,18 +230,18 @@ def _shows_index(position: int, slots: int) -> bool:
 
 
 def time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
-    """Return ticks in seconds that are round in the unit they are shown in, and that unit with its factor."""
+    """Return round ticks in seconds, the unit in which they are shown, and the unit's factor."""
     unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
     shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)
     return [tick / unit[1] for tick in shown.ticks(wanted)], unit
 
 
 def time_label(seconds: float, unit: tuple[str, float]) -> str:
-    """Return a tick's text in a unit that `time_ticks` gave."""
+    """Return the text of a tick in a unit from `time_ticks`."""
     return f"{seconds * unit[1]:,.10g}"
 
 
-# Names of lines that end near each other are placed so far apart.
+# Names of lines that end close together are moved apart.
 _NAME_HEIGHT = 15.0
 _TICK_GAP, _NAME_GAP, _LABEL_DEPTH = 6, 8, 18
 
@@ -255,7 +256,7 @@ class Frame:
     bottom: float
 
     def grid(self, up: Axis, words: Callable[[float], str]) -> list[str]:
-        """Draw a line for each tick of the upright axis, with its value before it."""
+        """Draw a line for each tick of the vertical axis, with its value in front."""
         parts = []
         for value in up.ticks():
             parts.append(line(self.left, up.at(value), self.right, up.at(value), "grid"))
@@ -263,14 +264,14 @@ class Frame:
         return parts
 
     def counts_below(self, across: Axis, counts: Iterable[int]) -> list[str]:
-        """Write counts below the chart, each at its place."""
+        """Write counts below the chart, each at its position."""
         return [
             label(across.at(count), self.bottom + _LABEL_DEPTH, units.format_count(count), "t quiet", "middle")
             for count in counts
         ]
 
     def names(self, ends: Iterable[tuple[float, str]]) -> list[str]:
-        """Write the name of each line at its end: pairs of the height and the name."""
+        """Write the name of each line at its end, given (height, name) pairs."""
         parts, free = [], self.top
         for height, name in sorted(ends):
             free = max(height + 4, free)
@@ -279,7 +280,7 @@ class Frame:
         return parts
 
     def ground(self) -> str:
-        """Draw the level axis."""
+        """Draw the horizontal axis."""
         return line(self.left, self.bottom, self.right, self.bottom, "axis")
 
 

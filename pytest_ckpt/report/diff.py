@@ -1,4 +1,4 @@
-"""Two runs in comparison, for people: lines for a terminal, and one HTML page."""
+"""The comparison of two runs for people: lines for a terminal, and one HTML page."""
 
 from __future__ import annotations
 

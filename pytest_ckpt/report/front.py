@@ -1,6 +1,6 @@
 """The first page of a certificate: the remedy of each exception, and a matrix of requirements and checkpoints.
 
-The part of docs/faq.md to which a verdict leads is the remedy.
+The remedy of a verdict is a part of docs/faq.md.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _OF_REASONS: Mapping[str, str] = {
     "hung": "A rank hung",
     "killed": "A rank was killed",
 }
-"""Headings of the help for verdicts that are missing, or for ranks that ended."""
+"""The headings of the help for verdicts without a result, and for ranks that ended."""
 
 _OF_UNPROVEN: Mapping[str, str] = {"DURABLE-CALLS": _CLIENT}
-"""Parts on requirements whose proof lacks something else than uncached reads."""
+"""The headings for requirements whose missing proof is not about uncached reads."""
 
 _WAIVED = "Waived"
 
 HEADINGS = frozenset({*(r.help for r in REQUIREMENTS.values()), *_OF_REASONS.values(), *_OF_UNPROVEN.values(), _WAIVED})
-"""Every part that a verdict can lead to."""
+"""All headings that a verdict can refer to."""
 
 REASONS = frozenset(_OF_REASONS)
 
@@ -71,7 +71,8 @@ def anchor_of(heading: str) -> str:
 
 
 def helps(verdicts: Iterable[Document]) -> list[Help]:
-    """Return the help for verdicts, each part once: for all failed verdicts, and for required ones without a result."""
+    """Return the help for verdicts, each part once: for all failed verdicts, and for required verdicts without a
+    result."""
     asked = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
     headings = filter(None, dict.fromkeys(map(heading_of, asked)))
     return [Help(heading=h, anchor=anchor_of(h), text=_parts()[h]) for h in headings]
@@ -85,7 +86,8 @@ def _parts() -> Mapping[str, str]:
 
 
 MAXIMUM_COLUMNS = 8
-"""Maximum checkpoints in a matrix on a phone. A single checkpoint, or more than these, have one line each."""
+"""The maximum number of checkpoints in a matrix on a phone. If there is one checkpoint, or more than these, each has
+one line."""
 
 _NEXT_OF_REASONS: Mapping[str, str] = {
     "no test": "Run again without deselecting (-k, -m, a name on the command line), and let the session end.",
@@ -108,7 +110,7 @@ _AGAIN = "Read the reason, put it right, and run again."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenPoint:
-    """Required verdicts that are not met and have the same next step.
+    """Unmet required verdicts with the same next step.
 
     ``names`` are the verdicts' subjects, or their count, ``ids`` the requirements, ``helps`` the id of their help in
     the certificate, empty if there is no help.
@@ -150,7 +152,8 @@ def open_points(document: Document) -> list[OpenPoint]:
 
 
 def _named(verdicts: Sequence[Document]) -> str:
-    """Return the subjects of verdicts; if there are many, their count: a part of the names would not be useful."""
+    """Return the subjects of verdicts. If there are many, return their count, because a few names would not be
+    useful."""
     subjects = [*dict.fromkeys(v["subject"] for v in verdicts)]
     return ", ".join(subjects) if len(subjects) <= _MAXIMUM_NAMED else counted(len(verdicts), "verdict")
 
@@ -184,7 +187,8 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """Requirements by checkpoints. ``behaviour`` has one cell a requirement, and how many of its checks were met."""
+    """Requirements by checkpoints. ``behaviour`` has one cell per requirement, with the number of its checks that were
+    met."""
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -193,7 +197,8 @@ class Matrix:
 
 
 def matrix(document: Document) -> Matrix:
-    """Return the outcome of each requirement for each checkpoint; advisory ones that never ran are only named."""
+    """Return the outcome of each requirement for each checkpoint; advisory requirements that were not run are only
+    listed."""
     behaviour = view.behaviour_ids(document)
     verdicts = document.get("requirements") or []
     of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]
@@ -218,7 +223,7 @@ def matrix(document: Document) -> Matrix:
 
 
 def _cell(verdicts: Sequence[Document]) -> Cell:
-    """Return the worst of some outcomes; required outcomes precede advisory ones."""
+    """Return the worst of several outcomes; required outcomes have priority over advisory ones."""
     order = ("failed", "not run", "waived", "met")
     asked = [v for v in verdicts if v["severity"] == "required"] or verdicts
     worst = min(asked, key=lambda v: order.index(v["outcome"]))

@@ -1,4 +1,4 @@
-"""Writes certificate.html: one file, without scripts and without external resources, for screen and paper."""
+"""Writes certificate.html: one file for screen and paper, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -40,10 +40,12 @@ from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.embedded_pictures import data_address
 
 MAXIMUM_ROWS = 40
-"""Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
+"""The maximum number of operations of a kind in a table. If there are more, the slowest are listed; report.json lists
+all."""
 
 MAXIMUM_HOSTS = 16
-"""Hosts in the table of moved bytes; if there are more, those with the lowest save rate."""
+"""The maximum number of hosts in the table of moved bytes. If there are more, those with the lowest save rate are
+listed."""
 
 _MAXIMUM_REQUESTS = 60
 
@@ -51,7 +53,7 @@ HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client"
 
 
 def hosts_alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return the hosts, grouped if they differ only by name."""
+    """Return the hosts in groups; hosts of a group differ only by name."""
     groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
         facts = {name: host.get(name) for name in HOST_FACTS}
@@ -62,7 +64,7 @@ def hosts_alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
 
 
 def alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the readings of the cache rule with their hosts, grouped if they differ only by host."""
+    """Return the readings of the cache rule in groups; readings of a group differ only by host."""
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
         facts = tuple(value for name, value in reading.items() if name != "host")
@@ -71,7 +73,7 @@ def alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[
 
 
 def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of requests in a table, in their order; if there are many, the highest 99th percentiles."""
+    """Return the rows of the requests table; if there are many, those with the highest 99th percentiles."""
 
     def weight(at: int) -> tuple[bool, float]:
         # A request without an answer counts as slower than all others.
@@ -86,7 +88,7 @@ def rates_of_hosts(
 ) -> list[tuple[str, str, HostRate, HostRate]]:
     """Return the save and load rate of each host, next to the rate of its network; empty if both are unknown.
 
-    A row has the host's name and its ranks. Of many hosts, those with the lowest save rate come first.
+    A row has the host's name and its ranks. If there are many hosts, those with the lowest save rate come first.
     """
     networks = networks_of(hosts or ())
     if not networks:
@@ -104,7 +106,7 @@ def rates_of_hosts(
 
 
 def _in_ranges(ranks: Sequence[int]) -> str:
-    """Return the numbers of ranks, with consecutive ones as first and last."""
+    """Return the numbers of ranks, with ranges of consecutive numbers."""
     ranges: list[list[int]] = []
     for rank in sorted(ranks):
         if ranges and rank == ranges[-1][-1] + 1:
@@ -125,7 +127,7 @@ def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
 
 
 def columns_alike(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
-    """Return, by kind, the formatters of its columns: decimal points are aligned."""
+    """Return formatters for the columns of each kind, which align decimal points."""
     return {
         kind.kind: {
             "seconds": seconds_alike(kind.slowest_seconds),
@@ -158,7 +160,7 @@ _INPUT_OF = {
     "save_budget": "--ckpt-save-budget",
     "load_budget": "--ckpt-load-budget",
 }
-"""The option that sets a quantity, or the only option that determines it."""
+"""The option that sets a quantity, or the single option that determines it."""
 
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
@@ -167,7 +169,7 @@ def write_certificate(document: dict[str, Any], path: Path) -> None:
 
 
 def write_results_table(document: dict[str, Any], path: Path) -> None:
-    """Write the page of a tree of published results: one table. The file appears complete or not at all."""
+    """Write the page of a tree of published results: a single table. The file appears complete or not at all."""
     _write_whole(path, render_results_table(document))
 
 
@@ -226,7 +228,7 @@ def render(document: dict[str, Any]) -> str:
 
 
 def _storage(document: Mapping[str, Any]) -> str:
-    """Return a sentence on the storage below the target; empty if the report does not state it."""
+    """Return a sentence on the storage below the target; empty if the report does not contain it."""
     stack = ((document.get("environment") or {}).get("target") or {}).get("stack")
     return from_plain(StorageStack, stack).sentence if stack else ""
 
@@ -272,7 +274,7 @@ def _network_rates(document: view.Document) -> Iterator[str]:
 
 
 def _topology(document: Mapping[str, Any]) -> str:
-    """Return the picture of the system as a ``data:`` address; empty without a picture.
+    """Return the picture of the system as a ``data:`` URL; empty if there is none.
 
     A report may be untrusted, so the picture is checked again; it is not shown if it is not a PNG or JPEG.
     """
@@ -284,20 +286,20 @@ def _topology(document: Mapping[str, Any]) -> str:
 
 
 def _foot(document: Mapping[str, Any]) -> str:
-    """Return the footer of every printed page, so that a lost page can be identified: verdict, cluster, run."""
+    """Return the footer of every printed page: verdict, cluster, run; it identifies a single page."""
     cluster, run = document.get("cluster") or {}, document["run"]
     size = _counted(cluster.get("accelerators", 0), "accelerator")
     return f"{document['grade'].capitalize()}, {size} · run {run['id'][:60]}"
 
 
 def _as_css_text(text: str) -> str:
-    """Return a text for quotes in a style sheet inside of HTML: with codes for special characters."""
+    """Return a text for a quoted string in a style sheet within HTML, with special characters escaped."""
     return re.sub(r"[^A-Za-z0-9 ,._-]", lambda m: f"\\{ord(m[0]):x} ", printable(text))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageSection:
-    """A part of a simple page: text, pictures (SVG, already safe) and a table of texts."""
+    """A section of a simple page: text, pictures (as safe SVG) and a table of texts."""
 
     heading: str
     text: str = ""
@@ -324,7 +326,7 @@ def _write_whole(path: Path, text: str) -> None:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    # Once a process: to compile the templates takes most of the time of a page.
+    # Once per process, because compiling the templates takes most of the time of a page.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.directory("templates")),
         autoescape=True,
@@ -370,12 +372,12 @@ def _environment() -> jinja2.Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Remove the characters that control a display from every text from outside."""
+    """Remove control characters for displays from every inserted text."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _shortened(text: str) -> str:
-    """Return a text without its middle if it is very long, as lists of hosts are; report.json contains all of it."""
+    """Return a text without its middle if it is very long, such as a list of hosts; report.json contains all of it."""
     left_out = len(text) - _LONGEST
     if left_out <= 0:
         return text
@@ -398,7 +400,7 @@ def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return (name, value, source, origin) of every quantity that leads to the limits.
+    """Return (name, value, source, origin) of every quantity from which the limits are derived.
 
     The origin is empty for derived quantities. Inputs without their own quantity come last.
     """

@@ -19,11 +19,11 @@ _PROPERTIES = ("subject", "severity", "outcome", "reason", "measured", "limit", 
 
 
 def write_junit(document: dict[str, Any], path: Path) -> None:
-    """Write the verdicts of a report document as JUnit XML. The file appears as a whole or not at all.
+    """Write the verdicts of a report document as JUnit XML. The file appears complete or not at all.
 
-    A required requirement that failed is a failure; one that was not run or was waived is skipped; an advisory one that
-    failed passes, with ``outcome`` and its text in the file. The time of a case is the measured value, if that is in
-    seconds, so that a CI system's trend of a case is the storage's.
+    A failed required requirement is a failure. A requirement that was not run or was waived is skipped. A failed
+    advisory requirement passes, with ``outcome`` and its text in the file. The time of a test case is the measured
+    value if it is in seconds, so that a CI system's trend shows the storage.
     """
     made = path.with_name(path.name + ".part")
     ET.ElementTree(_suites(document)).write(made, encoding="utf-8", xml_declaration=True)
@@ -70,7 +70,7 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
 
 
 def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
-    """Return the counts of the requests of a measurement, a sentence for each endpoint and kind."""
+    """Return the request counts of a measurement, one sentence per endpoint and kind."""
     for row in measured.get("requests") or ():
         seconds = [row.get(name) for name in ("median_seconds", "p99_seconds", "slowest_seconds")]
         times = ", ".join("-" if each is None else f"{each:.6f}" for each in seconds)

@@ -1,4 +1,4 @@
-"""Live metrics of a run for a lab's monitoring: from events and verdicts to OpenMetrics text and OTLP data.
+"""Live metrics of a run for monitoring: converts events and verdicts to OpenMetrics text and OTLP data.
 
 Only the process of `run.live_metrics` uses the libraries of the extra ``[metrics]``.
 """
@@ -41,13 +41,13 @@ _READ = frozenset(
     )
 )  # fmt: skip
 _ORDER = {metric: place for place, metric in enumerate(METRICS)}
-# OpenTelemetry writes units as UCUM does. A count has no unit: for "1" a collector would add "_ratio" to its name.
+# OpenTelemetry uses UCUM units. A count has no unit, because for "1" a collector would add "_ratio" to the name.
 _UCUM: dict[Unit, str] = {"": "", "seconds": "s", "bytes": "By", "ratio": "1"}
 _NANOSECONDS = 1_000_000_000
 
 
 def is_read(name: str) -> bool:
-    """Whether events of that name change a metric; the others need not be read."""
+    """Whether events of that name change a metric; other events need not be read."""
     return KINDS.get(name) in _READ
 
 
@@ -63,7 +63,8 @@ class PlannedOperations:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
-    """What is known of a run when it starts. ``start_seconds`` is a Unix time, ``cluster`` a number of accelerators."""
+    """The facts of a run that are known at its start. ``start_seconds`` is a Unix time, ``cluster`` a number of
+    accelerators."""
 
     run_id: str
     version: str
@@ -76,7 +77,7 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerdictFacts:
-    """What is reported of a verdict."""
+    """The reported facts of a verdict."""
 
     id: str
     subject: str
@@ -96,7 +97,7 @@ class RunEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A line from the controller to the process that reports: one of the facts. ``is_end``: the run is over."""
+    """A line from the controller to the reporting process, with one of the facts. ``is_end``: the run has ended."""
 
     run: RunFacts | None = None
     verdict: VerdictFacts | None = None
@@ -106,7 +107,7 @@ class Message:
 
 @dataclass(slots=True)
 class _Operations:
-    """The saves, or loads, of a subject so far; ``slowest_seconds`` are of the measurement that counts."""
+    """The saves, or loads, of a subject so far; ``slowest_seconds`` is from the measurement that counts."""
 
     newest: Operation
     count: int = 0
@@ -122,7 +123,7 @@ class _Steps:
 
 @dataclass(slots=True)
 class LiveMetrics:
-    """The metrics of a run; it takes events and verdicts in their order."""
+    """The metrics of a run; receives events and verdicts in order."""
 
     run: RunFacts
     _event_seconds: float | None = None
@@ -136,13 +137,13 @@ class LiveMetrics:
     _verdicts: dict[tuple[str, str], VerdictFacts] = field(default_factory=dict)
 
     def take(self, event: Event, at_seconds: float) -> None:
-        """Take in an event of rank 0, read at that Unix time."""
+        """Record an event of rank 0 that was read at that Unix time."""
         self._event_seconds = at_seconds
         if isinstance(event, OperationStarted):
             self._now = event.operation
             return
         if isinstance(event, MeasurementStarted):
-            # A measurement that begins again does not count the slowest operation of the one before.
+            # If a measurement begins again, the slowest operation of the previous one does not count.
             for (subject, _), operations in self._operations.items():
                 if subject == str(event.subject):
                     operations.slowest_seconds = 0.0
@@ -160,11 +161,11 @@ class LiveMetrics:
             self._now = None
 
     def judged(self, verdict: VerdictFacts) -> None:
-        """Take in a verdict."""
+        """Record a verdict."""
         self._verdicts[verdict.id, verdict.subject] = verdict
 
     def ended(self, end: RunEnd | None) -> None:
-        """Take in the end of the run; None: it ended without a report."""
+        """Record the end of the run; None: it ended without a report."""
         self._is_running, self._end = False, end
         if end:
             self._verdicts = {(verdict.id, verdict.subject): verdict for verdict in end.verdicts}
@@ -234,15 +235,16 @@ class LiveMetrics:
 
 
 def _by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield each metric with its samples, which follow each other."""
+    """Yield each metric with its samples, which are consecutive."""
     for metric, of_metric in itertools.groupby(samples, key=lambda sample: sample.metric):
         yield metric, list(of_metric)
 
 
 def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
-    """Return OpenMetrics text, which is also text of Prometheus' older format: there are only gauges and counters.
+    """Return OpenMetrics text that is also valid in Prometheus' older format, because there are only gauges and
+    counters.
 
-    node_exporter reads the older format, refuses types that it does not have, and refuses timestamps.
+    node_exporter reads the older format, and refuses other types and timestamps.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
     from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
@@ -261,7 +263,7 @@ def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Families:
-    """In place of a registry, which would add metrics of this process."""
+    """Replaces a registry, which would add metrics of this process."""
 
     families: Sequence[Any]
 
@@ -271,7 +273,7 @@ class _Families:
 
 
 def otlp_data(run: RunFacts, samples: Sequence[Sample]) -> MetricsData:
-    """Return the samples as data of the OpenTelemetry SDK, under the names by which the file has them.
+    """Return the samples as data of the OpenTelemetry SDK, with the same names as in the file.
 
     A collector that writes to Prometheus adds unit and ``_total`` to names that lack them, so one dashboard serves
     both. Counters are cumulative from the start of the run.

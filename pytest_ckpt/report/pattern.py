@@ -1,4 +1,4 @@
-"""The file operations of a recorded job, in lines of text."""
+"""Describes the file operations of a recorded job in lines of text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pattern_lines(pattern: Pattern) -> list[str]:
 
 
 def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
-    """Return the steps of a rank without sizes, which are equal for ranks with the same operations."""
+    """Return the steps of a rank without sizes; ranks with the same operations have equal results."""
     return tuple((step.phase, step.lane, step.call) for step in pattern.steps if step.rank == rank)
 
 

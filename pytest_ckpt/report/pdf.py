@@ -1,4 +1,4 @@
-"""Writes certificate.pdf from the page certificate.html: A4, tagged, with bookmarks; without network access."""
+"""Writes certificate.pdf from certificate.html: A4, tagged, with bookmarks; without network access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.resources import python_path
 
 OLDEST = 68
-"""The oldest WeasyPrint whose fetcher can refuse every address, redirects included."""
+"""The oldest WeasyPrint whose fetcher can refuse every URL, including redirects."""
 
 _LIBRARIES = (
     "Install Pango and a font. Debian, Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 "
@@ -37,7 +37,8 @@ _NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\"
 
 
 def check_printer(option: str) -> None:
-    """Print one line as PDF: a missing library then ends a run before it begins. Raises UsageError with the remedy."""
+    """Print one line as PDF, so that a missing library ends a run before it begins. Raises UsageError with the
+    remedy."""
     try:
         _print_apart("<!doctype html><html lang=en><title>certified</title><p>certified 0123456789")
     except UsageError as error:
@@ -48,7 +49,7 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
     """Write the certificate of a report document, or the table of a tree, as PDF; the file appears complete or not at
     all.
 
-    Raises UsageError when it cannot be printed.
+    Raises UsageError if it cannot be printed.
     """
     from pytest_ckpt.report.html import render, render_results_table  # noqa: PLC0415 - the printer needs no jinja2
 
@@ -58,7 +59,8 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_apart(page: str) -> bytes:
-    """Print in a separate process: native libraries that crash there, as Pango does without fonts, do not end a run."""
+    """Print in a separate process, because native libraries may crash there (Pango without fonts) and must not end a
+    run."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest_ckpt.report.pdf"],
@@ -87,7 +89,7 @@ def main() -> int:
     except UsageError as error:
         print(json.dumps([error.what, error.remedy]), file=sys.stderr)
         return _EXIT_TOLD
-    except Exception as error:  # of a library with all of HTML to get wrong
+    except Exception as error:  # # rendering HTML may raise any error
         print(json.dumps([f"no PDF could be printed: {type(error).__name__}: {error}", _HTML]), file=sys.stderr)
         return _EXIT_TOLD
     sys.stdout.buffer.write(made)
@@ -95,16 +97,16 @@ def main() -> int:
 
 
 def print_page(page: str) -> bytes:
-    """Return a page of ours as PDF: the same bytes for the same page, fonts and version of WeasyPrint.
+    """Return one of our pages as PDF: the same bytes for the same page, fonts and version of WeasyPrint.
 
     Raises UsageError if the printer is missing, RuntimeError if a part of the page would be missing, such as a picture,
-    or is at another address.
+    or would be loaded from another URL.
     """
     weasyprint = _loaded()
     from weasyprint.urls import URLFetcher  # noqa: PLC0415
 
     with _faults() as faults:
-        # A data URL contains its picture and leads to no other address.
+        # A data URL contains its picture and causes no request.
         nothing = URLFetcher(allowed_protocols=("data",))
         document = weasyprint.HTML(string=_prepared(page), url_fetcher=nothing).render(pdf_tags=True)
         made: bytes = document.write_pdf(pdf_tags=True, finisher=_name_headers)
@@ -116,7 +118,8 @@ def print_page(page: str) -> bytes:
 def _loaded() -> Any:
     """Return WeasyPrint. Raises UsageError with the missing library."""
     try:
-        # It prints a long explanation of a missing library there, and warns if fonts are missing: then Pango crashes.
+        # WeasyPrint prints a long explanation of a missing library there, and warns if fonts are missing (Pango then
+        # crashes).
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             import weasyprint  # noqa: PLC0415 - it loads libraries of the system
@@ -132,11 +135,11 @@ def _loaded() -> Any:
 
 
 def _prepared(page: str) -> str:
-    """Return the page with its pictures styled from inside and named by one text, and with rules for the printer."""
+    """Return the page with styles inside its pictures, one alternative text each, and rules for the printer."""
     rules = (resources.directory("templates") / "pdf.css").read_text(encoding="utf-8")
     page = page.replace("</style>", f"{rules}</style>", 1)
     if '<body class="grade-rehearsal">' in page:
-        # Its appendix is not printed, so a link there leads to the table of requirements.
+        # The appendix is not printed, so links to it are changed to the table of requirements.
         page = _TO_APPENDIX.sub('href="#requirements"', page)
     page = _NAMES.sub(lambda m: f"{m[1]}{m[2]}. {m[4]}{m[3]}{m[4]}", page)
     return _SVG.sub(lambda m: f"{m[0]}<style>{_picture_style()}</style>", page)
@@ -144,7 +147,7 @@ def _prepared(page: str) -> str:
 
 @cache
 def _picture_style() -> str:
-    """Return the rules for the content of a picture as on paper, with the light colours filled in."""
+    """Return the style rules for a printed picture, with the light colours filled in."""
     directory = resources.directory("templates")
     first = (directory / "certificate.css").read_text(encoding="utf-8").partition("}")[0]
     colours = dict(re.findall(r"(--[a-z0-9-]+):\s*([^;]+);", first))
@@ -159,7 +162,7 @@ _FAMILY = "'Liberation Sans', 'Noto Sans', 'DejaVu Sans', sans-serif"
 
 
 def _name_headers(_document: Any, pdf: Any) -> None:
-    """Give the cells that head tables numbers in place of addresses in memory, which differ from run to run."""
+    """Give table header cells sequential ids instead of memory addresses, which differ between runs."""
     numbers: dict[Any, int] = {}
     for thing in pdf.objects:
         if isinstance(thing, dict) and "ID" in thing:

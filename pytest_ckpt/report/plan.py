@@ -1,4 +1,4 @@
-"""The plan of a run as lines for people, and the first lines of a run: target, cluster, gates, best possible grade."""
+"""The plan of a run as lines for people, and the header of a run: target, cluster, gates, best possible grade."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield the lines of a checkpoint, of a full save; empty if the target is not an object store."""
+    """Yield the lines about the objects of a full save of a checkpoint; empty if the target is not an object store."""
     scheme, found, location = (settings.target or "").partition("://")
     if not found or scheme not in TARGETS or not TARGETS[scheme].is_remote:
         return
@@ -60,7 +60,8 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
     steps = [part_bytes(size if planned.engine.name == STREAM else None, settings.io_size_bytes) for size in sizes]
     numbers = [-(-size // step) if size > step else 0 for size, step in zip(sizes, steps, strict=True)]
-    # One query before and one after; with parts, a begin and an end, else a put. The same for the marker.
+    # One query before and one after; for multipart objects a begin and an end, otherwise a put. The same for the
+    # marker.
     requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2
     yield (
         f"  keys   {counted(len(sizes), 'object')} and {MARKER} a checkpoint below {place}, "
@@ -174,7 +175,7 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Return the conclusion from the planned saves and loads if all meet the limit; empty without an `assurance`."""
+    """Return the conclusion that the planned operations allow if all meet the limit; empty without an `assurance`."""
     if not (wanted := settings.assurance):
         return
     asks, share = planned.demand, format_share(wanted.share)
@@ -192,7 +193,7 @@ def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
 
 
 def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
-    """Return the saves, and the loads, that must meet the limit, in words."""
+    """Return how many saves and loads must meet the limit, as text."""
     if not (misses := misses_allowed(wanted, planned.operations)):
         return "all"
     return f"all but {misses} of the {planned.operations} saves, and of the {planned.operations} loads,"
@@ -230,11 +231,11 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 
 
 def _beside(steps: Sequence[Steps]) -> str:
-    """Return a sentence on the measurements in addition to saves and loads, with their bytes if known before."""
+    """Return a sentence on the measurements in addition to saves and loads, with their bytes if known in advance."""
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
         return ""
-    # By the clock, or of small checkpoints: those bytes follow from the storage.
+    # Patterns with a fixed duration or small checkpoints: their bytes depend on the storage.
     are_open, are_fewer = any(s.bytes_each == 0 for s in others), any(s.is_maximum for s in others)
     bound = "about " if are_open and are_fewer else "at least " if are_open else "at most " if are_fewer else ""
     moved = format_decimal_bytes(sum(s.count * s.bytes_each for s in others))
@@ -243,7 +244,7 @@ def _beside(steps: Sequence[Steps]) -> str:
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:
-    """Return the obstacles between this command and a certificate, and the possible ones, for people."""
+    """Return the certain and the possible obstacles between this command and a certificate, as lines."""
     best = possible_grade(found)
     sentence = f"grade possible: {best}" + (", the run would not start" if best == "none" else "")
     lines = [f"{sentence}; between this command and a certificate:" if found else sentence]
@@ -252,7 +253,7 @@ def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ())
 
 
 def describe_ranks(plan: Plan) -> list[str]:
-    """Return a line for every file of every rank, for people."""
+    """Return a line for every file of every rank."""
     lines = []
     for planned in plan.checkpoints:
         lines += ["", f"{planned.subject}: rank, bytes, file"]
@@ -272,7 +273,7 @@ def header_lines(
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     cache_sight: CacheSight = "not_tested",
 ) -> list[str]:
-    """Return the lines for pytest's header."""
+    """Return the lines of pytest's header."""
     limits = plan.limits
     hosts = environment.hosts
     saves = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
@@ -321,7 +322,7 @@ def header_lines(
 
 
 def _described(target: TargetFacts) -> Iterator[str]:
-    """Return the kind of a target and its free space, as text."""
+    """Return the kind of a target and its free space as text."""
     if target.mount_point:
         yield f"{target.kind} on {target.mount_point}"
     else:

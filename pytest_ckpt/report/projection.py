@@ -1,4 +1,4 @@
-"""Projections to more clients, for people and as JSON."""
+"""Projections to more clients: lines for people, and JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = "pytest-ckpt/projection/1"
 
 
 def document_of(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> dict[str, Any]:
-    """Return the measured and the projected rates, in plain JSON types; rates in bytes a second."""
+    """Return the measured and projected rates in plain JSON types, in bytes a second."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",

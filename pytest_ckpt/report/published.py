@@ -1,4 +1,4 @@
-"""The terminal's view of published results: published and judged values in comparison."""
+"""The terminal output for published results: published and judged values side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>16}  {}"
 
 
 def result_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the published values next to the judged ones, and the notices about the files."""
+    """Return the published values next to the judged values, and the notices about the files."""
     published = document["published"]
     lines = [
         f"published with {published['tool']}: {published['system']}",
@@ -47,7 +47,7 @@ def result_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def table_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the table of a tree: one row a system and checkpoint. Times in pairs: as published, as judged."""
+    """Return the table of a tree, one row per system and checkpoint, with pairs of times: published and judged."""
     accelerators = document["cluster"]["accelerators"]
     lines = [
         _MANY.format("", "", "save:", "", "load:", "", "", "").rstrip(),
@@ -93,7 +93,8 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def rule_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return every result with its broken rules, then the rules that its files leave open, then the others."""
+    """Return each result with its broken rules, then the rules that its files leave open, then the rules that are
+    met."""
     lines = []
     for row in document["results"]:
         division = row["division"].upper() or "no division"
@@ -139,7 +140,7 @@ def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, lis
 
 
 def share(overstatement: float | None) -> str:
-    """Return by how much longer the slowest process took, with a sign."""
+    """Return by how much longer the slowest process took, as a signed percentage."""
     if overstatement is None:
         return NONE
     return ("+" if overstatement >= 0 else "-") + units.format_percent(abs(overstatement), digits=2)

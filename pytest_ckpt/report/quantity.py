@@ -1,4 +1,4 @@
-"""Values in the form for readers: one place decides how each unit of a verdict is written."""
+"""The text form of values: one place defines how each unit of a verdict is written."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def seconds_text(seconds: float) -> str:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a measured value or a limit of a verdict with its unit; a dash without a value.
+    """Return a measured value or a limit of a verdict with its unit; a dash if there is no value.
 
-    A unit such as ``slowest / median`` is a ratio of two equal quantities, and written as a factor.
+    A unit such as ``slowest / median`` is a ratio of two times and is written as a factor.
     """
     return NONE if value is None else _writer_of(unit)(value)
 
 
 def quantities(measured: float | None, limit: float | None, unit: str) -> tuple[str, str]:
-    """Return a measured value and its limit as `quantity` does, in as many digits as distinguish them."""
+    """Return a measured value and its limit like `quantity`, with enough digits to distinguish them."""
     if measured is None or limit is None:
         return quantity(measured, unit), quantity(limit, unit)
     return units.compared(measured, limit, _writer_of(unit))
@@ -57,24 +57,24 @@ def _writer_of(unit: str) -> Callable[..., str]:
 
 
 def seconds_alike(largest: float | None) -> Callable[[float | None], str]:
-    """Return a writer for a column of durations: one unit and as many decimals as the largest needs."""
+    """Return a formatter for a column of durations: one unit, and the decimals that the largest value needs."""
     steps = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
     return _alike(largest, steps)
 
 
 def rates_alike(largest: float | None) -> Callable[[float | None], str]:
-    """Return a writer for a column of rates: one unit and as many decimals as the largest needs."""
+    """Return a formatter for a column of rates: one unit, and the decimals that the largest value needs."""
     steps = ((1e12, 1e12, "TB/s"), (1e9, 1e9, "GB/s"), (1e6, 1e6, "MB/s"), (0.0, 1e3, "kB/s"))
     return _alike(largest, steps)
 
 
 def decimals_for(largest: float) -> int:
-    """Return the decimals that show a value to three digits."""
+    """Return the number of decimals that shows a value with three digits."""
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
 
 
 def three_digits(value: float) -> str:
-    """Return a number to three digits, with thousands separated and all digits before the point kept."""
+    """Return a number with three digits, with thousands separators; all digits before the point are kept."""
     return f"{value:,.{decimals_for(value)}f}"
 
 
@@ -86,9 +86,10 @@ def _alike(largest: float | None, steps: tuple[tuple[float, float, str], ...]) -
 
 
 def margin_text(margin: float | None) -> str:
-    """Return the share of the limit that was left, with its sign: ``+58 %``, ``−4.2 %``.
+    """Return the unused share of the limit, with its sign: ``+58 %``, ``−4.2 %``.
 
-    A limit missed by more than itself is written as a multiple: ``100 × limit``. Only a whole limit left is 100 %.
+    From twice the limit on, the value is written as a multiple: ``100 × limit``. ``+100 %`` is printed only if the
+    limit is unused.
     """
     if margin is None:
         return NONE
@@ -100,7 +101,7 @@ def margin_text(margin: float | None) -> str:
 
 
 def moment_text(iso: str | None) -> str:
-    """Return a time in ISO 8601 as a person reads it, in the zone it was written in."""
+    """Return a time in ISO 8601 in readable form, in its own zone."""
     if not iso:
         return NONE
     try:

@@ -28,7 +28,7 @@ _HEAD = (
 def document_of(
     rows: Sequence[tuple[str, SimulatedRow]], rules: SimulationRules, notices: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the result of a simulation, in plain JSON types; each row with its name."""
+    """Return the result of a simulation in plain JSON types; each row has its name."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",
@@ -107,7 +107,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Draw goodput over cluster sizes, one line a subject with the middle 90 % of the runs as bars."""
+    """Draw goodput over cluster size, with one line per subject and bars for the middle 90 % of the runs."""
     sizes = sorted({row["accelerators"] for row in rows})
     across = Axis(low=sizes[0] / 1.3, high=sizes[-1] * 1.3, start=_FRAME.left, end=_FRAME.right, log=True)
     lowest = min(row["goodput_low"] for row in rows)

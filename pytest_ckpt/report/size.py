@@ -1,4 +1,4 @@
-"""Clusters' demands on storage, for people: lines for a terminal, and one HTML page with a picture."""
+"""The demands of clusters on storage: lines for a terminal, and one HTML page with a chart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Set
 
 
 def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
-    """Return a published table next to the derived needs, as a further part of the document."""
+    """Return a published table next to the derived needs, as an additional part of the document."""
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
 
@@ -68,7 +68,7 @@ def size_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> list[PageSection]:
-    """Return the values as the sections of a page; ``curves`` are the rows of the picture."""
+    """Return the values as the sections of a page; ``curves`` are the rows of the chart."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
@@ -83,7 +83,7 @@ def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> lis
 
 
 def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Cell], Sequence[Mapping[str, Any]]]]:
-    """Yield each table: its heading, its columns and the rows that they are of."""
+    """Yield each table: its heading, its columns and its rows."""
     for heading, cells in _TABLES:
         yield heading, cells, document["rows"]
     if table := document.get("table"):
@@ -103,12 +103,12 @@ def _by(strategy: str, field: str, write: Callable[[Any], str]) -> Callable[[Map
     return lambda row: next(write(rate[field]) for rate in row["rates"] if rate["strategy"] == strategy)
 
 
-# The default of the load budget has no published source: these show what another one would ask for.
+# The default load budget has no published source, so these rows show the demand for other budgets.
 _LOAD_BUDGETS = (0.005, 0.01, 0.02, 0.05)
 
 
 def _load_at(budget: float) -> Callable[[Mapping[str, Any]], str]:
-    """Return a cell: the rate at which one copy is loaded within a share of the time between two failures."""
+    """Return a cell: the rate that loads one copy within this share of the time between two failures."""
 
     def write(row: Mapping[str, Any]) -> str:
         seconds = budget * row["mttf_seconds"]
@@ -217,7 +217,7 @@ def _name(field: str) -> str:
 
 
 def _chart(rows: Sequence[SizeRow]) -> str:
-    """Draw the needs of blocking saves over cluster sizes, one line a model, both axes logarithmic."""
+    """Draw the needs of blocking saves over cluster size, one line per model, with logarithmic axes."""
     rate = {(row.model, row.accelerators): row.rates[0].bytes_per_second for row in rows}
     models, sizes = list(dict.fromkeys(m for m, _ in rate)), sorted({n for _, n in rate})
     across = Axis(low=sizes[0], high=sizes[-1], start=_FRAME.left, end=_FRAME.right, log=True)

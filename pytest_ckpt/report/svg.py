@@ -1,4 +1,4 @@
-"""Pieces of SVG: escaped text, tags and axes. Strings in, strings out; colours come from the style sheet's classes."""
+"""Parts of SVG: escaped text, tags and axes, as strings; colours come from the classes of the style sheet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 
 def printable(value: object) -> str:
-    """Return a value's text without display controls, overrides, and surrogates, which can't be encoded."""
+    """Return the text of a value without display controls and overrides, and without surrogates, which cannot be
+    encoded."""
     text = str(value)
     if text.isprintable():
         return text
@@ -25,12 +26,13 @@ def escape(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """Return a coordinate with one decimal, as short as it gets."""
+    """Return a coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """Return one element. ``content`` is SVG already; underscores become hyphens, one at the end goes (``class_``)."""
+    """Return one element. ``content`` is SVG; underscores become hyphens, and a trailing one is removed
+    (``class_``)."""
     parts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else escape(value)}"'
         for key, value in attributes.items()
@@ -49,7 +51,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
 
 
 def rectangle(x: float, y: float, width: float, height: float, class_: str, hint: str = "") -> str:
-    """Return a rectangle; ``hint`` appears when a pointer rests on it."""
+    """Return a rectangle; ``hint`` is its tooltip."""
     inside = tag("title", escape(hint)) if hint else ""
     return tag("rect", inside, x=x, y=y, width=max(width, 0.0), height=max(height, 0.0), class_=class_)
 
@@ -57,7 +59,7 @@ def rectangle(x: float, y: float, width: float, height: float, class_: str, hint
 def picture(
     key: str, width: int, height: int, title: str, description: str, parts: Iterable[str], shape: str = "wide"
 ) -> str:
-    """Return an SVG image that a screen reader reads by title and description; ``key`` is unique in the document.
+    """Return an SVG image with title and description for screen readers; ``key`` is unique in the document.
 
     ``shape`` is a class of the style sheet: half (of a page's width), wide, map.
     """
@@ -84,7 +86,7 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Return the pixel of a value; values outside stay at the nearest end."""
+        """Return the pixel of a value; values outside the axis are moved to the nearest end."""
         inside = min(max(value, self.low), self.high)
         if self.log:
             share = math.log(inside / self.low) / math.log(self.high / self.low)
@@ -105,6 +107,6 @@ class Axis:
 
 
 def round_step(step: float) -> float:
-    """Return the next of 1, 2, 2.5, 5 times a power of ten that is not below ``step``."""
+    """Return the smallest of 1, 2, 2.5, 5 times a power of ten that is at least ``step``."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))

@@ -1,4 +1,4 @@
-"""The terminal's view of a report: a summary with colours, and the text of a failing test."""
+"""The terminal output for a report: a summary with colours, and the text of a failing test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Line = tuple[str, dict[str, bool]]
 
 WIDTH = 100
-"""Columns that a summary fills at most. Only a path that is longer is left whole, so that it can be copied."""
+"""The maximum width of a summary in columns. A longer path is not broken, so that it can be copied."""
 
 _CERTIFICATE = "certificate.html"
 _REHEARSALS: dict[view.RehearsalResult, str] = {
@@ -57,9 +57,9 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
 
 
 def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") -> str:
-    """Return the text of a failing test: the measured value, the limit, by how much it is missed, why, and the remedy.
+    """Return the text of a failing test: the measured value, the limit, the excess, the reason, and the remedy.
 
-    ``next_step`` is the first action, ``explain`` is the command that explains the failure; an empty one is left out.
+    ``next_step`` is the first action, ``explain`` is the command that explains the failure; empty ones are omitted.
     """
     measured, limit, unit = verdict.get("measured"), verdict.get("limit"), verdict.get("unit") or ""
     lines = [f"{verdict['id']} failed for {verdict['subject']}: {verdict['because']}"]
@@ -76,7 +76,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
         lines += [f"  {name:<9} {value}" for name, value in facts]
     if verdict.get("detail"):
         lines += ["", *(f"  {line}" for line in verdict["detail"].splitlines())]
-    # A known cure for this failure replaces the general first action.
+    # A known fix for this failure replaces the general first action.
     if next_step and not view.cure(verdict):
         lines += ["", *textwrap.wrap(f"  next: {next_step}", WIDTH, subsequent_indent="    ", break_on_hyphens=False)]
     if explain:
@@ -85,7 +85,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Return the excess over the limit: a share, or a multiple from twice the limit on."""
+    """Return the excess over the limit: a percentage, or a multiple from twice the limit on."""
     if limit <= 0:
         return ""
     if measured >= 2 * limit:
@@ -94,7 +94,7 @@ def _beyond(measured: float, limit: float) -> str:
 
 
 def _typed(line: str) -> str:
-    """Return a line as terminals of any encoding show it: our own typographic signs give way to ASCII."""
+    """Return a line with typographic characters replaced by ASCII, for terminals of any encoding."""
     return printable(line).translate(_ASCII)
 
 
@@ -135,7 +135,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
 
 
 def _behaviour(document: Mapping[str, Any]) -> list[Line]:
-    """Return how many checks of the target's behaviour came out how."""
+    """Return the number of checks of the target's behaviour by outcome."""
     verdicts = view.behaviour(document)
     if not verdicts:
         return []
@@ -144,7 +144,7 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:
-    """Return how many requirements of each plugin came out how."""
+    """Return the number of requirements of each plugin by outcome."""
     of = view.plugins_by_id(document)
     lines: list[Line] = []
     for plugin in dict.fromkeys(of.values()):
@@ -161,7 +161,7 @@ def _starts(document: view.Document) -> list[Line]:
 
 
 def _exceptions(document: Mapping[str, Any]) -> list[Line]:
-    """Return the unmet verdicts, failed ones first; verdicts that did not run for the same reason are grouped."""
+    """Return the unmet verdicts, failed ones first; verdicts not run for the same reason are grouped."""
     verdicts = document.get("requirements") or []
     behaviour = view.behaviour_ids(document)
     steps = view.next_steps(document)
@@ -200,7 +200,7 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
         lines += _wrapped(f"  {sentence}", {})
     lines += _wrapped(f"  {of[0].upper()}{of[1:]}.", {}) if of else []
     lines += [line for sentence in shares_shown(document) for line in _wrapped(f"  {sentence}", {})]
-    # A reason that ends in a verdict's own sentence appears above already.
+    # A reason that ends with a verdict's sentence was already printed above.
     found = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
     for reason in document.get("grade_reasons") or []:
         if not reason.endswith(found):

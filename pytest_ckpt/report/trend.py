@@ -1,4 +1,4 @@
-"""The trend of many runs for people: lines with sparklines for a terminal, and one HTML page with a chart a series."""
+"""The trend of many runs: lines with sparklines for a terminal, and one HTML page with a chart per series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.report.html import PageSection
 
     Plain = Mapping[str, Any]
-    """A trend, a series of it or a point of that, in the form of its schema."""
+    """A trend, one of its series or a point, in the form of its schema."""
 
 _METHOD = (
     "Each point is the median of a run's operations. A change is reported when the newest 5, 8, 13 or 21 runs differ "
@@ -68,7 +68,7 @@ def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
 
 
 def _lines_of_requests(requests: Sequence[Plain], *, unicode: bool) -> list[str]:
-    """Return a line for each kind of request to an object store, and its change."""
+    """Return a line for each kind of request to an object store, with its change."""
     if not requests:
         return []
     form = "{:<22} {:<12}{:>5}{:>12}  {}"
@@ -119,7 +119,7 @@ def _section_of_requests(requests: Sequence[Plain]) -> PageSection:
 
 
 def sparkline(values: Sequence[float], *, unicode: bool) -> str:
-    """Return one character a value, from the lowest to the highest of them."""
+    """Return one character per value, scaled from the lowest to the highest."""
     bars = _BARS[unicode]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
@@ -151,7 +151,7 @@ def _left_out(series: Plain) -> str:
 
 
 def _chart(key: str, series: Plain) -> str:
-    """Draw the median of every run, its slowest operation above it, and the limit if it is near."""
+    """Draw the median of every run, its slowest operation above, and the limit if it is close."""
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)
     limit = points[-1]["limit_seconds"]

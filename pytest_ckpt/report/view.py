@@ -24,7 +24,7 @@ RehearsalResult = Literal["passed", "failed", "incomplete"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """The saves, or the loads, of one subject. Everything that was not measured is None."""
+    """The saves, or the loads, of one subject. Values that were not measured are None."""
 
     kind: str
     operations: tuple[Document, ...]
@@ -37,7 +37,7 @@ class Kind:
 
     @property
     def seconds(self) -> list[float]:
-        """The result of every operation, in the order they ran."""
+        """The times of all operations, in order."""
         return [o["seconds"] for o in self.operations]
 
     @property
@@ -47,29 +47,29 @@ class Kind:
 
     @property
     def slowest_seconds(self) -> float | None:
-        """The largest result."""
+        """The largest time."""
         return max(self.seconds, default=None)
 
     @property
     def fastest_seconds(self) -> float | None:
-        """The smallest result."""
+        """The smallest time."""
         return min(self.seconds, default=None)
 
     @property
     def mean_seconds(self) -> float | None:
-        """The mean of the results."""
+        """The mean of the times."""
         return statistics.fmean(self.seconds) if self.operations else None
 
     @property
     def median_seconds(self) -> float | None:
-        """The median of the results."""
+        """The median of the times."""
         return statistics.median(self.seconds) if self.operations else None
 
     @property
     def variation(self) -> float | None:
-        """The coefficient of variation of the results: standard deviation (of a sample) over mean.
+        """The coefficient of variation of the times: the sample standard deviation divided by the mean.
 
-        None if they moved different amounts: deltas and full saves.
+        None if operations moved different amounts, such as deltas and full saves.
         """
         if len({o.get("bytes") for o in self.operations}) > 1:
             return None
@@ -78,12 +78,12 @@ class Kind:
 
     @property
     def rank0_seconds(self) -> float | None:
-        """The largest of rank 0's own times, as published results give them."""
+        """The largest of rank 0's own times, as in published results."""
         return max((o["rank0_seconds"] for o in self.operations if o.get("rank0_seconds") is not None), default=None)
 
     @property
     def margin(self) -> float | None:
-        """The share of the limit that was left by the slowest operation; negative when it was missed."""
+        """The unused share of the limit in the slowest operation; negative if the limit was missed."""
         slowest = self.slowest_seconds
         return None if slowest is None or not self.limit_seconds else 1 - slowest / self.limit_seconds
 
@@ -97,7 +97,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """One checkpoint layout: its plan, its measurement, and its verdicts."""
+    """One checkpoint layout: its plan, measurement and verdicts."""
 
     name: str
     checkpoint: Document
@@ -115,14 +115,14 @@ class Subject:
 
     @property
     def clients(self) -> tuple[int, str]:
-        """How many clients took part, and their unit; 0 without a measurement."""
+        """The number of clients that took part, and their unit; 0 if there is no measurement."""
         ran = self.measurement or {}
         count, unit = clients_of_run(len(ran.get("hosts") or ()), ran.get("processes") or 0)
         return count, unit[:-1]
 
     @property
     def not_run(self) -> str:
-        """Why there is no measurement; empty if there is one."""
+        """The reason why there is no measurement; empty if there is one."""
         if self.measurement is not None:
             return ""
         found = self.checkpoint.get("not_run") or next(
@@ -132,7 +132,7 @@ class Subject:
 
 
 def subjects(document: Document) -> list[Subject]:
-    """Return every subject that the document speaks of, in the order of the plan."""
+    """Return every subject in the document, in the order of the plan."""
     plans = _by_subject(document.get("checkpoints"))
     measured = _by_subject(document.get("measurements"))
     sizes = _by_subject(document.get("sufficient_up_to_accelerators"))
@@ -160,22 +160,23 @@ def subjects(document: Document) -> list[Subject]:
 
 
 def behaviour_ids(document: Document) -> set[str]:
-    """Return the requirements that are judged on how the target behaves, not on a checkpoint."""
+    """Return the requirements on the target's behaviour, which are not judged on a checkpoint."""
     return {row["id"] for row in document.get("catalogue") or [] if row.get("suite") == "conformance"}
 
 
 def plugins_by_id(document: Document) -> dict[str, str]:
-    """Return the requirements of plugins, each with its plugin's name."""
+    """Return the requirements of plugins, each with the name of its plugin."""
     return {row["id"]: row["plugin"] for row in document.get("catalogue") or [] if row.get("plugin")}
 
 
 def next_steps(document: Document) -> dict[str, str]:
-    """Return the first action after a failed requirement, by requirement."""
+    """Return the first action after a failure, by requirement."""
     return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
 
 
 def how_sure(document: Document) -> list[str]:
-    """Return the conclusions from the saves and loads for all others, from the details of SAVE and LOAD."""
+    """Return the conclusions about all operations from the measured saves and loads, from the details of SAVE and
+    LOAD."""
     return [
         f"{verdict['subject']}: {line.removeprefix(HOW_SURE)}"
         for verdict in document.get("requirements") or []
@@ -186,7 +187,7 @@ def how_sure(document: Document) -> list[str]:
 
 
 def amount(subjects: Sequence[Subject]) -> str:
-    """Return the bytes and the number of all timed saves and loads; scenarios and checks come on top."""
+    """Return the bytes and the number of all timed saves and loads, without scenarios and checks."""
     found: dict[str, tuple[int, int]] = {}
     for kind in (kind for subject in subjects for kind in subject.kinds):
         moved = sum(operation.get("bytes") or kind.bytes or 0 for operation in kind.operations)
@@ -203,7 +204,7 @@ def amount(subjects: Sequence[Subject]) -> str:
 
 
 def shares_shown(document: Document) -> list[str]:
-    """Return the proven share of saves and loads, in one sentence for all checkpoints with equal shares."""
+    """Return the proven share of saves and loads, with one sentence for all checkpoints with equal shares."""
     subjects: dict[str, list[str]] = {}
     for subject, bounds in _bounds(document).items():
         shares = " and ".join(
@@ -223,7 +224,7 @@ def _misses(bound: Document) -> str:
 
 
 def _bounds(document: Document) -> dict[str, dict[str, Document]]:
-    """Return the conclusions from saves and loads for all others, by subject and kind."""
+    """Return the conclusions about all operations from the measured saves and loads, by subject and kind."""
     kinds = {"SAVE": "saves", "LOAD": "loads"}
     found: dict[str, dict[str, Document]] = {}
     for verdict in document.get("requirements") or []:
@@ -233,9 +234,9 @@ def _bounds(document: Document) -> dict[str, dict[str, Document]]:
 
 
 def unread_copies(document: Document) -> list[str]:
-    """Return a sentence per loaded checkpoint: a load is of one copy; how many copies a restart of the cluster reads.
+    """Return a sentence per loaded checkpoint: a load reads one copy, but a restart of the cluster reads several.
 
-    Checkpoints of which the cluster has one copy are left out.
+    Checkpoints of which the cluster has one copy are omitted.
     """
     found = (
         (s.name, (s.checkpoint.get("demand") or {}).get("copies") or 1) for s in subjects(document) if s.load.seconds
@@ -259,13 +260,13 @@ def methods(document: Document) -> list[str]:
 
 
 def cure(verdict: Document) -> str:
-    """Return the known cure of a failure on this file system, from its detail; empty if no cure is known."""
+    """Return the known fix for a failure on this file system, from its detail; empty if there is none."""
     cures = (line.removeprefix("cure: ") for line in verdict["detail"].splitlines() if line.startswith("cure: "))
     return next(cures, "")
 
 
 def behaviour(document: Document) -> list[Document]:
-    """Return the verdicts on how the target behaves."""
+    """Return the verdicts on the target's behaviour."""
     ids = behaviour_ids(document)
     return [v for v in document.get("requirements") or [] if v["id"] in ids]
 
@@ -284,7 +285,7 @@ def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[V
     for v in verdicts:
         name, of = (f"{v['id']} {v['subject']}", "") if v["id"] in behaviour_of else (v["id"], v["subject"])
         causes.setdefault((of, v["because"]), []).append(name)
-    # Identical verdicts on several checkpoints are reported once.
+    # Equal verdicts on several checkpoints are reported once.
     subjects: dict[tuple[str, str], list[str]] = {}
     for (of, because), names in causes.items():
         subjects.setdefault((", ".join(names), because), []).append(of)
@@ -295,9 +296,9 @@ def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[V
 
 
 def rehearsal_result(document: Document) -> RehearsalResult:
-    """Return how a rehearsal ended; it does not certify in any case."""
+    """Return the result of a rehearsal, which never certifies."""
     required = counts([v for v in document.get("requirements") or [] if v["severity"] == "required"])
-    # A rehearsal also fails without a failed verdict, if the gate table's demands on clients are unmet.
+    # A rehearsal may fail without a failed verdict, if the gate table's demands on clients are unmet.
     if required.get("failed") or any(reason.startswith(GATES_DEMAND) for reason in document.get("grade_reasons") or []):
         return "failed"
     is_complete = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE
@@ -305,7 +306,7 @@ def rehearsal_result(document: Document) -> RehearsalResult:
 
 
 def counts(verdicts: Sequence[Document]) -> dict[str, int]:
-    """Return how many requirements came out how; failed ones apart by severity."""
+    """Return the number of requirements by outcome; failed ones are separated by severity."""
     result = {"met": 0, "failed": 0, "not run": 0, "waived": 0, "advisory failed": 0}
     for verdict in verdicts:
         outcome = verdict["outcome"]
@@ -315,7 +316,7 @@ def counts(verdicts: Sequence[Document]) -> dict[str, int]:
 
 
 def names_in_short(names: Sequence[str], shown: int = 4) -> str:
-    """Return the names with commas; of many, the first ones, the last one and how many there are."""
+    """Return the names with commas. If there are many, return the first ones, the last one and the count."""
     if len(names) <= shown + 1:
         return ", ".join(names)
     return f"{', '.join(names[:shown])}, … {names[-1]} ({len(names)})"

@@ -1,1 +1,1 @@
-"""The life of a run: its context, how it is opened and closed, and all that is checked before."""
+"""The life of a run: opening, context and closing, and all checks before it."""

@@ -2,8 +2,8 @@
 
 pytest's process contains the code of conftests and plugins, which could alter any judge. So it writes the facts and a
 draft of the report, and starts ``python -I``: without Python's environment variables, the current directory and the
-user's packages. That process judges the facts by the code of ``pytest-ckpt judge``, names every decision in which
-pytest's process differed, and writes report, certificate, JUnit, digests and signature.
+user's packages. That process judges the facts with the code of ``pytest-ckpt judge``, reports every decision that
+differs from pytest's process, and writes report, certificate, JUnit, digests and signature.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import Signer
 
 NOT_CERTIFIED_YET = "The report was not completed: the process that judges the files of the run did not end well."
-# The exit code of that process if the directory of the report is full.
+# The exit code of that process if the report directory is full.
 _DIRECTORY_REFUSED = 2
 # A run of weeks with thousands of ranks is judged in less than a minute.
 _SECONDS = 900.0
@@ -51,12 +51,12 @@ _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ",
                    "OPENBLAS_NUM_THREADS", "SSL_CERT_FILE")  # fmt: skip
 
 
-# With the packages that they import, which are installed in the same place.
+# And the packages that they import, which are installed in the same place.
 _LIBRARIES = ("jinja2", "markupsafe", "numpy", "cryptography", "weasyprint")
 
 
 class NotCertifiedError(Exception):
-    """The process that judges ended without a report; its output contains the reason."""
+    """The judging process ended without a report; its output contains the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +73,8 @@ def library_homes() -> list[str]:
     """Return the directories from which this process imports the libraries that the isolated one needs.
 
     Packages of one user and packages on PYTHONPATH, for example from a cluster's modules, are not on the path of
-    ``python -I``. There they come last, so that they cannot replace the standard library or the packages installed with
-    Python.
+    ``python -I``. These directories are put at the end of the path, so that they cannot replace the standard library or
+    the packages installed with Python.
     """
     places = []
     for name in _LIBRARIES:
@@ -89,7 +89,8 @@ def _environment() -> dict[str, str]:
 
 
 def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = None) -> tuple[Document, str]:
-    """Write a draft, have the isolated process make the report of it, and return the report and a sentence on a PDF.
+    """Write a draft, let the isolated process create the report from it, and return the report and a sentence on the
+    PDF.
 
     The isolated process receives the key that ``signer`` read before the run, because its file may be missing by now.
     Raises NotCertifiedError, and ReportDirectoryError. Then the draft remains, which is incomplete.
@@ -105,11 +106,11 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
             text=True,
             errors="backslashreplace",
             env=_environment(),
-            # A terminal's Ctrl-C is for pytest.
+            # A Ctrl-C in the terminal is for pytest only.
             start_new_session=True,
         )
         with waits.waiting("judging the files of the run"):
-            # No list of processes shows the key there.
+            # Not as an argument, so that the key does not appear in lists of processes.
             done = waits.completed(process, signer.pem if signer else "", seconds=_SECONDS)
     except subprocess.TimeoutExpired:
         raise NotCertifiedError(f"it did not end in {format_seconds(_SECONDS)}") from None
@@ -133,7 +134,8 @@ def write_draft(draft: ReadDocument, directory: Path) -> None:
 
 
 def main(told: str) -> int:
-    """In the isolated process: judge the directory of a run, write the run's files, and print the sentence on a PDF."""
+    """Run in the isolated process: judge the directory of a run, write the run's files, and print the sentence on the
+    PDF."""
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
@@ -163,7 +165,7 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
     with odd_facts_named(directory):
         run = judged_run(directory, draft, {}, as_recorded=True, decides_all=True)
         document = run.document()
-    # Parts that do not follow from the judgement: place and time of the run, and the plugins' sections.
+    # Parts that do not depend on the judgement: place and time of the run, and the sections of plugins.
     document |= {"run": draft["run"], "sections": draft["sections"]}
     code = document["exit_code"]
     # A failed test outside the suites still counts.

@@ -45,7 +45,7 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClosedRun:
-    """The report of a run, and sentences for the user that are in no report."""
+    """The report of a run, and sentences for the user that are not in a report."""
 
     document: Document
     last_words: tuple[str, ...]
@@ -60,14 +60,14 @@ def close_run(
     sections: Callable[[Document], list[Document]] = lambda _document: [],
     recorders: Sequence[str] = (),
 ) -> ClosedRun:
-    """End remaining processes, write a draft of the report, clean the target, and have the report made from the draft.
+    """End remaining processes, write a draft of the report, clean the target, and let the report be created from the
+    draft.
 
-    Ctrl-C and SIGTERM do not interrupt this; during the clean-up of the target, they end the clean-up.
+    Ctrl-C and SIGTERM do not interrupt this; during the clean-up of the target, they only end the clean-up.
 
-    ``exit_code`` is pytest's; ``final`` means that it does not change (interrupted, internal error). Otherwise the
-    verdicts decide, and a failed test outside the suites still counts. ``sections`` returns the plugins' sections for
-    the document that it receives. ``recorders`` is the other code that ran in pytest's processes when the session
-    ended.
+    ``exit_code`` is pytest's; with ``final`` it does not change (interrupted, internal error). Otherwise the verdicts
+    decide, and a failed test outside the suites still counts. ``sections`` returns the plugins' sections for the
+    document that it receives. ``recorders`` is the other code that ran in pytest's processes when the session ended.
     """
     with undisturbed(), run.held:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
@@ -88,7 +88,7 @@ def _close(
     environment = dataclasses.replace(run.whole.environment, recorders=known)
     whole = dataclasses.replace(run.whole, environment=environment)
     if run.waiting:
-        # Nothing was measured, or by others.
+        # There are no measurements, or only published ones.
         run.waiting.end()
     with waits.waiting("ending what is left of the run"):
         stays = context.end_left_over()
@@ -96,10 +96,10 @@ def _close(
         measurements, observations = _measurements(whole), _observations(context)
         draft = _draft(whole, verdicts, measurements, observations)
         draft["sections"] = context.redactor.plain(sections(draft))
-        # The report comes first: if this process ends from here on, the report exists, and names possible remains.
+        # The report comes first: if this process ends later, the report exists and lists possible remains.
         write_draft(draft, context.directory)
     except Exception:
-        # An error in the directory of the report must not leave files on the target.
+        # An error in the report directory must not leave files on the target.
         _clean(context, stays)
         run.serving.close()
         raise
@@ -184,7 +184,7 @@ def _stages(
     total: float,
     clean_up: float,
 ) -> dict[str, float]:
-    """Return how many seconds of the run each stage took."""
+    """Return the seconds of each stage of the run."""
     stages = {"preflight": run.preflight_seconds}
     for measurement in measurements:
         for stage, seconds in measurement.stages.items():
@@ -213,7 +213,7 @@ def _observations(context: RunContext) -> list[Observation]:
 
 
 def _keep(context: RunContext, document: Document) -> str:
-    """Append the run to its history; after an error in the history, the run still has its report."""
+    """Append the run to its history. An error in the history does not affect the report."""
     history = context.settings.history
     if not history:
         return ""
@@ -231,14 +231,15 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _pending(context: RunContext) -> list[str]:
-    """Return the remains on the target if this process ends before it has cleaned it."""
+    """Return the remains on the target if this process ended before it has cleaned the target."""
     area = context.own_area
     command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
 
 
 def _clean(context: RunContext, stays: str) -> list[str]:
-    """Remove the run's directories on the target; return the remains, a sentence each. A signal ends that early."""
+    """Remove the run's directories on the target; return a sentence for each remaining one. A signal ends this
+    early."""
     try:
         with handled_so(_interrupt), waits.waiting("clean-up"):
             return _cleaned(context, stays)
@@ -252,7 +253,7 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
         return [f"{area.location} stays: {stays}"]
     names = dataclasses.replace(made_names(context.plan.runnable), directories=frozenset((CHECKS_DIRECTORY,)))
     if context.settings.keep_files:
-        # If files are kept on the target, the local tier is cleaned: the target's copy is as complete as the tier's.
+        # If files are kept on the target, the local tier is cleaned, because the target has the same checkpoints.
         left = context.clean_local(names, seconds)
         return [f"{area.location} is kept because of --ckpt-keep-files", *left]
     left = context.clean(names, seconds)
@@ -265,8 +266,8 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
 def write_report(document: Document, directory: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
     """Write report.json, certificate.html, junit.xml, the digests of all files of the run directory, and the signature.
 
-    With ``pdf`` also write certificate.pdf, and return a sentence about the PDF. If the PDF fails, the run still has
-    its report.
+    With ``pdf`` also write certificate.pdf, and return a sentence about the PDF. A failed PDF does not affect the
+    report.
     """
     from pytest_ckpt.evidence.manifest import report_text, write_manifest  # noqa: PLC0415
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed

@@ -1,4 +1,4 @@
-"""The facts that every process of a run shares, created once when the run is opened and then only passed on."""
+"""The facts that every process of a run shares, created once when the run is opened."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunContext(LaunchContext):
-    """The inputs of a run.
+    """The facts that are fixed for a run.
 
-    ``settings`` have the suites that the gate table chooses, ``started`` is a time in ISO 8601, ``environment``
+    ``settings`` contain the suites that the gate table selects, ``started`` is a time in ISO 8601, ``environment``
     describes hosts, target and versions, ``system`` is the vendor's description of the storage, ``catalogue`` contains
     the requirements, including the plugins' requirements. ``own_suites`` and ``own_hosts`` are the suites and hosts of
-    this start; the settings of a continued run have the suites of all starts.
+    this start; the settings of a resumed run contain the suites of all starts.
     """
 
     started: str
@@ -57,7 +57,7 @@ class RunContext(LaunchContext):
 
     @property
     def redactor(self) -> Redactor:
-        """The redactor that hides the secrets of options, command line and environment in all output."""
+        """The redactor that masks the secrets of options, command line and environment in all output."""
         texts = [*(o.value for o in self.settings.origins), *self.command]
         return Redactor.of(os.environ, texts, self.own_words)
 
@@ -73,14 +73,14 @@ class RunContext(LaunchContext):
         return requirement in asked and bool(self.subjects(requirement))
 
     def subjects(self, requirement: str) -> list[str]:
-        """Return the subjects of a requirement: the checkpoints of the plan, or its checks of the target."""
+        """Return the subjects of a requirement: the checkpoints of the plan, or the checks of the target."""
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
             return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
         return [str(c.subject) for c in asked_checkpoints(asked, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
-        """Return whether a subject is still to be measured: an earlier start may have measured it."""
+        """Return whether a subject must still be measured; an earlier start may have measured it."""
         return str(subject) in self.lacking or not (self.directory / "measurements" / f"{subject.slug}.json").exists()
 
     def observed(self, check: str) -> bool:
@@ -88,11 +88,11 @@ class RunContext(LaunchContext):
         return (self.directory / "observations" / f"{check}.json").exists()
 
     def waived(self, verdict: Verdict) -> Verdict:
-        """Return a verdict, waived if the run's waivers cover it."""
+        """Return the verdict; it is waived if the run's waivers cover it."""
         return waive([verdict], self.waivers, self.started)[0]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the context in the format of ``session.json``, with its secrets."""
+        """Return the context in the format of ``session.json``, including its secrets."""
         plain: dict[str, Any] = to_plain(
             {
                 "run_id": self.run_id,
@@ -122,7 +122,7 @@ class RunContext(LaunchContext):
     def pack(self) -> bytes:
         """Return the context for a worker of the same run.
 
-        Requirements are code and are not sent; for the requirements of plugins, their rows of the catalogue are sent.
+        Requirements are code and are not sent; for requirements of plugins, their catalogue rows are sent.
         """
         return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 
@@ -131,10 +131,9 @@ _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogu
 
 
 def unpack(packed: bytes, extras: Sequence[Requirement] | None = None) -> RunContext:
-    """Return the context that `RunContext.pack` made.
+    """Return the context from the output of `RunContext.pack`.
 
-    ``extras`` are the requirements that plugins have in this process. Without them the requirements of the run are
-    shown, without an evaluator.
+    ``extras`` are the requirements of plugins in this process. Without them, the run's requirements have no function.
     """
     known, rows = pickle.loads(packed)
     if extras is None:

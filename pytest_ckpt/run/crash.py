@@ -1,6 +1,6 @@
 """An internal error: one sentence for the user, its traceback in a file, and a separate exit code.
 
-A full report directory is neither an internal error nor an error of the target: it is reported as a full directory.
+A full report directory is neither an internal error nor an error of the target, and is reported separately.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 CRASH_FILE = "crash.txt"
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-# A report may be refused although a smaller file still fits.
+# Writing a report may fail although a smaller file still fits.
 _TRIED_BYTES = 1 << 20
 
 
 class Crash(Exception):  # noqa: N818 - what it wraps is the error
-    """An internal error; the message is a sentence for people, which names the file with the traceback."""
+    """An internal error; the message is a sentence for the user, which names the file with the traceback."""
 
 
 class ReportDirectoryError(Exception):
@@ -34,7 +34,8 @@ class ReportDirectoryError(Exception):
 def of_report_directory(error: BaseException, directory: Path) -> ReportDirectoryError | None:
     """Return the message that replaces an error whose cause is a full report directory.
 
-    None for any other error. Errors of writing or of copying many files name no file: then the directory is tried.
+    None for any other error. Some errors of writing and copying do not name a file; then a test file is created in the
+    directory.
     """
     if isinstance(error, ReportDirectoryError):
         return error
@@ -52,7 +53,7 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
 
 
 def _refusal_of(directory: Path) -> OSError | None:
-    """Return the error of creating a file in the directory, which is removed again; None if it succeeds."""
+    """Return the error of creating a file in the directory; None if it succeeds. The file is removed again."""
     file = directory / f".tried.{os.getpid()}"
     try:
         with file.open("wb") as tried:
@@ -68,11 +69,11 @@ def _refusal_of(directory: Path) -> OSError | None:
 
 
 def keep_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
-    """Append an error's traceback to a file in ``directory``, or in a new directory if it is None; return the sentence
-    that names both.
+    """Append an error's traceback to a file in ``directory``, or in a new directory if it is None; return a sentence
+    that names the file.
 
-    If no file can be written, the sentence names the place of the error instead; if the directory is full and that is
-    the error, it reports that.
+    If the file cannot be written, the sentence contains the place of the error instead, or states that the directory is
+    full.
     """
     if directory and (refused := of_report_directory(error, directory)):
         return redactor.text(str(refused))

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
-"""Suffix of an available amount if the required amount is unknown."""
+"""The suffix of an available amount if the required amount is unknown."""
 
 LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
 
@@ -63,7 +63,7 @@ _FINEST_SECONDS = 1e-6
 
 _IMPORT_SECONDS = 180
 
-# Of Open MPI on one host 0.1 MiB a rank was seen; other MPIs take more.
+# Open MPI used 0.1 MiB per rank on one host; other MPIs use more.
 _BYTES_OF_RANK = 1 << 20
 _OF_POD = "KUBERNETES_SERVICE_HOST"
 _OTHER_NODE = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or another mount with --ckpt-second-mount."
@@ -73,7 +73,7 @@ _OTHER_NODE = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or 
 class Finding:
     """One line: the inspected item, whether it is usable, and the action if it is not.
 
-    Without the ``needed`` items no run is possible; the others limit the proofs of a run.
+    If a ``needed`` item is missing, no run is possible; other items limit what a run can prove.
     """
 
     name: Text
@@ -91,7 +91,7 @@ def known_failures(kind: str) -> Iterator[Finding]:
 
 
 def left_over(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
-    """Return the remains on the target of runs whose controller was killed, or is on another host."""
+    """Return the remains on the target of runs whose controller was killed or is on another host."""
     try:
         for one in leftovers_in_time(spec, text, seconds, access):
             description = f"{one.what}, by {one.why}"
@@ -105,12 +105,12 @@ def left_over(spec: TargetSpec, text: str, seconds: float, access: Access) -> It
 
 
 def silent(name: str, description: str) -> Finding:
-    """Return that something on the target did not answer."""
+    """Return the finding that something on the target did not answer."""
     return Finding(name=name, can=False, needed=True, description=description, remedy=LOOK_AT_IT)
 
 
 def unknown(name: str, why: str) -> Finding:
-    """Return that an item could not be inspected, for a reason that an earlier line reports."""
+    """Return the finding that an item could not be inspected, for a reason in an earlier line."""
     return Finding(
         name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
     )
@@ -130,7 +130,7 @@ def clock() -> Finding:
 
 
 def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
-    """Import a library in a separate process: a crash there does not affect this process."""
+    """Import a library in a separate process, because it may crash."""
     command = [sys.executable, "-c", f"import {name}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
@@ -145,7 +145,7 @@ def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
 
 
 def engines(settings: Settings) -> Finding:
-    """Return which engines can run here, and for stream whether its containers match the installed torch."""
+    """Return the engines that can run here and, for stream, whether its containers match the installed torch."""
     runs = [spec.name for spec in BUILT_IN if is_installed(spec)]
     runs += [spec.name for spec in settings.engines if spec.owner and is_installed(spec)]
     chosen = ", ".join(spec.name for spec in settings.engines)
@@ -154,7 +154,7 @@ def engines(settings: Settings) -> Finding:
     if missing:
         remedy = f"Install {' and '.join(missing_packages(missing[0]))}, or choose another: {OPTION}={runs[0]}."
         return Finding(name="engines", can=False, needed=True, description=description, remedy=remedy)
-    # This takes two seconds of a core, and matters to users whose torch reads files that stream writes.
+    # This takes two seconds of CPU time, and matters only if torch will read files that stream writes.
     if not is_installed(TORCH) or all(spec.name != STREAM for spec in settings.engines):
         return Finding(name="engines", can=True, needed=True, description=description)
     command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.container_check"]
@@ -170,7 +170,7 @@ def engines(settings: Settings) -> Finding:
 
 
 def memory_limit(plan: Plan | None) -> Finding:
-    """Check whether this control group allows the needs of a plan's ranks; None: there is no plan."""
+    """Check whether this control group permits the needs of a plan's ranks; None: there is no plan."""
     limit = memory_limit_bytes()
     if limit is None:
         return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
@@ -186,7 +186,7 @@ def memory_limit(plan: Plan | None) -> Finding:
 
 
 def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
-    """Look at the memory in which a launcher keeps its segments: containers have 64 MiB of it."""
+    """Check the memory in which a launcher stores its segments; containers have 64 MiB of it by default."""
     needed = processes * _BYTES_OF_RANK
     if not os.access(place, os.W_OK):
         description = f"{place} cannot be written: the launcher's segments go to {tempfile.gettempdir()}"
@@ -231,9 +231,9 @@ _TRY_DIRECT = "pytest_ckpt.targets.posix.direct_io:try_direct"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Check everything, and yield one finding after the other. A small file is written to the target and removed again.
+    """Perform all checks and yield each finding. A small file is written to the target and removed again.
 
-    Other processes access the target: one that does not answer in time is reported.
+    Separate processes access the target, so that a target that does not answer in time is reported.
     """
     yield library(
         "torch", "pip install 'pytest-ckpt[torch]'", needed=any("torch" in e.packages for e in settings.engines)
@@ -259,14 +259,14 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         else:
             found, target = _target(spec, settings.target, seconds, access)
             yield found
-            # If it cannot be used, the other findings come from the kernel's table of mounts.
+            # If the target cannot be used, the other findings come from the kernel's table of mounts.
             described = target or make_target(spec, settings.target, access).describe()
     if target and spec:
         yield from known_failures(target.kind)
         yield from left_over(spec, settings.target or "", seconds, access)
     gates: Gates | None = None
     if described and settings.cluster:
-        # As in a run: files other than its checkpoints take space too, and follow from its suites.
+        # As in a run, files other than checkpoints need space, which depends on the suites.
         try:
             settings, gates = settle(settings, described.gate_kind, offered(REQUIREMENTS, described.capabilities))
         except UsageError as error:
@@ -295,7 +295,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
 def _obstacles(
     settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, sight: CacheSight
 ) -> Iterator[Finding]:
-    """Name every known obstacle to a certificate by this command."""
+    """Return every known obstacle to a certificate with this command."""
     catalogue = offered(REQUIREMENTS, target.capabilities)
     found = obstacles(plan, settings, gates, catalogue, cache_sight=sight)
     for obstacle in found:
@@ -310,7 +310,7 @@ def _obstacles(
 def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheSight]:
-    """Check the client's caching of its reads, on the target or, without one, on this host's own disk."""
+    """Check whether the client caches reads of the target or, without a target, of this host's own disk."""
     known = sight_untried(target) if target else "not_tested"
     if known == "declared":
         return known
@@ -362,7 +362,7 @@ def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Findin
 def _launch(
     settings: Settings, target: TargetFacts | None, area: AreaRef, directory: Path
 ) -> tuple[Finding, list[HostFacts]]:
-    """Start the same number of ranks as a run, without torch; each reports its host."""
+    """Start as many ranks as a run would, without torch; each reports its host."""
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-ranks."
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)

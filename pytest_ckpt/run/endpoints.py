@@ -1,4 +1,4 @@
-"""How a run reaches its target over the network, and the server that it may start for that."""
+"""Network access of a run to its target, and the server that the run may start for this."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 ENDPOINT, CA_BUNDLE, UNVERSIONED = "--ckpt-endpoint", "AWS_CA_BUNDLE or SSL_CERT_FILE", "--ckpt-unversioned"
 _BORNE_SHARE = 0.4
-"""Share of the permitted time without progress; two minutes by default."""
+"""The share of the permitted time without progress for which errors are tolerated; two minutes by default."""
 
 
 @contextlib.contextmanager
 def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[Access]:
-    """Yield the access to the target of a run; a server that the run starts itself is ended at the end.
+    """Yield the access to the target of a run. If the run starts its own server, the server is ended after the block.
 
     ``targets`` are the known kinds of targets by scheme. Raises UsageError for options that do not fit the target.
     """

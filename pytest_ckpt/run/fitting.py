@@ -1,6 +1,6 @@
-"""Whether a plan fits the space of its target and the memory of its hosts, and which smaller plan would.
+"""Checks whether a plan fits the space of its target and the memory of its hosts, and finds a smaller plan that fits.
 
-`foreseen` looks without starting ranks, and at the target as well.
+`foreseen` checks without starting ranks, and also checks the target.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
 
 
 def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: int) -> str:
-    """Return how many checkpoints to keep, if fewer are enough and fit; empty otherwise. A chain is kept complete."""
+    """Return how many checkpoints to keep, if fewer are sufficient and fit; empty otherwise. A chain is kept
+    complete."""
     if settings.keep_last or any(strategy.saves_deltas for strategy in settings.strategies):
         return ""
     fewer = replace(settings, keep_last=_FEWEST_KEPT)
@@ -98,7 +99,7 @@ def check_memory(plan: Plan, hosts: Iterable[HostFacts]) -> None:
 
 
 def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]]) -> None:
-    """Refuse a plan whose ranks do not fit; ``hosts`` are names, their ranks and the bytes that are available there."""
+    """Refuse a plan whose ranks do not fit; ``hosts`` are names, their ranks and their available bytes."""
     for planned in plan.runnable:
         ranks, states = planned.rank_memory_bytes, planned.state_bytes
         tight: dict[str, str] = {}
@@ -119,13 +120,13 @@ def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
-    """Return the largest scale at which a need fits, if only its part ``scaled`` shrinks; 0 if no scale fits."""
+    """Return the largest scale at which a need fits, if only its part ``scaled`` is scaled; 0 if no scale fits."""
     # With engine stream, memory does not grow with the state.
     return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK) if scaled else 0.0
 
 
 def _rehearse(scale: float) -> str:
-    """Return the option for a run at this scale, rounded down to a value that a person would write."""
+    """Return the option for a run at this scale, rounded down to a readable value."""
     if scale < _SMALLEST_SCALE:
         return ""
     profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]
@@ -136,8 +137,8 @@ def _rehearse(scale: float) -> str:
 def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
     """Return the reasons to refuse a run: an unusable target, too little space, too little memory.
 
-    A separate process inspects the target, without writes; a network target is not inspected. Memory is checked for
-    this host only, and not at all if the ranks may be on others: with hosts or a user's launcher.
+    A separate process inspects the target without writing; a network target is not inspected. Memory is checked only
+    for this host, and only if all ranks are certainly on it: without other hosts and without a user's launcher.
     """
     problems = Problems()
     with problems.noting():

@@ -1,10 +1,10 @@
-"""Starts the ranks once to see their hosts, and reports how the hosts differ: they must all see the same target.
+"""Starts the ranks once to inspect their hosts, and reports differences: all hosts must see the same target.
 
 A host with a local directory at the target's path would measure its own disk.
 
 The ranks then wait, blocked in a read on their connections, and perform the first measurement with as many ranks. They
-do not wait if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler could delay
-another launch because of them.
+do not wait if workers of pytest-xdist measure, if a plugin has a hook around launches, or if they could make a
+scheduler delay another launch.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ _PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostProbe:
-    """The result of the first launch: why it failed, the hosts, sentences on their differences, their local tiers.
+    """The result of the first launch: the reason of a failure, the hosts, sentences on their differences, their local
+    tiers.
 
-    ``lacks`` names, for each host without a library of the run's engines, the missing libraries. ``launch`` has the
-    waiting ranks; None if no ranks wait. ``notices`` are sentences about the launch itself.
+    ``lacks`` maps hosts to missing libraries of the run's engines. ``launch`` has the waiting ranks; None if no ranks
+    wait. ``notices`` are sentences about the launch itself.
     """
 
     failure: Failure | None
@@ -79,10 +80,10 @@ def see_hosts(
 ) -> HostProbe:
     """Start this number of ranks once, and collect each host's facts and its view of the target in ``facts``.
 
-    If ranks may be on other hosts, small files are created in the target for the others to find, and removed; likewise
-    in ``local``, the directory of a local tier, where another host must not find them. With ``then_wait``, which ends
-    them, the ranks wait for their measurements, if the launcher permits it. With ``streams`` several hosts measure the
-    rate of their network.
+    If ranks may be on other hosts, each host creates a small file in the target, which other hosts must find. In
+    ``local``, the directory of a local tier, other hosts must not find it. These files are removed. With ``then_wait``,
+    a stack that ends them, the ranks wait for their measurements, if the launcher permits it. With ``streams`` several
+    hosts measure the rate of their network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
@@ -131,12 +132,12 @@ def see_hosts(
 def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
     sign = sign_of(run_id, "same")
     with PosixAreaView(directory_of(area)).shown(sign) as why:
-        # A user without write permission gets the error when the run's area is made.
+        # A user without write permission gets the error when the run's area is created.
         yield None if why else sign
 
 
 def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
-    """Return the notices about the hosts of a run; none of them prevents the run."""
+    """Return the notices about the hosts of a run, which do not prevent the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
 
@@ -157,13 +158,13 @@ def clocks_apart(hosts: Sequence[HostFacts]) -> str:
 
 
 def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
-    """Return which ranks are on unexpected hosts, or in unexpected numbers; empty if all are as expected."""
+    """Return the ranks that are on unexpected hosts, or in unexpected numbers; empty if all are as expected."""
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
-        return ""  # each launcher has a way of its own to put more ranks on hosts than they have slots
+        return ""  # # each launcher has its own option to start more ranks on hosts than they have slots
     wanted = collections.Counter(launcher.places(ranks))
     there = collections.Counter({_short(host.host): len(host.ranks) for host in hosts})
-    # A host may be listed by another name than it has, or by an address: then only the numbers can be compared.
+    # A host may be listed by another name or by an address; then only the numbers can be compared.
     if {_short(name): count for name, count in wanted.items()} == there:
         return ""
     known = any(_short(name) in there for name in wanted)
@@ -185,7 +186,7 @@ def _counts(ranks: Mapping[str, int]) -> str:
 
 
 def alike(facts: TargetFacts) -> str:
-    """Return the remedy for a target that differs between hosts."""
+    """Return the remedy if the target differs between hosts."""
     if "paths" in facts.capabilities:
         return (
             "Mount the same export on every host, at the same path, with the same options and for writing, and "
@@ -195,7 +196,7 @@ def alike(facts: TargetFacts) -> str:
 
 
 def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
-    """Return the hosts on which the target cannot be reached, in words; empty if all reach it."""
+    """Return a description of the hosts on which the target cannot be reached; empty if all reach it."""
     problem = "it is not a directory there" if "paths" in facts.capabilities else "it cannot be reached from there"
     return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
 
@@ -207,7 +208,7 @@ def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
 
 def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     if not there.is_directory:
-        return []  # said already: nothing else can be said of it
+        return []  # # already reported; no more is known
     found = []
     is_another = there.mount.kind != here.kind
     if there.package != __version__:
@@ -217,8 +218,7 @@ def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     elif other := _other_options(here.options, there.mount.options):
         found.append(other)
     if there.misses:
-        # One server may have several addresses, each with a different name: a different name does not imply a
-        # difference.
+        # One server may have several addresses with different names, so a different name does not imply a difference.
         served = there.mount.source != here.source and not is_another
         export = f"another export ({there.mount.source} instead of {here.source}): " if served else ""
         found.append(f"{export}the file that pytest made is not there ({there.misses})")

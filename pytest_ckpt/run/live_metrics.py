@@ -1,8 +1,8 @@
-"""Reports live metrics in a separate process, which follows the run's files and is told the verdicts.
+"""Reports live metrics in a separate process, which reads the run's files and receives the verdicts.
 
-Ranks and the controller wait for it at no time during the run: it reads ``events.jsonl``, so it needs no message about
-operations, and has the lowest priority for the CPU. A full disk or a dead endpoint is one warning. After it, the
-process tries again every 30 s.
+Ranks and the controller do not wait for it during the run: it reads ``events.jsonl``, so it needs no messages about
+operations, and it has the lowest CPU priority. A full disk or a dead endpoint causes one warning; after it, the process
+retries every 30 s.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 OPTION = "--ckpt-metrics"
 
-# Changes are reported after this time, at least; the values are repeated, because a collector forgets old ones.
+# The maximum time between reports; values are repeated, because a collector forgets old ones.
 _LOOK_SECONDS, _REPEAT_SECONDS, _RETRY_SECONDS = 1.0, 15.0, 30.0
-# A request to a collector ends after this time, the process that sends the last one after that.
+# The timeout of a request to a collector; the process that sends the last request is ended later.
 _REQUEST_SECONDS, _END_SECONDS, _KILL_SECONDS = 3.0, 10.0, 1.0
 _LOWEST_PRIORITY = 19
 
@@ -67,7 +67,8 @@ def is_endpoint(destination: str) -> bool:
 
 
 def check_destination(settings: Settings) -> None:
-    """Refuse a missing library, and a file that cannot be written or is part of target or report. Raises UsageError."""
+    """Refuse a missing library, a file that cannot be written, and a file in the target or the report. Raises
+    UsageError."""
     destination = settings.metrics
     if not destination:
         return
@@ -101,7 +102,7 @@ def _is_installed(library: str) -> bool:
 
 
 class MetricsReporter:
-    """The process that reports metrics, as the controller sees it. Only `end` waits for it, at most 10 s."""
+    """The controller's handle of the process that reports metrics. Only `end` waits for it, at most 10 s."""
 
     def __init__(self, context: RunContext) -> None:
         destination = context.settings.metrics or ""
@@ -110,7 +111,7 @@ class MetricsReporter:
         self._is_warned = False
         if not is_endpoint(destination):
             destination = str(resolved_user_path(destination, OPTION))
-        # Anything that it prints is an error: warnings of libraries are not.
+        # All its output is an error; warnings of libraries are not printed.
         options = ("-P", "-W", "ignore", "-m", __name__)
         command = [sys.executable, *options, destination, str(context.directory / EVENTS)]
         self._process: subprocess.Popen[bytes] | None = None
@@ -121,7 +122,8 @@ class MetricsReporter:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": python_path()},
-                # Ctrl-C reaches the processes of the terminal's session; the metrics must show how the run ended.
+                # Ctrl-C reaches all processes of the terminal's session, but the metrics must still report the end of
+                # the run.
                 start_new_session=True,
             )
         except OSError as error:
@@ -137,7 +139,7 @@ class MetricsReporter:
         self._send(Message(verdict=_verdict_facts(to_plain(verdict))))
 
     def end(self, document: Document | None) -> None:
-        """Report the end of the run, and wait until that was reported. Without a document the run had no report."""
+        """Report the end of the run, and wait until this is reported. Without a document the run had no report."""
         end = None
         if document:
             verdicts = tuple(map(_verdict_facts, document["requirements"]))
@@ -156,7 +158,7 @@ class MetricsReporter:
             self._fail(f"its process {how_it_ended(process.returncode)}")
 
     def warning(self) -> str:
-        """Return the only warning about metrics, once; empty if there is none, or none that is new."""
+        """Return the warning about metrics once; empty if there is none, or if it was already returned."""
         if self._process and self._process.stdout and not self._warning:
             self._read(self._process.stdout.read() or b"")
         if not self._warning or self._is_warned:
@@ -165,7 +167,7 @@ class MetricsReporter:
         return self._warning
 
     def _send(self, message: Message) -> None:
-        """Write a line, if the process takes it without a wait."""
+        """Write a line, if the process accepts it without a wait."""
         if self._process is None or self._process.stdin is None:
             return
         line = _line(message)
@@ -186,7 +188,7 @@ class MetricsReporter:
 
     def _read(self, output: bytes) -> None:
         if lines := output.decode(errors="replace").strip().splitlines():
-            # The process prints its first failure; of a traceback, the last line has the error.
+            # The process prints its first failure; in a traceback, the last line is the error.
             self._fail(lines[-1])
 
     def _fail(self, why: str) -> None:
@@ -197,7 +199,7 @@ class MetricsReporter:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process; one that a dead mount blocks in the kernel is not waited for."""
+    """Kill the process; do not wait for it, because a dead mount may block it in the kernel."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
@@ -239,19 +241,19 @@ def _verdict_facts(verdict: Document) -> VerdictFacts:
 
 
 class _Lines:
-    """The complete lines that a file or a pipe got since the last call."""
+    """The new complete lines of a file or a pipe."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def of(self, data: bytes) -> list[bytes]:
-        """Return the lines that end in ``data``; the last, incomplete one is kept."""
+        """Return the complete lines in the data so far; an incomplete last line is kept."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return lines
 
 
 class _EventsFile:
-    """The events that were added to ``events.jsonl``; it may not exist yet."""
+    """The new events in ``events.jsonl``; the file may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -274,7 +276,7 @@ class _EventsFile:
 
 
 class _Report:
-    """Publishes metrics when they changed, and repeats them; prints the first failure."""
+    """Publishes metrics when they have changed, and repeats them; prints the first failure."""
 
     def __init__(self, destination: str, events: Path) -> None:
         self._destination = destination
@@ -285,7 +287,7 @@ class _Report:
         self._change_due = self._repeat_due = 0.0
 
     def take(self, message: Message) -> None:
-        """Take in a message of the controller."""
+        """Process a message of the controller."""
         if message.run:
             self._metrics = LiveMetrics(message.run)
         elif self._metrics and message.verdict:
@@ -295,7 +297,7 @@ class _Report:
         self._is_changed = True
 
     def look(self, *, is_last: bool = False) -> None:
-        """Read new events, and publish if that is due."""
+        """Read new events, and publish metrics if they are due."""
         if self._metrics is None:
             return
         try:
@@ -325,7 +327,8 @@ def _to_file(path: Path) -> Callable[[LiveMetrics], None]:
 
 
 class _FirstMessage(logging.Handler):
-    """Keeps the first message of an export, which is the reason why it failed; later ones are about the retries."""
+    """Keeps the first log message of an export, which is the reason of its failure; later messages are about
+    retries."""
 
     text = ""
 
@@ -354,7 +357,7 @@ def _to_endpoint(destination: str) -> Callable[[LiveMetrics], None]:
 
 
 def main(destination: str, events: str) -> None:
-    """Report metrics until the controller says that the run is over, or is gone."""
+    """Report metrics until the controller reports the end of the run, or has ended."""
     os.nice(_LOWEST_PRIORITY)
     report, lines, has_ended = _Report(destination, Path(events)), _Lines(), False
     while not has_ended:

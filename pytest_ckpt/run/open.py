@@ -54,12 +54,11 @@ _REMOVE_SECONDS = 120.0
 class OpenRun:
     """The controller's state of a run, until it is closed.
 
-    ``notices`` are sentences for the person who started it, ``began`` is the monotonic second in which opening began,
-    ``cache_sight`` describes whether cached pages of the target can be counted. ``serving`` is closed when the target
-    is clean: it ends the server that the run started itself. ``waiting`` is the launch whose ranks have inspected their
-    hosts and wait for their measurements; None: ranks are started for the measurements. ``held`` keeps other starts
-    away from the report directory. ``of_all_starts`` is the context of a run that was continued; None: it has one
-    start.
+    ``notices`` are sentences for the user, ``began`` is the monotonic time at which opening began, ``cache_sight``
+    describes whether cached pages of the target can be counted. ``serving`` is closed after the target was cleaned, and
+    ends the server that the run started itself. ``waiting`` is the launch whose ranks have inspected their hosts and
+    wait for their measurements; None: ranks are started for the measurements. ``held`` is a lock that excludes other
+    starts from the report directory. ``of_all_starts`` is the context of a resumed run; None if the run has one start.
     """
 
     context: RunContext
@@ -92,9 +91,9 @@ def open_run(
     """Check everything, then create the run directory and the run's area on the target. Raises UsageError and Crash.
 
     ``extras`` are the requirements of plugins, ``plugins`` lists the active ones with their reports, ``recorders`` is
-    the other code in this process, ``targets`` are the known kinds of targets. If this process ``measures_here``, the
-    ranks that inspected their hosts wait for the measurements. If opening ends early, including by Ctrl-C, everything
-    created is removed except the file of a crash.
+    the other code in this process, ``targets`` are the known kinds of targets. With ``measures_here``, the ranks that
+    inspected their hosts wait for the measurements. If opening fails or is interrupted, everything that was created is
+    removed, except the file of a crash.
     """
     directory = user_path(settings.report, "--ckpt-report")
     try:
@@ -110,7 +109,7 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Whether the name is free: an existing entry is of an earlier run; on a dead mount its existence is unknown."""
+    """Whether the name is free. An existing entry is from an earlier run; on a dead mount this cannot be determined."""
     try:
         return not is_there(directory)
     except OSError:
@@ -225,9 +224,7 @@ def _open(
 
 @contextlib.contextmanager
 def _undone_undisturbed() -> Iterator[None]:
-    """Ignore a second signal during the clean-up after the first one, so that all created files are removed before
-    pytest ends.
-    """
+    """Ignore a second signal during the clean-up after the first one, so that all created files are removed."""
     try:
         yield
     except KeyboardInterrupt:
@@ -241,7 +238,7 @@ def preview_run(
     extras: Sequence[Requirement] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> RunContext:
-    """Perform the checks that need neither a launch nor writes: enough to list the tests of a run."""
+    """Perform the checks that need neither a launch nor writes; they suffice to list the tests of a run."""
     run_id = _new_id()
     _check_evidence(settings)
     with reached(settings, targets) as access:
@@ -257,7 +254,7 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
 
 
 def _make_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
-    """Create the report directory, which ``undo`` removes again; return the new path of an earlier run's report."""
+    """Create the report directory, which ``undo`` removes; return the new path of an earlier run's report."""
     try:
         aside = set_aside(directory)
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -341,7 +338,8 @@ def _new_id() -> str:
 
 
 def _check_evidence(settings: Settings) -> Signer | None:
-    """Return the signer of the report. An unusable signer must end the run before the first write, not after hours."""
+    """Return the signer of the report. An unusable signer ends the run before the first write instead of after
+    hours."""
     signer = None
     if settings.sign:
         from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only when needed

@@ -1,4 +1,4 @@
-"""Checks everything that can be wrong before the first write; each problem has a remedy."""
+"""Checks all conditions of a run before the first write; each problem has a remedy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _FILES_OF_REPORTS = frozenset(("session.json", "report.json", CRASH_FILE))
 _LOCAL = "--ckpt-strategy=tiered:local-tier"
 
 ANSWER_SECONDS = 30.0
-"""A target that takes longer for one small file does not answer."""
+"""A target that takes longer for one small file counts as not answering."""
 
 _TRY_GAUGE = "pytest_ckpt.targets.posix.page_cache:try_gauge"
 
@@ -69,10 +69,9 @@ _TRY_GAUGE = "pytest_ckpt.targets.posix.page_cache:try_gauge"
 class Preflight:
     """The results of successful checks.
 
-    ``settings`` are the run's, with the suites that the gates choose; ``catalogue`` contains the requirements that
-    apply to the target; ``small`` is the target that checks may fill, ``local`` the local tier, ``waiting`` the launch
-    whose ranks wait for their measurements; each is None if absent. ``notices`` are sentences for the person who
-    started the run.
+    ``settings`` are the run's settings, with the suites that the gates select; ``catalogue`` contains the requirements
+    that apply to the target; ``small`` is the target that checks may fill, ``local`` the local tier, ``waiting`` the
+    launch whose ranks wait for their measurements; each is None if absent. ``notices`` are sentences for the user.
     """
 
     settings: Settings
@@ -92,7 +91,7 @@ class Preflight:
 
 
 def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
-    """Refuse a plan that exceeds the free space of the target, its number of files or the limits of the user."""
+    """Refuse a plan that exceeds the target's free space or number of files, or the user's limits."""
     # Ranks on other hosts have other limits.
     if settings.measures and not settings.hosts and "paths" in facts.capabilities:
         check_file_size(plan, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
@@ -114,13 +113,13 @@ def check(
     access: Access = NO_ACCESS,
     then_wait: contextlib.ExitStack | None = None,
 ) -> Preflight:
-    """Check settings, target, space, launcher, hosts and memory; raise one UsageError that names all errors.
+    """Check settings, target, space, launcher, hosts and memory; raise one UsageError with all errors.
 
-    Without a responding target and without gates no further check is possible: their errors are raised immediately.
+    Errors of the target and of the gates are raised immediately, because no further check is possible without these.
 
-    With ``probe`` the ranks are started once, without torch, to inspect their hosts; the evidence of that launch is put
-    into the directory that it names. With ``then_wait``, which ends them, they continue to wait. ``targets`` are the
-    known kinds of targets by scheme, ``access`` describes how the run's own target is reached.
+    With ``probe``, a directory for logs, the ranks are started once, without torch, to inspect their hosts. With
+    ``then_wait``, a stack that ends them, they then wait. ``targets`` are the known kinds of targets by scheme,
+    ``access`` describes how the run's own target is reached.
     """
     if not settings.target:
         raise UsageError(
@@ -166,7 +165,7 @@ def check(
     local = None
     with problems.noting():
         local = check_local_tier(settings, plan, facts)
-    # Ranks are started to read the memory of their hosts, which is reported together with too little space.
+    # Ranks are started to read the memory of their hosts, so that too little memory and space are reported together.
     starts = bool(probe and plan.runnable and settings.measures and not problems.found)
     with problems.noting():
         _check_room(plan, settings, facts)
@@ -197,7 +196,7 @@ def check(
 
 
 def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
-    """Refuse options, and an engine, that need a capability which the target lacks."""
+    """Refuse options, and engines, that need a capability which the target lacks."""
     needs: tuple[tuple[str, object, Capability], ...] = (
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
         ("--ckpt-actions [power_cut] command", settings.power_cut, "paths"),
@@ -234,7 +233,7 @@ def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
 
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
-    """Refuse options of a suite that is not run, and the filling of a volume that others use or that is too small."""
+    """Refuse options of a suite that is not run. Refuse to fill a volume that other users need or that is too small."""
     for option in OPTIONS:
         if option.suite and option.suite not in settings.suites and settings.is_said(option.flag):
             raise UsageError(
@@ -336,7 +335,7 @@ def _names_in(place: Path, report: Path) -> set[str]:
 
 
 def set_aside(report: Path) -> Path | None:
-    """Rename the report directory of an earlier run; return the new name, or None without an earlier run."""
+    """Rename the report directory of an earlier run; return the new name, or None if there is no earlier run."""
     if not report.is_dir() or not any(report.iterdir()):
         return None
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(report.stat().st_mtime))
@@ -395,7 +394,7 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
     ranks = {host.host: len(host.ranks) for host in seen.hosts}
     of_rank = largest.checkpoint_bytes / largest.layout.processes
     for sight in seen.tiers:
-        # A host may store the copies of a host that has more ranks.
+        # A host may store the copies of a host with more ranks.
         need = PARTNER_CHECKPOINTS * max(ranks.values()) * of_rank
         if need > sight.free_bytes:
             raise UsageError(
@@ -435,7 +434,7 @@ def check_commands(settings: Settings) -> None:
         ("--ckpt-actions [upgrade] command", settings.upgrade_command, "maintenance"),
         ("--ckpt-actions [snapshot] take", settings.snapshot_command, "maintenance"),
     ):
-        # A plugin offers its commands to every run; a user who sets the option wants them used.
+        # A plugin provides its commands to every run; if a user sets the option, they are intended for this run.
         if command and suite not in settings.suites and not fields[option].startswith("hook of "):
             raise UsageError(
                 f"{option} belongs to the suite {suite}, which is not chosen or switched off by the gates.",
@@ -462,11 +461,11 @@ def gauge_of(directory: str, seconds: float) -> str | None:
 
 
 def cache_sight(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheSight:
-    """Return the visibility of a target's cache from a directory on it, if it must be tested at all."""
+    """Return the visibility of a target's cached pages, by a test in a directory on it, if a test is needed at all."""
     if (known := sight_untried(target)) != "not_tested":
         return known
     try:
         return "seen" if gauge_of(directory, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
     except (NoAnswerError, RefusedError):
-        # The run will encounter the error there, and name it.
+        # The run will have the same error and report it.
         return "not_tested"

@@ -1,9 +1,9 @@
-"""Continues the run of a report directory: ``--ckpt-resume``.
+"""Resumes the run of a report directory: ``--ckpt-resume``.
 
-A complete measurement, good or bad, is kept if the conditions are the same, so that users cannot choose among results
-by interrupting a run. Incomplete measurements of an earlier start are repeated, and their finished operations still
-count. Measurements under other conditions are named and repeated. Conditions are compared separately for the saves and
-loads of each subject and for each check: the suites of one run may use different hosts.
+A complete measurement is kept if the conditions are the same, whether it passed or failed. So users cannot choose among
+results by interrupting a run. Incomplete measurements of an earlier start are repeated, and their finished operations
+still count. Measurements under other conditions are reported and repeated. Conditions are compared separately for the
+saves and loads of each subject and for each check: the suites of one run may use different hosts.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ if TYPE_CHECKING:
 OPTION = "--ckpt-resume"
 _CONFORMANCE = "conformance"
 _MEASURING_NOTHING = frozenset(("seed", "keep", "own_launch", "patterns", "ramp"))
-# Fields of a task that are parameters of patterns: a condition only of a measurement that has one of these patterns.
+# Task fields that are parameters of patterns; they matter only for measurements with these patterns.
 _PARAMETERS_OF: Mapping[str, tuple[Pattern, ...]] = {
     **{name: (name,) for name in PATTERNS},
     "paced": ("neighbour", "mixed"),
 }
-# Conditions of checks in addition to the target, by the need of a check.
+# Conditions of checks in addition to the target, for each need of a check.
 _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),
     "second client": ("second_mount", "hosts"),
@@ -85,7 +85,7 @@ _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "small directory": ("small_volume",),
 }
 _OPTIONS_OF_CHECKS = frozenset(("second_mount", "small_volume", "power_cut"))
-# Options of a start that do not affect its measurements: the newest value counts.
+# Options that do not affect the measurements of a start; the newest value is used.
 _OF_START = frozenset(("suite", "target", "gate_table"))
 _OF_TARGET = ("location", "kind", "gate_kind", "is_local", "mount_point", "plugin")
 _SEALED = (REPORT, MANIFEST, ATTESTATION, "certificate.html", "certificate.pdf", "junit.xml")
@@ -94,9 +94,9 @@ _BROKEN = "the process that ran the measurement was ended"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """The run of a report directory as its earlier starts left it. ``is_closed``: the last start wrote its report.
+    """The run of a report directory as left by its earlier starts. ``is_closed``: the last start wrote its report.
 
-    ``has_gaps``: that start ended early, or left out a test.
+    ``has_gaps``: that start ended early or omitted a test.
     """
 
     directory: Path
@@ -113,10 +113,10 @@ class EarlierRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumption:
-    """The results that a start keeps from an earlier one, and the measurements that it repeats.
+    """The results that a start keeps from an earlier start, and the measurements that it repeats.
 
     ``settings`` and ``plan`` cover the whole run: all suites that any start measured. ``hosts`` are the hosts of its
-    saves and loads. ``lacking`` are subjects whose measurement is kept and to which patterns are added.
+    saves and loads. ``lacking`` are subjects with a kept measurement to which patterns are added.
     """
 
     number: int
@@ -131,7 +131,7 @@ class Resumption:
 
 
 def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
-    """Return the run of a report directory; ``held`` keeps other starts away from it. Raises UsageError."""
+    """Return the run of a report directory. The lock in ``held`` excludes other starts. Raises UsageError."""
     if not (directory / SESSION).is_file():
         raise UsageError(
             f"{OPTION}: {directory} contains no run.",
@@ -182,7 +182,8 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
 
 
 def hold(directory: Path, held: contextlib.ExitStack) -> None:
-    """Keep other starts away from a directory's run until ``held`` is closed. Raises UsageError if another one runs."""
+    """Lock a directory's run against other starts until ``held`` is closed. Raises UsageError if another start is
+    running."""
     file = os.open(directory / SESSION, os.O_RDONLY)
     held.callback(os.close, file)
     try:
@@ -219,7 +220,7 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
             "Add a suite (--ckpt-suite), or begin a new run without --ckpt-resume.",
         )
     archived = earlier_starts(earlier.directory)
-    # A start may have been killed after it had moved the last one's files, and before it began itself.
+    # A start may have been killed after it had moved the previous start's files, and before its own beginning.
     is_archived = any(start.id == earlier.report["run"]["id"] for start in archived)
     number = len(archived) + (0 if is_archived else 1)
     kept = len(subjects.kept) + len(checks.kept)
@@ -241,9 +242,9 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 
 
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
-    """Move the last start's files that are not kept below ``starts/``. Raises OSError.
+    """Move the last start's files, except kept ones, to ``starts/``. Raises OSError.
 
-    If the start is killed during this, no file is lost: the next start moves the rest.
+    If the process is killed during this, no file is lost: the next start moves the rest.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)
@@ -275,7 +276,7 @@ def archive(earlier: EarlierRun, resumption: Resumption) -> None:
 
 
 def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]:
-    """Remove the files of a killed start from the target; return the remains, a sentence each."""
+    """Remove the files of a killed start from the target; return a sentence for each remaining one."""
     area = earlier.area
     # A server that the start ran itself has ended with it.
     if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):
@@ -285,7 +286,7 @@ def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]
 
 
 def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
-    """Return the record of the last start: its complete measurements, and its incomplete ones."""
+    """Return the record of the last start: its complete and incomplete measurements."""
     measurements, observations = completed(earlier.directory, earlier.plan), _observations(earlier.directory)
     *_, last = all_starts(
         earlier.directory, earlier.report["run"], earlier.report.get("exit_code"), measurements, observations
@@ -300,7 +301,7 @@ def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
 
 
 def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
-    """Remove a measurement that is repeated; if a separate launch was interrupted, remove only its pattern."""
+    """Remove a measurement that is repeated. If only a separate launch was interrupted, remove only its pattern."""
     for file in _files_of(earlier.directory, str(measurement.subject)):
         found = read_measurement(file)
         if is_interruption(found.failure):
@@ -398,7 +399,7 @@ class _Subjects:
         return not measurement.failure and not all(_has(measurement, name) for name in wanted)
 
     def _failed(self, measurement: Measurement) -> tuple[str, ...]:
-        """Return the requirements that a measurement failed, by the limits of this start."""
+        """Return the requirements that a measurement failed, by this start's limits."""
         earlier = self._earlier
         asked = [
             r
@@ -473,7 +474,7 @@ def _of_check(check: Check, before: Settings, now: Settings) -> Iterator[str]:
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
-    """Return a sentence on the difference of a condition; empty if the condition is the same."""
+    """Return a sentence on a changed condition; empty if the condition is the same."""
     if to_plain(before) == to_plain(now):
         return ""
     return f"{name.replace('_', ' ')}: {short(before)}, now {short(now)}"
@@ -485,7 +486,7 @@ def _observations(directory: Path) -> list[Observation]:
 
 
 def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
-    """Yield the measurements that the last start began, but did not write, because its process was killed."""
+    """Yield the measurements that the last start began but did not write, because its process was killed."""
     stated: dict[str, SubjectEvents] = {}
     now: SubjectEvents | None = None
     for event in newest_events(earlier.directory):

@@ -1,1 +1,1 @@
-"""The amounts that are written, and the permitted times: pure functions of a cluster and a model."""
+"""Amounts of data and permitted times: pure functions of a cluster and a model."""

@@ -1,4 +1,4 @@
-"""The models of the workload: their architecture, their number of processes, and sizes in other publications.
+"""The models of the workload: their architecture, their number of processes, and their published sizes.
 
 Source: the checkpoint workload of MLPerf Storage (architectures, parallelism and ZeRO stages of its four models).
 """

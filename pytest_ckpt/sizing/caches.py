@@ -1,7 +1,7 @@
-"""The cache rule: must the clients' page caches be dropped between the saves and the loads?
+"""The cache rule: whether the clients' page caches must be dropped between the saves and the loads.
 
-The published rule compares a node's checkpoint with the node's memory, and its sentence and its examples differ. Both
-readings are computed, and if either requires a drop, caches are dropped.
+The published rule compares a node's part of a checkpoint with the node's memory. Its text and its examples contradict
+each other, so both interpretations are computed. If either requires a drop, caches are dropped.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 
 
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
-    """Return the minimum number of checkpoints that were moved between a checkpoint's last move and its load.
+    """Return the minimum number of checkpoints moved between a checkpoint's last move and its load.
 
-    ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. A host's part of a
-    checkpoint went through the host's memory this number of times before a load.
+    ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. A host's part of that
+    many checkpoints passed through the host's memory before a load.
     """
     moved = [*saves, *loads]
     return min(
@@ -29,11 +29,11 @@ def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
 
 
 def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-    """Apply both readings of the rule to one host.
+    """Apply both interpretations of the rule to one host.
 
-    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` its ranks' part of one checkpoint. Under the first
-    reading the client's memory has room for the whole checkpoint three times; under the second, the first checkpoint
-    may not have been evicted when it is read.
+    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` its ranks' part of one checkpoint. By the first
+    interpretation, a drop is required if the client's memory has space for three times the checkpoint. By the second,
+    it is required if the first checkpoint may still be cached when it is read.
     """
     written = checkpoint_bytes * operations
     return (

@@ -1,4 +1,4 @@
-"""How the place of a page is packed into 64 bits: the widths that a layout needs; together they fill the word. Pure."""
+"""The encoding of a page's place in 64 bits: the bit widths for a layout, which fill the word. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 RANK_BITS, CHECKPOINT_BITS = 14, 12
 WITHIN_RANK_BITS = 64 - RANK_BITS - CHECKPOINT_BITS
-"""The remaining bits, for a tensor of a rank and a page of it."""
+"""The remaining bits, for the number of a tensor within a rank and of a page within it."""
 
 USUAL_TENSOR_BITS = 10
-"""Enough for every model of the workload; a model with more tensors a rank takes bits from the pages of each."""
+"""Sufficient for every model of the workload. For a model with more tensors per rank, fewer bits remain for pages."""
 
 
 def tensor_bits(tensors: int) -> int:
-    """Return the number of bits that distinguish this number of tensors of a rank."""
+    """Return the number of bits that distinguish this number of tensors within a rank."""
     return max(USUAL_TENSOR_BITS, (tensors - 1).bit_length())
 
 
 def check_places(layout: Layout) -> None:
-    """Refuse a layout whose pages the content cannot distinguish. Raises UsageError."""
+    """Refuse a layout whose pages cannot be encoded uniquely. Raises UsageError."""
     name, bits = layout.model.name, WITHIN_RANK_BITS - tensor_bits(layout.most_tensors)
-    # In the numbering, another page follows the last page of a tensor.
+    # Each tensor has one page number more than pages.
     longest = ((1 << max(bits, 0)) - 1) * PAGE_BYTES
     if layout.largest_tensor_bytes > longest:
         raise UsageError(

@@ -1,9 +1,9 @@
-"""The checkpoints of a subject that are deltas, and the pages of each delta. Pure.
+"""Deltas: the checkpoints of a subject that are deltas, and the pages of each delta. Pure.
 
 A chain is a full save and the deltas after it; a restore reads all of it. Ranks, plan and verification share a rule for
 the pages that change between two checkpoints: a rank's pages are numbered over all of its tensors, and in every hundred
-consecutive pages ``changed`` of them change. The first changed page differs from checkpoint to checkpoint, so that some
-pages are in several deltas of a chain and others in no delta.
+consecutive pages ``changed`` of them change. The first changed page differs between checkpoints, so some pages are in
+several deltas of a chain and others in none.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 PAGE_BYTES = 4096
-"""The unit that is saved of a tensor or not: the resolution of the content generator."""
+"""The unit of change, which is the resolution of the content generator."""
 
 OF_CHAIN, DELTAS_OF_CHAIN = 128, 2
-"""The chain that outlives the deletion of the subject's own: the offset of its full save's number."""
+"""The chain that must survive the deletion of the subject's own checkpoints: the offset of its full save's number, and
+its number of deltas."""
 
 _PERIOD_PAGES = 100
-# Has no divisor in common with the period, so that a hundred checkpoints begin at a hundred places.
+# Coprime to the period, so that a hundred checkpoints begin at a hundred different pages.
 _STRIDE_PAGES = 37
 _HEAD_BYTES = 32
 _RUN_BYTES = 24
@@ -47,7 +48,7 @@ class _Total(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaRule:
-    """Every ``full_every``-th of the subject's ``operations`` saves is a full one; ``changed`` is a share of pages.
+    """Every ``full_every``-th of the subject's ``operations`` saves is full; ``changed`` is the share of changed pages.
 
     Later saves are full, except for one chain.
     """
@@ -81,7 +82,7 @@ class DeltaRule:
         return len(self.chain(number)) > 1
 
     def runs(self, shard: RankLayout, number: int) -> Iterator[Run]:
-        """Return the pages of a rank in a delta, in their order there."""
+        """Return the pages of a rank in a delta, in the order in the file."""
         return _runs(_sizes(shard), number, self._width)
 
     def delta_bytes(self, shard: RankLayout, number: int) -> int:
@@ -93,7 +94,7 @@ class DeltaRule:
         return self._total(_sizes(shard), number).file_bytes
 
     def largest_file_bytes(self, shard: RankLayout) -> int:
-        """Return the size of the largest delta of a rank that a run can have."""
+        """Return the size of the largest delta of a rank that a run can produce."""
         pages = sum(-(-size // PAGE_BYTES) for size in _sizes(shard))
         runs = pages // _PERIOD_PAGES + len(_sizes(shard)) + 2
         return index_bytes(runs) + min(pages, (pages // _PERIOD_PAGES + 1) * self._width) * PAGE_BYTES
@@ -147,7 +148,8 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
     first = 0
     for tensor, size in enumerate(sizes):
         stop = first - (-size // PAGE_BYTES)
-        # Changed pages begin at ``begin`` plus a multiple of the period; the first of them may reach in from before.
+        # Changed pages begin at ``begin`` plus a multiple of the period; the first sequence may begin before the
+        # tensor.
         start = first - (first - begin) % _PERIOD_PAGES
         while start < stop:
             low, high = max(start, first), min(start + width, stop)
@@ -160,7 +162,7 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
 
 @lru_cache(maxsize=4096)
 def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
-    """Add up the bytes of a delta without listing its many runs; ranks with the same tensors have the same bytes."""
+    """Return the bytes of a delta without listing its many runs; ranks with the same tensors have the same bytes."""
     begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
     total = pages = runs = first = 0
     for size in sizes:
@@ -175,14 +177,12 @@ def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
 
 
 def _changed_before(page: int, width: int) -> int:
-    """Return how many pages change between the page at which a period begins and ``page``; ``page`` may come first."""
+    """Return how many pages change between the start of a period and ``page``; negative if ``page`` comes first."""
     periods, rest = divmod(page, _PERIOD_PAGES)
     return periods * width + min(rest, width)
 
 
 @lru_cache(maxsize=16)
 def _distinct(layout: Layout) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return the distinct lists of tensor sizes, each with the number of ranks that have it: a thousand ranks have only
-    a few.
-    """
+    """Return the distinct lists of tensor sizes, each with its number of ranks; a thousand ranks have only a few."""
     return tuple(Counter(map(_sizes, layout.ranks())).items())

@@ -1,4 +1,4 @@
-"""Demands of clusters on storage for the models that they train, and published tables of storage performance. Pure.
+"""The storage demands of clusters, by trained model, and published tables of storage performance. Pure.
 
 These are the values of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are the same as
 in a run (`pytest_ckpt.sizing.limits`).
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 _DAYS_A_YEAR = 365
-# Strategies whose demand follows from the cluster only. Deltas need the share of changed pages. The compressed size
-# depends on the data of a job; before compression it equals the size of a sync save. A process that saves demands the
-# same of the storage as a thread.
+# Strategies whose demand follows from the cluster only. Deltas depend on the share of changed pages. The compressed
+# size depends on a job's data; before compression it equals a sync save. A saving process has the same demand as a
+# thread.
 SIZED = tuple(s for s in STRATEGIES if not (s.saves_deltas or s.compresses or s.own_process))
 
 FORMULAS = {
@@ -61,15 +61,15 @@ FORMULAS = {
     "young_seconds": "sqrt(2 T_save MTTF): the interval that costs least, to first order (Young 1974)",
     "daly_seconds": "the same to higher order (Daly 2006, equation 37)",
 }
-"""By the name of a value: its formula, in the symbols of docs/limits.md."""
+"""The formula of each value by name, in the symbols of docs/limits.md."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionDemand:
-    """The retained data and their storage: checkpoints, copies of them, and properties of the storage.
+    """The retained data and their storage: the number of checkpoints and copies, and properties of the storage.
 
-    ``usable_bytes``: usable capacity, None if it equals the kept bytes. ``save_seconds`` and ``load_seconds`` are times
-    of a blocking save and of a load, None if they equal the limits.
+    ``usable_bytes`` is the usable capacity; None: the retained bytes. ``save_seconds`` and ``load_seconds`` are the
+    times of a blocking save and of a load; None: the limits.
     """
 
     newest: int
@@ -84,8 +84,8 @@ class RetentionDemand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """The target's rate for saves by one strategy: bytes a second while a save is written, and the seconds in which it
-    must be written.
+    """The rate that saves by one strategy require of the target: bytes a second during a save, and the maximum
+    duration.
     """
 
     strategy: str
@@ -95,7 +95,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeRow:
-    """One model on one cluster. Bytes, seconds, bytes a second of the whole cluster."""
+    """One model on one cluster, in bytes, seconds, and bytes a second of the whole cluster."""
 
     model: str
     accelerators: int
@@ -133,7 +133,7 @@ def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: Re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableRow:
-    """The storage for a number of accelerators, at one level of a table. Rates are of the whole storage, in decimal
+    """The storage for a number of accelerators at one level of a table. Rates are for the whole storage, in decimal
     bytes a second.
     """
 
@@ -158,7 +158,7 @@ class StorageTable:
 class TableDemand:
     """A row of a published table, with the needs of a model's checkpoints on a cluster of the row's size.
 
-    ``sufficient_up_to_accelerators`` is the largest cluster whose limits the row's rates meet, for saves by sync and
+    ``sufficient_up_to_accelerators`` is the largest cluster whose limits are met by the row's rates, for sync saves and
     for loads.
     """
 
@@ -174,7 +174,7 @@ class TableDemand:
 
 
 def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
-    """Yield each row of a table for each model; the settings give the rules."""
+    """Yield each row of a table for each model; the settings define the rules."""
     for model in models:
         whole = layout(model, mode="full")
         for row in table.rows:

@@ -1,9 +1,9 @@
 """The permitted time of drains from a local tier to the target, and the work at risk during them. Pure.
 
 Symbols: interval I between saves, save budget b, k checkpoints per failure, every n-th save drained in D seconds, and a
-share p of failures after which only the target remains. Conditions: a drain ends before the next begins, D <= n I. A
-save's delay of training and the work at risk cost no more than a save that blocks, lost + p ((n - 1) I / 2 + D) / k <=
-b I.
+share p of failures after which only the target remains. There are two conditions. A drain ends before the next one
+begins: D <= n I. The delay of training and the work at risk cost at most as much as a blocking save: lost + p ((n - 1)
+I / 2 + D) / k <= b I.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits, Demand
 
 DRAIN_BUFFERS_BYTES = 64 << 20
-"""Memory of a rank for the file that it drains, unless more requests are to be in flight."""
+"""The memory of a rank for the file that it drains, unless more requests are requested."""
 
 PARTNER_PIECE_BYTES = 16 << 20
-"""Memory of a rank for the file that it sends to a partner, or receives."""
+"""The memory of a rank for the file that it sends to a partner or receives."""
 
 LOCAL_CHECKPOINTS = 3
-"""Checkpoints in the local tier at most: one that is drained, the newest, and one that is written."""
+"""The maximum number of checkpoints in the local tier: the one being drained, the newest, and the one being written."""
 
 
 PARTNER_CHECKPOINTS = 4
-"""Ranks' parts of checkpoints in the tier of one of several hosts: two of its own ranks, and copies of two others."""
+"""The number of parts of checkpoints in the tier of one of several hosts: two of its own ranks, and copies of two
+others."""
 
 
 def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
-    """Return the maximum memory of a rank during a drain: ``depth`` read requests and the same number of write requests
-    are in flight.
+    """Return the maximum memory of a rank during a drain, with ``depth`` read and ``depth`` write requests in
+    flight.
     """
     return max(DRAIN_BUFFERS_BYTES, 2 * depth * request_bytes)
 
 
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
-    """Return the number of concurrent reads, which is also the number of concurrent writes; smaller if a target's parts
+    """Return the number of concurrent reads, which equals the number of concurrent writes; smaller if a target's parts
     are larger.
     """
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
@@ -69,17 +70,20 @@ def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: float) -> float:
-    """Return the average work that a failure costs beyond half an interval: the undrained work if the tier is lost."""
+    """Return the average work that a failure costs in addition to half an interval: the undrained work if the tier is
+    lost."""
     return rule.target_share * (_undrained_seconds(rule, interval_seconds) + drain_seconds)
 
 
 def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float, drain_seconds: float) -> float:
-    """Return the seconds of a blocking save whose save limit implies this cluster; infinite: no cluster is sufficient.
+    """Return the seconds of a blocking save that is sufficient for the same clusters; infinite if no cluster is
+    possible.
 
-    All conditions relax with the interval, so each is met by the clusters whose b I reaches a certain time.
+    Each condition is met by the clusters whose save limit b I is at least some time; the result is the maximum of these
+    times.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
-    # The remaining part of b if each save that is not drained is at risk.
+    # The remaining part of b if every save that is not drained is at risk.
     left = save_budget - rule.target_share * (rule.every - 1) / 2 / failures
     if left <= 0:
         return math.inf
@@ -88,7 +92,7 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
-    """Return the demands of the limits on the target if a local tier receives the saves: slower and fewer drains.
+    """Return the demand on the target if a local tier receives the saves: fewer drains at a lower rate.
 
     Raises UsageError if no drain would be fast enough for any cluster.
     """

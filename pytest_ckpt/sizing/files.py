@@ -1,7 +1,7 @@
 """The checkpoint files that each rank writes, and the number of their requests. Pure.
 
-Files are defined by the layout, by an engine's library or, in a replay, by a recorded rank: the bytes of a rank's
-layout are then divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their
+Files are defined by the layout, by an engine's library or, in a replay, by a recorded rank: in a replay, the bytes of a
+rank's layout are divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their
 size and do not count towards the layout's bytes.
 """
 
@@ -28,7 +28,7 @@ CONTENT = "content"
 """The name of the one tensor of a file."""
 
 _MADE_WHOLE = ("float16", "float32")
-"""torch 2.13 calls `torch.finfo` for the size of an element, which knows only floats."""
+"""torch 2.13 uses `torch.finfo` for an element's size, which supports only floats."""
 
 
 class PlannedFile(NamedTuple):
@@ -89,7 +89,7 @@ def file_count(layout: Layout, rule: FileRule) -> int:
 
 
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
-    """Return every name of a checkpoint's files, including the names during a save."""
+    """Return all names of a checkpoint's files, including temporary names during a save."""
     of_ranks = (file.name for shard in layout.ranks() for file in files_of(shard, rule))
     passing = (name for shard in layout.ranks() for name in passing_names(shard, rule))
     return frozenset((*of_ranks, *passing))
@@ -129,7 +129,8 @@ def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, 
 
 
 def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the memory that rank 0 needs in addition to its state: a complete tensor, and the part read last."""
+    """Return the memory that rank 0 needs in addition to its state: a complete tensor, and the part that was read
+    last."""
     files = consolidated_files(layout.rank(0), rule)
     return max((part.bytes * (len(of) + 1) for file in files for part, of in file.tensors.values()), default=0)
 
@@ -138,7 +139,7 @@ def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
 def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
     """Return the bytes of a checkpoint's files in addition to each rank's tensors.
 
-    They are known if a recorded job defines them, and if all tensors are written twice.
+    They are not 0 if a recorded job defines them, or if all tensors are written twice.
     """
     if rule.consolidated:
         return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
@@ -165,10 +166,11 @@ def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
 
 
 class ReplayedFile(NamedTuple):
-    """File ``number`` of a pattern as a rank writes it: its last name, bytes then and now, how often it is renamed.
+    """File ``number`` of a pattern as a rank writes it: its last name, its recorded and its present size, its number of
+    renames.
 
-    ``passing`` are its names before the last rename, in turn, or all its names if it does not stay. ``synchronous`` is
-    the flag with which it is opened to be written.
+    ``passing`` are its names before the last rename, in order, or all its names if it is not kept. ``synchronous`` is
+    the flag with which it is opened for writing.
     """
 
     number: int
@@ -182,7 +184,7 @@ class ReplayedFile(NamedTuple):
     synchronous: Synchronous
 
     def name_before(self, renames: int) -> str:
-        """Return the name of the file when this number of its renames is still to come."""
+        """Return the name of the file while ``renames`` of its renames are still to come; 0: the final name."""
         return self.name if self.kept and not renames else self.passing[renames % 2]
 
     def at(self, offset: int) -> int:
@@ -221,7 +223,7 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
 
 
 def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardFile, ...]:
-    """Return the files that stay, each with one tensor of the bytes that are the layout's."""
+    """Return the kept files, each with one tensor that has the file's share of the layout's bytes."""
     return tuple(
         ShardFile(
             name=file.name,
@@ -254,7 +256,8 @@ def _consolidated(layout: Layout, rule: FileRule) -> tuple[WholeFile, ...]:
 
 
 def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule) -> tuple[WholeFile, ...]:
-    """Divide the complete tensors of all ranks into files: weights, then the optimizer's, by their sizes at scale 1.0.
+    """Divide the complete tensors of all ranks into files: first weights, then optimizer states, by their sizes at
+    scale 1.0.
 
     Raises UsageError for a type of tensor that torch's writer cannot assemble.
     """
@@ -275,7 +278,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
             held[tensor.name] = (first, (*ranks, shard.rank))
     names = list(sizes)
     cuts = [names[start:stop] for start, stop in _cut(list(sizes.values()), rule.maximum_bytes)]
-    # A scale leaves files as they are, without those whose tensors it leaves out.
+    # Scaling keeps the files, without those whose tensors are all omitted.
     whole = [left for cut in cuts if (left := [name for name in cut if name in held])]
     return tuple(
         WholeFile(_name(rule.consolidated, 0, number, len(whole)), {name: held[name] for name in left})
@@ -284,7 +287,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
 
 
 def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Assign each tensor of a rank to the file with the number of the complete tensor's file."""
+    """Assign each tensor of a rank to the file that contains the complete tensor."""
     whole = consolidated_files(shard, rule)
     files = (
         ShardFile(
@@ -297,9 +300,10 @@ def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRul
 
 
 def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
-    """Return the tensors of each of the rank's files; a file is empty if ``shard`` lacks the part of the rank it is of.
+    """Return the tensors of each of the rank's files; a file is empty if ``shard`` does not contain that part of the
+    rank.
 
-    Files are cut by the sizes at scale 1.0. A scale leaves them as they are, without those whose tensors it leaves out.
+    Files are divided by the sizes at scale 1.0. Scaling keeps the files, without those whose tensors are all omitted.
     """
     full, at_scale = shard, shard
     if shard.whole:
@@ -333,7 +337,7 @@ def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
 
 
 def _name(pattern: str, rank: int, number: int, count: int) -> str:
-    """Return a name from a pattern with numbers put in; other text of the pattern is literal."""
+    """Return a name from a pattern, with numbers inserted; other text of the pattern is literal."""
     words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
     for word, value in words.items():
         pattern = pattern.replace(word, value)
@@ -341,6 +345,6 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
 
 
 def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
-    """Return the bytes of a small file, or of a file that is removed, which is scaled like the others."""
+    """Return the scaled bytes of a small file, or of a file that is later removed."""
     file = pattern.files[number]
     return file.bytes if file.kept else file.bytes * rank_bytes // total

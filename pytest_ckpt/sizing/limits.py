@@ -1,4 +1,4 @@
-"""Limits in seconds, derived from a cluster's size: their demands, reasons, and the origins of their inputs. Pure.
+"""Limits in seconds, derived from a cluster's size, with resulting demands, reasons, and origins of the inputs. Pure.
 
 interval   = MTTF / k          k checkpoints per failure
 save limit = b interval        b share of time that saving may cost
@@ -56,12 +56,12 @@ class LimitInput:
 
     @property
     def mark(self) -> str:
-        """The origin for people, with the citation of a published value."""
+        """The origin as text, with the citation of a published value."""
         return f"{self.origin} ({self.source})" if self.source else self.origin
 
     @property
     def sentence(self) -> str:
-        """The input and its origin for people."""
+        """The input and its origin as a sentence."""
         return f"{self.option} {self.value}: {self.mark}."
 
 
@@ -83,14 +83,15 @@ DEFAULTS: Mapping[str, Publication | None] = {
     "vendor_max_rate": None,
     "loader_rate": None,
 }
-"""The options that limits follow from, by key, each with the publication of its default; None: the default is ours."""
+"""The options from which limits are derived, by key, each with the publication of its default; None: the default is
+ours."""
 
 _OPTIONS = {option.key: option for option in OPTIONS}
 
 
 def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
     """Return the inputs of the limits of a run that have a value, in the order of the derivation."""
-    # The default of such a limit has no effect unless the run performs the measurement that it limits.
+    # The default of such a limit is used only if the run performs the measurement that it limits.
     idle = {
         "target_share": not settings.has_tiers,
         "consolidate_limit": not settings.asks_serving,
@@ -120,8 +121,8 @@ class StatedLimits:
     """Limits that the user states, at full size; 0 if not stated.
 
     ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
-    ``assurance`` is the confidence that verdicts on saves and loads require; None: the operations of the profile
-    decide.
+    ``assurance`` is the required confidence of verdicts on saves and loads; None: only the operations of the profile
+    count.
     """
 
     notice_seconds: float = 0.0
@@ -143,7 +144,7 @@ class ClusterLimits:
     ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; limits do not
     use it. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
     sentence about the origin of its value. ``stated`` are the limits that do not follow from the cluster. ``inputs``
-    are the values that the limits follow from, each with its origin; empty if no settings were resolved.
+    are the values from which limits are derived, each with its origin; empty if no settings were resolved.
     """
 
     accelerators: int
@@ -166,7 +167,7 @@ class ClusterLimits:
         """Return the maximum time of a save at full size, from its start until it is committed.
 
         If the job continues during the save, the save must be committed before the next is due. In addition, the work
-        at risk may cost as much as a blocking save: B / k <= b interval (LOST-WORK; its evaluator also counts other
+        at risk may cost at most as much as a blocking save: B / k <= b interval (LOST-WORK, which also counts other
         lost time).
         """
         # Full saves between deltas block the job, too.
@@ -175,7 +176,7 @@ class ClusterLimits:
         return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.save_budget)
 
     def reason(self, quantity: str) -> str:
-        """Return the sentence for one field. Raises KeyError for a field without one."""
+        """Return the sentence about one field. Raises KeyError if there is none."""
         return dict(self.reasons)[quantity]
 
     def to_plain(self) -> dict[str, Any]:
@@ -240,7 +241,7 @@ def cluster_limits(
 
 
 def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: ClusterLimits) -> int:
-    """Return the largest cluster whose limit a save or load of ``seconds`` at full size meets (0: not even one).
+    """Return the largest cluster whose limit is met by a save or load of ``seconds`` at full size (0: no cluster).
 
     floor(b 86,400 / (k r1 T)) for a save and floor(c 86,400 / (r1 T)) for a load, with failure model, b, k and c of
     ``limits``. Raises ValueError unless the time is above zero.
@@ -255,7 +256,7 @@ def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: C
         return _load_limit_seconds(mttf, limits.load_budget)
 
     accelerators = int(limit_of(1) / seconds)
-    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
+    # The quotient may be rounded to the other side of a whole number: a time equal to the limit of N certifies N.
     if limit_of(accelerators + 1) >= seconds:
         return accelerators + 1
     if accelerators and limit_of(accelerators) < seconds:
@@ -267,11 +268,11 @@ def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: C
 class Demand:
     """The demands of the limits on the storage for one layout. Rates are decimal bytes a second.
 
-    ``save_limit_seconds`` and ``load_limit_seconds`` are for the bytes that are really written: at reduced scale they
-    shrink with them, so that the rates remain the rates of full size. ``save_bytes_per_second`` and
+    ``save_limit_seconds`` and ``load_limit_seconds`` are for the bytes that are actually written: they are proportional
+    to the scale, so that the rates are the same as at full size. ``save_bytes_per_second`` and
     ``load_bytes_per_second`` are for this layout's own bytes; the other rates are for the whole cluster's checkpoint
-    (of which a subset is one node's part). ``writers`` write it from ``nodes`` of eight accelerators. The cluster has
-    ``copies`` copies of the model; one is written, and after a failure all of them read.
+    (of which a subset is one node's part). ``writers`` processes write it from ``nodes`` nodes of eight accelerators.
+    The cluster has ``copies`` copies of the model; one is written, and after a failure all copies read.
     """
 
     layout: str
@@ -292,7 +293,7 @@ class Demand:
 
 
 def demand(layout: Layout, limits: ClusterLimits, strategy: StrategySpec = STRATEGIES[0]) -> Demand:
-    """Return the demands of a cluster's limits on the storage for one layout that is saved by one strategy."""
+    """Return the storage demand of a cluster's limits for one layout and one strategy."""
     share = layout.bytes / layout.full_bytes
     writers = layout.cluster_processes
     save_seconds = limits.save_seconds(strategy)
@@ -318,27 +319,27 @@ def demand(layout: Layout, limits: ClusterLimits, strategy: StrategySpec = STRAT
 
 
 def bytes_per_day(checkpoint_bytes: float, checkpoints_per_day: float) -> float:
-    """Return the bytes that a day of checkpoints writes."""
+    """Return the bytes of all checkpoints that are written in a day."""
     return checkpoint_bytes * checkpoints_per_day
 
 
 def sustained_bytes_per_second(checkpoint_bytes: float, checkpoints_per_day: float) -> float:
-    """Return the bytes of a day of checkpoints, spread over the day."""
+    """Return the bytes of a day of checkpoints, averaged over the day."""
     return bytes_per_day(checkpoint_bytes, checkpoints_per_day) / SECONDS_PER_DAY
 
 
 def per_writer_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return one writing process's part of a rate."""
+    """Return the part of a rate per writing process."""
     return bytes_per_second / writers
 
 
 def per_node_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return the part of a rate of one node, on which eight processes write (or all, if there are fewer)."""
+    """Return the part of a rate per node; eight processes write on a node (or all, if there are fewer)."""
     return per_writer_bytes_per_second(bytes_per_second, writers) * min(writers, ACCELERATORS_PER_NODE)
 
 
 def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> float:
-    """Return the rate at which all data-parallel copies restore concurrently in the time of one save.
+    """Return the rate if all data-parallel copies restore concurrently in the time of one save.
 
     One copy is written and every copy reads all of it: DP x write. This is an upper bound if the optimizer is sharded
     over the copies (ZeRO-1), because each copy then reads only its own part of the optimizer.

@@ -1,6 +1,6 @@
 """Tensors of a checkpoint, and the files and ranks that contain them, to the element. Pure.
 
-Files, names and tensors of the workload's models are those in the checkpoint workload of MLPerf Storage. The byte
+Files, names and tensors of the workload's models are the same as in the checkpoint workload of MLPerf Storage. The byte
 counts of each file and rank equal the counts of its reference engine, DLIO. Model tensors are float16, optimizer
 tensors float32, all one-dimensional: about 14 bytes a parameter.
 
@@ -35,9 +35,9 @@ ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4, "uint8": 1}
 
 
 SUBSET_PROCESSES = 8
-"""Ranks of the full layout that subset mode runs: the ranks of one node."""
+"""The number of ranks in subset mode: the ranks of one node of the full layout."""
 
-# Random bytes are the same in every type of a size.
+# Random bytes are the same for all types of the same size.
 _DTYPES: dict[Precision, Dtype] = {
     "float32": "float32", "float16": "float16", "bfloat16": "float16", "float8": "uint8",
 }  # fmt: skip
@@ -79,14 +79,14 @@ def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
 
 
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors of one type that remain at a scale, in their order: at least one.
+    """Return the tensors of one type that remain at a scale, in order: at least one.
 
-    Their bytes are the sum over all tensors, each reduced to that share of its elements, rounded down and at least one.
-    Kept tensors keep their sizes: as many as necessary are left out, evenly over the sizes, and the largest kept tensor
-    is reduced to the remaining size. So a reduced checkpoint has about as many tensors, and requests, per byte as a
-    full one.
+    The total is the sum over all tensors of their scaled elements, each rounded down but at least one. Kept tensors
+    keep their sizes: as many tensors as necessary are omitted, evenly over the sizes, and the largest kept tensor is
+    reduced to the remaining size. So a reduced checkpoint has about as many tensors, and requests, per byte as a full
+    one.
 
-    The kept tensors follow only from the sizes: ranks with parts of the same tensors keep parts of the same tensors.
+    The choice depends only on the sizes, so ranks with parts of the same tensors keep parts of the same tensors.
     """
     if scale == 1 or not tensors:
         return tuple(tensors)
@@ -96,7 +96,8 @@ def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankLayout:
-    """The part of one rank, in order: model files, then the optimizer's. ``whole`` is the part of all ranks, if any."""
+    """The files of one rank, in order: model files, then the optimizer's. ``whole`` are files of complete tensors, if
+    any."""
 
     rank: int
     files: tuple[ShardFile, ...]
@@ -125,9 +126,10 @@ class _Totals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """One checkpoint: a model, sharded across a number of processes, at a scale. Built by `layout`, which checks it.
+    """One checkpoint: a model, sharded across a number of processes, at a scale. Created by `layout`, which validates
+    it.
 
-    All bytes are bytes of the tensors. Totals are computed once and kept.
+    All sizes are bytes of tensors. Totals are computed once and cached.
     """
 
     model: Model
@@ -147,7 +149,7 @@ class Layout:
 
     @property
     def cluster_processes(self) -> int:
-        """Processes that write the whole checkpoint: for a subset, the processes of the full layout."""
+        """The number of processes that write the whole checkpoint; for a subset, the processes of the full layout."""
         return self.model.processes if self.mode == "subset" else self.processes
 
     @property
@@ -182,7 +184,7 @@ class Layout:
 
     @property
     def most_tensors(self) -> int:
-        """Tensors of the rank that has most."""
+        """The number of tensors of the rank with the most tensors."""
         return _totals(self).most_tensors
 
     @property
@@ -197,7 +199,7 @@ class Layout:
 
     @property
     def full_tensors(self) -> int:
-        """Tensors of one checkpoint of these processes at scale 1.0, the most at any scale."""
+        """The number of tensors of one checkpoint of these processes at scale 1.0, the maximum of all scales."""
         return _totals(replace(self, scale=1.0)).tensors
 
     @property
@@ -207,13 +209,13 @@ class Layout:
         return _totals(replace(self, mode=mode, processes=self.cluster_processes, scale=1.0)).bytes
 
     def rank(self, rank: int) -> RankLayout:
-        """Return the part of rank ``rank``. Raises IndexError outside 0..processes-1."""
+        """Return the files of rank ``rank``. Raises IndexError outside 0..processes-1."""
         if not 0 <= rank < self.processes:
             raise IndexError(f"rank {rank} of {self.name}, which has ranks 0..{self.processes - 1}")
         return _rank_layout(self, rank)
 
     def ranks(self) -> tuple[RankLayout, ...]:
-        """Return the part of every rank, in rank order."""
+        """Return the files of every rank, in rank order."""
         return _ranks(self)
 
 
@@ -241,7 +243,7 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 class _Part(NamedTuple):
     """Part ``part`` of ``parts`` of tensors of one precision.
 
-    Parts are of one size; the last one has the remainder in a separate tensor.
+    All parts have the same size; the last one has the remainder in a separate tensor.
     """
 
     precision: Precision
@@ -271,11 +273,12 @@ def is_of_experts(file: str) -> bool:
 @lru_cache(maxsize=1024)
 def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
     """Return the kept tensors, as indices in ascending order, each with its remaining number of elements."""
-    # The decimal that was written: 0.29 of 100 elements is 29, though the float nearest to 0.29 is below it.
+    # Use the decimal as written: 0.29 of 100 elements is 29, although the nearest float to 0.29 is smaller.
     share = Fraction(repr(scale))
     wanted = min(sum(sizes), sum(max(1, math.floor(size * share)) for size in sizes))
     largest_first = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
-    # At that share of all tensors or somewhat more, those in the middle of equal steps over the sizes are enough.
+    # With that share of all tensors or slightly more, the tensors in the middle of equal steps over the sizes are
+    # enough.
     count = -(-len(sizes) * wanted // sum(sizes))
     while sum(sizes[index] for index in _evenly(largest_first, count)) < wanted:
         count += 1
@@ -298,7 +301,7 @@ def _evenly(ordered: Sequence[int], count: int) -> list[int]:
 
 
 def _fitting(model: Model, mode: str, processes: int | None) -> int:
-    """Return the processes, or raise UsageError with the numbers that fit."""
+    """Return the number of processes, or raise UsageError with the numbers that fit."""
     step = model.model_parallel
     subset = f"subset {SUBSET_PROCESSES}, " if model.processes >= SUBSET_PROCESSES else ""
     fits = (
@@ -363,7 +366,7 @@ def _rank_layout(of: Layout, rank: int) -> RankLayout:
     return RankLayout(rank=rank, files=tuple(files), whole=of)
 
 
-# Sizes depend on the pipeline stage and never on the rank itself, so all ranks of a stage share their tensors.
+# Sizes depend on the pipeline stage and not on the rank, so all ranks of a stage share their tensors.
 @lru_cache(maxsize=512)
 def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
     """Return the layers of one pipeline stage, each sharded across tensor-parallel ranks: one file for each layer."""
@@ -407,7 +410,7 @@ def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int
 
 @lru_cache(maxsize=64)
 def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tensor, ...]:
-    """Return the three states of an optimizer, each of which keeps a tensor at every scale."""
+    """Return the three states of an optimizer; each keeps a tensor at every scale."""
     states = [model.parameters // processes, 5 * model.hidden]
     full = _tensors("optimizer", "float32", states * 3)
     return tuple(
@@ -420,8 +423,8 @@ def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...
 
 
 def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
-    """Yield the files of a rank, given the number of processes that write the whole checkpoint; the optimizer's file is
-    the last.
+    """Yield the files of a rank, given the number of processes of the whole checkpoint; the optimizer's file is the
+    last.
     """
     own = model.own
     assert own
@@ -442,7 +445,7 @@ def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterato
         yield ShardFile(name=f"{name}_model_states.pt", tensors=_reduced_own(tensors, scale))
     else:
         yield from _own_layer_files(model, layers, data_rank, grid_rank, scale)
-    # States of experts are kept apart from the others, as training does.
+    # The states of experts are separate from the others, as in training.
     groups = {
         f"optimizer_stage_{stage}": sum(sum(dense) for dense, _ in layers.values()),
         f"optimizer_stage_{stage}_experts": sum(sum(experts) for _, experts in layers.values()),
@@ -459,7 +462,7 @@ def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterato
 
 
 def _ends(model: Model) -> tuple[int, int, int]:
-    """Return the numbers of embedding, head and last norm."""
+    """Return the layer numbers of embedding, head and last norm."""
     return 0, model.layers + 1, model.layers + 2
 
 
@@ -474,7 +477,7 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
 def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors that remain at a scale.
 
-    Only the last rank has the remainders of tensors. Of the other tensors it keeps the same ones as every rank.
+    Only the last rank has remainders of tensors. From its other tensors it keeps the same ones as every rank.
     """
     full = tuple(tensors)
     if scale == 1:
@@ -488,8 +491,8 @@ def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
 def _own_layer_files(
     model: Model, layers: Mapping[int, tuple[list[int], list[int]]], data_rank: int, grid_rank: int, scale: float
 ) -> Iterator[ShardFile]:
-    """Yield the files of layers: the first data-parallel rank has one for each layer; the first expert-parallel group
-    has one for the experts of each layer.
+    """Yield the files of layers: the first data-parallel rank has one per layer, the first expert-parallel group one
+    for each layer's experts.
     """
     assert model.own
     own, cut = model.own, model.tensor_parallel

@@ -1,4 +1,4 @@
-"""How much ballast brings a volume to a level, and whether a run may fill it. Pure; all sizes in bytes."""
+"""The amount of ballast that fills a volume to a level, and whether a run may fill it. Pure; all sizes in bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pytest_ckpt.support.units import format_bytes, format_percent
 
 LEVELS = (0.8, 0.9)
-# A volume with more used space than this contains user data. A new file system needs less for itself.
+# A volume with more used space contains user data; a new file system needs less for itself.
 _MAXIMUM_USED, _OWN_BYTES = 0.05, 64 << 20
 
 
@@ -20,16 +20,16 @@ class Volume:
 
     @property
     def capacity_bytes(self) -> int:
-        """All that can be in use."""
+        """The capacity that ordinary users can use."""
         return self.used_bytes + self.free_bytes
 
     @property
     def used(self) -> float:
-        """The share that is in use."""
+        """The used share."""
         return self.used_bytes / self.capacity_bytes
 
     def ballast_bytes(self, level: float) -> int:
-        """Return the bytes to be written until a share ``level`` is used; 0 if it already is."""
+        """Return the bytes to be written until the share ``level`` is used; 0 if it is already reached."""
         return max(0, int(level * self.capacity_bytes) - self.used_bytes)
 
 
@@ -50,5 +50,5 @@ def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
 
 
 def ballast_name(level: float, rank: int) -> str:
-    """Return the name of the file with which a rank fills the volume to a level."""
+    """Return the name of a rank's ballast file for a level."""
     return f"ballast-{level * 100:.0f}-{rank:05d}"

@@ -1,7 +1,7 @@
 """The pace of saves that share the storage with other work, and the rates and queue of data loaders. Pure.
 
 Each rank spreads its bytes over 0.8 of the save limit, so a job writes at 1.25 times the rate that the cluster needs.
-The rate follows from the limit and not from the clients: faster or more clients do not change it.
+The rate depends only on the limit, not on the speed or number of the clients.
 """
 
 from __future__ import annotations
@@ -43,40 +43,42 @@ LOADER_WORKLOADS: Mapping[str, LoaderWorkload] = {
     "cosmoflow": LoaderWorkload(batch=1, sample_bytes=2_828_486, compute_seconds=0.0035, utilization=0.7),
     "unet3d": LoaderWorkload(batch=7, sample_bytes=146_600_628, compute_seconds=0.323, utilization=0.9),
 }
-"""MLCommons, MLPerf Storage, configurations resnet50_h100, cosmoflow_h100 and unet3d_h100, 2024: one H100 each."""
+"""Data-loading workloads of one H100. Source: MLCommons, MLPerf Storage, configurations resnet50_h100, cosmoflow_h100
+and unet3d_h100, 2024."""
 
 
 SHARE_OF_LIMIT = 0.8
-"""Share of the save limit that an undisturbed save takes."""
+"""The share of the save limit that an undisturbed save takes."""
 
 CONCURRENT_SAVES = 2
-"""Saves of the other job during one save, at most: together they last longer than the save limit."""
+"""The maximum number of saves of the other job during one save; together they last longer than the save limit."""
 
 MINIMUM_SECONDS = 0.1
-"""Shorter saves consist of fixed costs (open, fsync, commit), so a pace does not affect them."""
+"""Shorter saves consist mostly of fixed costs (open, fsync, commit), which a pace does not affect."""
 
 MAXIMUM_SECONDS, MAXIMUM_REHEARSED_SECONDS = 30.0, 1.0
-"""If the limit is longer, a smaller checkpoint is saved at the same rate: at full size, and in a rehearsal."""
+"""If the limit is longer, a smaller checkpoint is saved at the same rate. The values are for full size and for a
+rehearsal."""
 
 PREFETCH_SECONDS = 0.5
 """Seconds of samples in the data loader's queue."""
 
 FIXED_SECONDS = 1.0
-"""Additional time of a smaller checkpoint: its open, fsync and commit take as long as for the full checkpoint."""
+"""The additional time of a smaller checkpoint, because open, fsync and commit take as long as for the full one."""
 
 READERS = 16
-"""Reads of the data loader in flight on a host, at most."""
+"""The maximum number of reads of the data loader in flight on a host."""
 
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 128 << 10, 16 << 20
-# More are limited by the processor time of the reading process, not by the storage.
+# More reads are limited by the CPU time of the reading process, not by the storage.
 _MAXIMUM_SAMPLES_PER_SECOND = 500
 
 MINIMUM_TURN_SECONDS = 1.0
-"""Each turn with a data loader lasts at least so long: the queue that was full before is then read twice."""
+"""The minimum duration of a turn with a data loader, in which the initially full queue is read twice."""
 
 
 def sample_bytes(bytes_per_second: float) -> int:
-    """Return the size of a read of a data loader: a power of two, larger for higher rates."""
+    """Return the read size of a data loader: a power of two, larger for higher rates."""
     needed = bytes_per_second / _MAXIMUM_SAMPLES_PER_SECOND
     size = _SMALLEST_SAMPLE_BYTES
     while size < min(needed, _LARGEST_SAMPLE_BYTES):
@@ -88,7 +90,7 @@ def sample_bytes(bytes_per_second: float) -> int:
 class PacedSaves:
     """Saves of a checkpoint at ``scale``, each of which takes ``seconds`` if it is not delayed.
 
-    ``not_run``: why saves cannot be paced; empty if they can.
+    ``not_run`` is the reason why saves cannot be paced; empty if they can.
     """
 
     seconds: float
@@ -97,7 +99,7 @@ class PacedSaves:
 
     @property
     def limit_seconds(self) -> float:
-        """The save limit of such a checkpoint, which shrinks with the bytes."""
+        """The save limit of a paced checkpoint, which is proportional to the bytes."""
         return self.seconds / SHARE_OF_LIMIT
 
     @property
@@ -107,7 +109,7 @@ class PacedSaves:
 
 
 def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) -> PacedSaves:
-    """Return the pace of saves of a layout whose saves may take ``save_limit_seconds``."""
+    """Return the pace of saves of a layout with a save limit of ``save_limit_seconds``."""
     seconds, scale = SHARE_OF_LIMIT * save_limit_seconds, whole.scale
     maximum = MAXIMUM_SECONDS if whole.scale == 1 else MAXIMUM_REHEARSED_SECONDS
     if engine.is_collective:
@@ -129,8 +131,7 @@ def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) ->
 def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
     """Return the limit of a save that writes a ``share`` of a checkpoint at the same rate.
 
-    The time of the bytes shrinks with them; fixed costs do not shrink, but are limited by the limit of the whole
-    checkpoint.
+    The time for the bytes is proportional to the share. Fixed costs are added, up to the limit of the whole checkpoint.
     """
     limit = whole_limit_seconds * share
     return limit + min(FIXED_SECONDS, (1 - SHARE_OF_LIMIT) * (whole_limit_seconds - limit))
@@ -139,7 +140,7 @@ def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
 def paced_accelerators(accelerators: int, limit_seconds: float, paced_seconds: float) -> int:
     """Return the largest cluster for which saves of ``paced_seconds`` are fast enough.
 
-    Saves of a cluster of ``accelerators`` may take ``limit_seconds``. All save limits shrink as the cluster grows.
+    The limit for a cluster of ``accelerators`` is ``limit_seconds``. Save limits decrease with the size of the cluster.
     """
-    # The quotient may round to the other side of a whole number.
+    # The quotient may be rounded to the other side of a whole number.
     return math.floor(accelerators * SHARE_OF_LIMIT * limit_seconds / paced_seconds * (1 + 1e-9))

@@ -1,8 +1,8 @@
-"""The patterns: measurements in addition to a subject's own saves and loads. One row each. Pure.
+"""The patterns: measurements in addition to a subject's own saves and loads, one row each. Pure.
 
-The plan, the progress of a run, the tasks of ranks, `--ckpt-resume` and the names of files that a run may remove come
-from these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record; a requirement
-uses it to get the record.
+The plan, the progress of a run, the tasks of ranks, `--ckpt-resume` and the names of removable files are derived from
+these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record; a requirement uses
+it to get the record.
 """
 
 from __future__ import annotations
@@ -33,23 +33,25 @@ LOADS_OF_A_PATTERN = 3
 """Loads of each pattern, and of each number of ranks."""
 
 TURNS = 6
-"""Saves of the two jobs, half of them each, and turns of a data loader, half of them during saves."""
+"""The number of saves of the two jobs (half of them each), and of turns of a data loader (half of them during
+saves)."""
 SAVES_OF_A_LEVEL = 5
 KILLS = 60
-"""Saves in the background that are killed, at the full effort of a profile."""
+"""The number of background saves that are killed, at the full effort of a profile."""
 
 NOTICES = 3
-"""Times that a job is given notice and saves."""
+"""The number of preemption notices, each followed by a save."""
 
 LOADS_OF_A_WAY = 2
-"""Loads of only the weights, by reads and from mappings: cold, and immediately again."""
+"""The number of loads of only the weights per I/O mode: uncached, and repeated immediately."""
 
 TURNS_OF_A_COUNT = 3
-"""Saves, and loads, of each count of clients; in turns, so that a drift of the storage favours no count."""
+"""The number of saves, and loads, of each client count; in turns, so that drift of the storage affects all counts
+equally."""
 
 
 class Amount(NamedTuple):
-    """The steps of a pattern: how many, the bytes that each moves, its limit in seconds.
+    """The steps of a pattern: their number, and the bytes and the limit in seconds of each.
 
     ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. ``parts`` is the maximum number
     of saves in one step.
@@ -86,29 +88,30 @@ class PatternRow(NamedTuple):
 
 
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
-    """Return how many saves by a strategy are killed in a run: 0 if saves block the job."""
+    """Return the number of saves by a strategy that a run kills: 0 if saves block the job."""
     return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
 
 
 def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether a subject also loads only the weights; false if its restores read chains."""
+    """Return whether the weights of a subject are also loaded alone; false if its restores read chains."""
     return settings.asks_serving and planned.deltas is None
 
 
 def saves_whole(strategy: StrategySpec) -> bool:
-    """Whether a job waits for unchanged saves of the complete checkpoint; then only the storage determines growth."""
+    """Whether a job waits for unchanged saves of the complete checkpoint, so that only the storage determines the
+    growth."""
     return strategy.blocks and not strategy.saves_deltas and not strategy.compresses
 
 
 def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether growing counts of clients are measured: only if a job waits for each save, and saves the complete
+    """Return whether increasing client counts are measured: only if a job waits for each save of the complete
     checkpoint.
     """
     return settings.asks_scaling and saves_whole(planned.strategy)
 
 
 def client_counts(clients: int) -> tuple[int, ...]:
-    """Return the counts that are measured: 1, 2, 4 and so on, and all clients."""
+    """Return the client counts to measure: 1, 2, 4 and so on, and all clients."""
     counts = [2**power for power in range(clients.bit_length()) if 2**power < clients]
     return (*counts, clients)
 
@@ -128,7 +131,7 @@ def resizes(engine: EngineSpec, strategy: StrategySpec, settings: Settings) -> b
 
 
 def planned_counts(processes: int, settings: Settings) -> tuple[int, ...]:
-    """Return the counts that a run with these settings will measure: launchers fill a host's slots first."""
+    """Return the client counts that a run with these settings will measure. Launchers fill a host's slots first."""
     slots = [host.name for host in settings.hosts for _ in range(host.slots)]
     hosts = (slots + [settings.hosts[-1].name if slots else ""] * processes)[:processes]
     return client_counts(max(clients_of(hosts)[1]) + 1)
@@ -152,7 +155,7 @@ def _can_share(planned: PlannedCheckpoint) -> bool:
 
 
 def _crashes(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # With small checkpoints: the result depends on their remains.
+    # With small checkpoints, because the result is what remains of them.
     return Amount(kills_of(planned.strategy, settings), 0, 0.0)
 
 
@@ -196,7 +199,7 @@ def _tiers(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts |
 
 
 def _preempt(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # A save is under way when the notice comes.
+    # A save is in progress when the notice comes.
     return Amount(NOTICES, 2 * planned.layout.bytes, 2 * _save(planned))
 
 
@@ -245,17 +248,17 @@ def _near_full(planned: PlannedCheckpoint, settings: Settings, target: TargetFac
 
 
 def _snapshots(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # A save without a snapshot and a save with one; then at most a load of the latter save, and of both from the clone.
+    # A save without a snapshot and a save with one; then at most a load of the latter, and of both from the clone.
     return Amount(PAIRS, 5 * planned.layout.bytes, 2 * _save(planned) + 3 * _load(planned))
 
 
 def _upgrade(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # As long as the command runs, which is unknown before.
+    # For the duration of the command, which is not known in advance.
     return Amount(1, 4 * planned.layout.bytes, 2 * _save(planned) + 2 * _load(planned))
 
 
 def _failover(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # Beside the operation in which something is broken: a save after it, and a load that compares.
+    # In addition to the operation with the fault: a save after it, and a load that compares.
     return Amount(len(BREAKS), 3 * planned.layout.bytes, 2 * _save(planned) + _load(planned))
 
 
@@ -399,4 +402,5 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
         ),
     )
 }
-"""In the order in which ranks measure them. `Patterns.training` is part of the subject's own saves, and has no row."""
+"""All patterns in the order in which ranks measure them. `Patterns.training` is part of the subject's own saves and has
+no row."""

@@ -1,6 +1,6 @@
-"""The plan of a run: everything it will write, read, launch and need, and its plain form. Pure.
+"""The plan of a run: everything it will write, read, launch and need, also in plain types. Pure.
 
-``plan --json`` prints the plain form, and a run keeps it. The preflight compares it with machine and target before the
+``plan --json`` prints the plain form, and a run stores it. The preflight compares it with machine and target before the
 first write, the run executes it, and the report repeats it.
 """
 
@@ -48,25 +48,26 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/plan/1"
 
 _FILE_OVERHEAD_BYTES = 64 << 10
-"""A container's header, directory and pickle, and the rounding of file systems."""
+"""The overhead of a container's header, directory and pickle, and of rounding by file systems."""
 
-# The process of a host that reads samples while ranks save, without the samples.
+# The memory, without samples, of a host's process that reads samples during saves.
 _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
-# The file with which the probes of residency are tried.
+# The file that is used to test probes of residency.
 _CANARY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedCheckpoint:
-    """One measurement: a layout, its demands on the storage, and its needs. Bytes.
+    """One planned measurement: a layout, its demands on the storage, and its needs, in bytes.
 
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` the space of all checkpoints that exist
     concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of it that grows with
-    the model. ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified;
-    ``scenarios``: the additional measurements. ``deltas`` defines which saves contain only changed pages; None: all are
-    full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace`` is the pace of saves during other
-    work; None: no such saves. ``ramp`` finds the number of requests in flight; None: it is set, or the engine has none.
+    the model. ``not_run``: the reason if it cannot run as requested; ``rehearsal``: the reason if it can run but cannot
+    be certified; ``scenarios``: the additional measurements. ``deltas`` defines which saves contain only changed pages;
+    None: all are full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace`` is the pace of saves
+    during other work; None: no such saves. ``ramp`` finds the number of requests in flight; None: it is set, or the
+    engine has none.
     """
 
     layout: Layout
@@ -155,14 +156,14 @@ class Plan:
 
     @property
     def space_bytes(self) -> int:
-        """Free space that the run needs: the space of the largest measurement, because each measurement is removed
-        before the next.
+        """The free space that the run needs: the space of the largest measurement, because measurements do not
+        coexist.
         """
         return max((c.space_bytes for c in self.runnable), default=0)
 
     @property
     def files_of_host(self) -> FilesOfHost | None:
-        """The checkpoint that demands the highest rate of new files from each host; None if no checkpoint can run."""
+        """The checkpoint that demands the highest file creation rate of each host; None if no checkpoint can run."""
         found = [
             FilesOfHost(
                 model=c.layout.model.name,
@@ -194,7 +195,7 @@ _OF_OWN_MODELS = {
 
 
 def refuse_options_of_own_models(settings: Settings) -> None:
-    """Raise UsageError for an option of models from files if no model is from a file."""
+    """Raise UsageError if an option for models from files is given, but no model is from a file."""
     for option, why in _OF_OWN_MODELS.items():
         if settings.is_said(option) and not any(model.own for model in settings.models):
             raise UsageError(
@@ -206,8 +207,8 @@ def refuse_options_of_own_models(settings: Settings) -> None:
 def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
     """Plan a run on a target; None if the target is not known yet.
 
-    ``table`` is the built-in gate table by which the run is judged, or which its own table extends; if unknown, the
-    value of ``--ckpt-gate-table``. Raises UsageError if the settings fit no layout or no limit can be derived.
+    ``table`` is the built-in gate table of the run, or the one that its own table extends; if unknown, the value of
+    ``--ckpt-gate-table``. Raises UsageError if the settings fit no layout or no limit can be derived.
     """
     limits = limits_of(settings)
     for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
@@ -237,21 +238,21 @@ def checkpoints_at_once(settings: Settings) -> int:
     kept = min(settings.keep_last or settings.operations, settings.operations)
     at_once = kept + (1 if settings.keep_last or settings.data_pairs or settings.asks_contention else 0)
     if settings.asks_serving or settings.asks_scaling:
-        # Weights and their copy: two times 2 of the 14 bytes that a checkpoint has for a parameter. Of growing counts
-        # of clients one checkpoint at a time.
+        # The weights and their copy: two times 2 of the 14 bytes that a checkpoint has per parameter. Increasing client
+        # counts need one checkpoint at a time.
         at_once = max(at_once, kept + 1)
     if settings.compresses and settings.asks_strategies:
-        # One that is saved plainly and compressed in turns.
+        # One checkpoint that is saved uncompressed and compressed in turns.
         at_once = max(at_once, kept + 1)
     if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
         # A save during another save, or a drain while the previous checkpoint still exists.
         at_once = max(at_once, kept + 2)
     if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
-        # One complete checkpoint and one that is written, if the others need not be kept in their place.
+        # One complete checkpoint and one being written, if the other checkpoints may be deleted.
         at_once = max(at_once, 2 + (kept if settings.keep_files else 0))
     if not settings.asks_endurance:
         return at_once
-    # Endurance has two checkpoints and the one that is written, if the others need not be kept in their place.
+    # Endurance has two checkpoints and the one being written, if the other checkpoints may be deleted.
     return max(at_once, 3 + (kept if settings.keep_files else 0))
 
 
@@ -265,7 +266,7 @@ def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
 
 
 def _misfit(settings: Settings, model: Model) -> str:
-    """Return why the processes fit no layout of a model, on any file system; empty if they fit."""
+    """Return why the number of processes fits no layout of a model, on any file system; empty if it fits."""
     name, processes = model.name, settings.ranks
     full = f"{name} in full has {model.processes} ranks"
     if settings.mode == "open":
@@ -313,7 +314,7 @@ def _plan_checkpoint(
     check_places(shards)
     files = file_count(shards, engine.files)
     beside_tensors = bytes_beside_tensors(shards, engine.files)
-    # A bound for every version: earlier ones reduced all tensors at a reduced scale and omitted no tensor.
+    # A bound for every version: at a reduced scale, earlier versions reduced all tensors and omitted none.
     overhead = files * _FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
     one = shards.bytes + beside_tensors + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
@@ -322,7 +323,7 @@ def _plan_checkpoint(
     request_bytes, ramp = _request_bytes(settings, target, shards), None
     if engine.name == STREAM and not settings.io_depth:
         ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
-    # The memory is that of the largest number that a ramp may find.
+    # The memory is for the largest number that a ramp may find.
     depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
     beside = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
     if drains:
@@ -330,7 +331,7 @@ def _plan_checkpoint(
     if engine.name == STREAM:
         beside += beyond_usual_bytes(request_bytes, depth)
     if strategy.own_process:
-        # It imports what a rank does; the copy in shared memory is counted once.
+        # The process imports the same libraries as a rank; the copy in shared memory is counted once.
         beside += engine.memory.process_bytes
     if strategy.compresses:
         # A thread for each request in flight, and one that generates the next bytes.
@@ -371,7 +372,7 @@ def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layou
 
 
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
-    """Return the reason why a share of a checkpoint is not representative: the storage serves all hosts. Else empty."""
+    """Return why a part of a checkpoint is not representative (storage that serves all hosts); otherwise empty."""
     if target and target.is_local is False:
         return f"the target is {target.description}"
     if settings.gate_table != "auto" and GATE_TABLES.get(table or settings.gate_table) == "shared":
@@ -382,7 +383,7 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
 
 
 def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
-    """Return which saves by a strategy contain only changed pages; None if all are full."""
+    """Return the rule for which saves by a strategy contain only changed pages; None if all are full."""
     if not strategy.saves_deltas:
         return None
     return DeltaRule(full_every=settings.full_every, changed=settings.changed_pages, operations=settings.operations)
@@ -391,7 +392,7 @@ def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
 def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
     """Return the demands of the limits if some saves contain only changed pages: fewer writes per day, longer restores.
 
-    The demand on a single save remains the demand on a full save.
+    The demand on a single save is the demand on a full save.
     """
     if rule is None:
         return asks
@@ -406,7 +407,7 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 
 
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the additional space of chains compared with full checkpoints in their place; negative if they need less.
+    """Return the additional space of chains compared with full checkpoints; negative if chains need less.
 
     One more chain exists while the others are deleted.
     """
@@ -427,7 +428,7 @@ def _state_memory(
     """Return the model-dependent memory of each rank.
 
     If ranks load each other's files (``loads_others``), assume the largest rank's size for all ranks. Pages of a delta
-    are gathered for the write, and read for the comparison.
+    are collected for writing, and read for the comparison.
     """
     own = shards.rank_bytes
     files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
@@ -443,7 +444,7 @@ def _state_memory(
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
-    """Add up the memory of ranks for each host; launchers fill a host's slots before they continue with the next."""
+    """Return the memory of ranks per host; launchers fill a host's slots before they continue with the next host."""
     if not settings.hosts:
         return (sum(memory),)
     sums, start = [], 0

@@ -1,7 +1,7 @@
 """The ramp that finds how many requests a rank of the engine ``stream`` should have in flight. Pure.
 
-Each step saves and loads a scratch checkpoint with another depth. It has enough requests for the deepest step and is
-small otherwise: a few seconds in total at the rate that the cluster needs.
+Each step saves and loads a scratch checkpoint with another depth. The checkpoint is as small as possible with enough
+requests for the deepest step: at the rate that the cluster needs, the ramp takes a few seconds in total.
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ RAMP = "ramp"
 """The scenario of the scratch saves and loads, and the role of their checkpoints."""
 
 OF_RAMP = 320
-"""The number of the first scratch checkpoint, after the checkpoints of the subject's own operations."""
+"""The number of the first scratch checkpoint, after the numbers of the subject's own operations."""
 
 MAXIMUM_SECONDS = 5.0
-"""After so many seconds no further step begins."""
+"""After this time in seconds, no further step begins."""
 
 RAMP_BYTES = 4_000_000
-"""Memory of a rank for a ramp in addition to buffers: threads, and content that is not that of the subject."""
+"""The memory of a rank for a ramp in addition to buffers: threads, and content other than the subject's."""
 
 PASSES = 2
-"""Every depth is tried so often, first downwards, then upwards: its faster result counts. A busy host only slows it."""
+"""The number of times that each depth is tried, first downwards, then upwards. The faster result counts, because a busy
+host only slows it."""
 
-# If a file has fewer requests than twice the depth, so many are in flight for a small part of the time only.
+# If a file has fewer requests than twice the depth, the depth is reached only for a small part of the time.
 _REQUESTS_PER_DEPTH = 2
-# A step takes so long at the rate that the cluster needs.
+# The duration of a step at the rate that the cluster needs.
 _STEP_SECONDS = 0.5
-# Or it has this share of a checkpoint: a cluster that needs little has storage that gives more.
+# Or this share of a checkpoint, because a cluster with low demands may have fast storage.
 _SHARE_OF_CHECKPOINT = 0.1
-# A step has at most the bytes of all saves over this: all steps together write half of what the saves write.
+# The maximum bytes of a step, as a divisor of the bytes of all saves: all steps together write half of them.
 _STEPS_OF_ALL_SAVES = 2 * PASSES * len(DEPTHS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRamp:
-    """The ``depths`` that are tried, with a checkpoint of ``bytes`` at ``scale`` each; none if ``because`` says why."""
+    """A ramp: the ``depths`` to try, each with a checkpoint of ``bytes`` at ``scale``. If there are none, ``because``
+    is the reason."""
 
     depths: tuple[int, ...]
     scale: float
@@ -55,12 +57,13 @@ class PlannedRamp:
 
     @property
     def largest_depth(self) -> int:
-        """The largest number of requests in flight that may be found, or the default without a ramp."""
+        """The largest number of requests in flight that the ramp may find; without a ramp, the default."""
         return max(self.depths, default=USUAL_DEPTH)
 
 
 def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations: int) -> PlannedRamp:
-    """Return the ramp for a layout whose cluster ``asks`` for these rates; without depths if none can be told apart.
+    """Return the ramp for a layout of a cluster that requires the rates ``asks``; without depths if they cannot be
+    distinguished.
 
     A depth is tried if the smallest rank has at least twice as many requests for an average file.
     """

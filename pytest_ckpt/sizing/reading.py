@@ -15,7 +15,7 @@ from pytest_ckpt.sizing.models import layout as layout_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPart:
-    """Part ``part`` of ``parts`` of every file of ``shard``, which keeps the number of the rank that wrote it."""
+    """Part ``part`` of ``parts`` of every file of ``shard``. ``shard`` keeps the number of the rank that wrote it."""
 
     shard: RankLayout
     part: int = 0
@@ -24,9 +24,10 @@ class ShardPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """A pattern: the sequential reads of each rank; ``bytes`` is the sum over all ranks.
+    """A load pattern: the sequential reads of each rank; ``bytes`` is the sum over all ranks.
 
-    ``not_run`` is why these ranks cannot perform it. ``copies`` complete copies of the model are read concurrently.
+    ``not_run`` is the reason if these ranks cannot perform it. ``copies`` complete copies of the model are read
+    concurrently.
     """
 
     name: Literal["storm", "shifted", "joined", "split"]
@@ -42,12 +43,12 @@ class Reading:
 
 
 def storm(layout: Layout) -> Reading:
-    """All data-parallel replicas restore concurrently.
+    """Return the reads if all data-parallel replicas restore concurrently.
 
     If the ranks have several replicas of complete weights (ZeRO-1), each reads the model files that the first replica
     wrote for its position, and its own optimizer file, as in a real restore. If they have one replica (ZeRO-3, or the
-    ranks of one node), each rank represents the first rank of another replica, or of another job that starts from this
-    checkpoint: all read the files of rank 0.
+    ranks of one node), each rank simulates the first rank of another replica, or of another job that starts from this
+    checkpoint: all ranks read the files of rank 0.
     """
     replicas = _replicas(layout)
     if layout.processes == 1:
@@ -67,9 +68,9 @@ def storm(layout: Layout) -> Reading:
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
     """Return the reads of a cluster restart at full size, from a storm that read ``copies`` complete copies.
 
-    With ZeRO-1, each further copy reads the model files again, and its own part of the optimizer, which is in the first
-    copy's bytes already. With ZeRO-3, or if the full layout has one copy only, each copy reads all of the checkpoint:
-    then the bytes are an upper bound.
+    With ZeRO-1, each further copy reads the model files again, and its own part of the optimizer, which is already
+    counted in the first copy. With ZeRO-3, or if the full layout has only one copy, each copy is assumed to read the
+    whole checkpoint, so the bytes are an upper bound.
     """
     model = shards.model
     first = shards.cluster_bytes
@@ -85,7 +86,7 @@ def restart_reads(shards: Layout, copies: int) -> RestartReads:
 
 
 def _replicas(shards: Layout) -> int:
-    """Return the number of replicas of complete weights in the ranks of a layout."""
+    """Return the number of replicas of complete weights among the ranks of a layout."""
     model = shards.model
     return 1 if model.zero_stage == PARAMETERS_SHARDED else shards.processes // model.model_parallel
 
@@ -93,7 +94,7 @@ def _replicas(shards: Layout) -> int:
 def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
     model, own = layout.model, layout.rank(rank)
     first = layout.rank(rank % model.model_parallel)
-    # Data that all expert-parallel ranks of a position share were written by the first of them.
+    # The first expert-parallel rank of a position wrote the data that all expert-parallel ranks of the position share.
     alike = layout.rank(rank % (model.tensor_parallel * model.pipeline_parallel))
     pieces = []
     if alike not in (own, first):
@@ -105,9 +106,9 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
-    """Each rank reads the files of a rank of the next host: they cannot be in the reader's memory.
+    """Return the reads if each rank reads the files of a rank on the next host, which cannot be in its memory.
 
-    On one host it reads the next rank's files; whether they are cold there is measured, not assumed.
+    On one host it reads the next rank's files; whether they are cached there is measured, not assumed.
     """
     count = layout.processes
     if count == 1:
@@ -121,7 +122,8 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
 
 
 def joined(layout: Layout) -> Reading:
-    """Half of the ranks read the checkpoint, each the files of two ranks, in sequence; the other ranks wait."""
+    """Return the reads if half of the ranks read the checkpoint, each the files of two ranks, in sequence; the others
+    wait."""
     count = layout.processes
     readers = math.ceil(count / 2)
     if count == 1:
@@ -135,10 +137,10 @@ def joined(layout: Layout) -> Reading:
 
 
 def split(layout: Layout) -> Reading:
-    """Two readers share each rank's files; each reads half of every file.
+    """Return the reads if two readers share each rank's files, so that each reads half of every file.
 
-    Twice as many ranks would read concurrently. These ranks read half of the files after the other half, so their time
-    is an upper bound.
+    Twice as many ranks would read concurrently. The present ranks read one half after the other, so their time is an
+    upper bound.
     """
     count = layout.processes
     if count == 1:
@@ -216,7 +218,7 @@ class Weights:
 
 
 def weights_of(layout: Layout, readers: int) -> Weights:
-    """Return the weights of a layout's model at its scale; of a subset of ranks, their share of them."""
+    """Return the weights of a layout's model at its scale; for a subset of ranks, their share of the weights."""
     full = BYTES_A_PARAMETER * layout.model.parameters
     share = layout.processes / layout.cluster_processes
     count = max(1, math.ceil(full * share / MAXIMUM_FILE_BYTES))

@@ -1,7 +1,8 @@
-"""Maximum sizes of a run's files, known before it writes them: an unreadable file is no evidence. Pure.
+"""Maximum sizes of a run's files, checked before the run, because a file that is too large could not be read again.
+Pure.
 
-The bounds here match the bounds with which `support.strict_json` reads: the longest permitted run can be judged and
-verified. A value is a number, a text, a list or a table in JSON.
+The bounds match the bounds in `support.strict_json`, so the longest permitted run can be judged and verified. A value
+is a number, a text, a list or an object in JSON.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 MAXIMUM_ENDURANCE_SAVES = 100_000
-"""Saves of one endurance: if they are faster, the next one waits for its turn."""
+"""The maximum number of saves of one endurance measurement; if they are faster, the next one waits for its turn."""
 
 TOLD_OF_ENDURANCE = 10_000
-"""Saves of one endurance that rank 0 reports during it; the measurement contains the times of all."""
+"""The number of saves that rank 0 reports during one endurance measurement; the measurement contains all times."""
 
 MAXIMUM_FAULTS = 100
-"""Faulty places that a measurement names; it counts all."""
+"""The maximum number of faulty places that a measurement describes; it counts all."""
 
-# Of an operation in addition to its ranks' times, of one rank in total, of a faulty place, and of everything else.
+# The values of an operation in addition to its ranks' times, of one rank in total, of a faulty place, and of everything
+# else.
 _OF_OPERATION, _OF_RANK, _OF_FAULT, _OF_RUN = 40, 30, 10, 20_000
 _PATTERNS = 4
 

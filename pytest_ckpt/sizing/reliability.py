@@ -1,7 +1,7 @@
-"""How often a cluster fails, and how often it should therefore save.
+"""Failure rates of clusters, and the resulting save intervals.
 
 Accelerators fail independently and at a constant rate (Poisson), so a cluster's rate is linear in its size. Limits use
-that form; the form 1 - R^N of the same model is printed next to it.
+this linear form; the equivalent form 1 - R^N is also printed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OBSERVED = re.compile(r"(\d{1,15})/(\d[^/@]*[a-z])@(\d{1,15})", re.ASCII)
 class FailureModel:
     """A rate of failures.
 
-    ``failures_per_accelerator_day`` is per day and accelerator; ``spec`` is the text it was made from, ``because`` a
+    ``failures_per_accelerator_day`` is per day and accelerator; ``spec`` is the text of the option, ``because`` a
     sentence on the source of the rate.
     """
 
@@ -53,10 +53,10 @@ class FailureModel:
         return -math.expm1(-self.failures_per_day(accelerators) * slot_seconds / SECONDS_PER_DAY)
 
     def failures_per_day_in_slots(self, accelerators: int, slot_seconds: float) -> float:
-        """Return the slots a day that see a failure: (86,400 / t) (1 - R^N).
+        """Return the number of slots per day with at least one failure: (86,400 / t) (1 - R^N).
 
-        Below `failures_per_day`, because several failures in one slot count once; equal to it only while few slots
-        see any.
+        It is below `failures_per_day`, because several failures in one slot count once; the two are equal only if
+        failures are rare.
         """
         return self.slot_failure_probability(accelerators, slot_seconds) * SECONDS_PER_DAY / slot_seconds
 
@@ -65,8 +65,8 @@ def parse_failure_model(text: str) -> FailureModel:
     """Return the failure model of ``text``.
 
     ``llama3`` (419 unexpected interruptions in 54 days of Llama 3 405B, on 16,000 accelerators), ``mttf:50000h``,
-    ``node-days:6.5`` or ``observed:419/54d@16000``. Raises ValueError with the accepted forms; the caller adds the name
-    of the option.
+    ``node-days:6.5`` or ``observed:419/54d@16000``. Raises ValueError with the valid forms; the caller adds the name of
+    the option.
     """
     spec = text.strip()
     kind, colon, value = spec.partition(":")
@@ -110,7 +110,7 @@ def _positive(value: float, text: str) -> float:
 
 
 def young_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
-    """Return the seconds between starts of two saves that cost least, to first order: sqrt(2 d M).
+    """Return the optimal seconds between the starts of two saves, to first order: sqrt(2 d M).
 
     Source: J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974.
     """
@@ -118,7 +118,7 @@ def young_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
 
 
 def daly_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
-    """Return the seconds of work between two saves that cost least, to higher order.
+    """Return the optimal seconds of work between two saves, to higher order.
 
     sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + (d / 2M) / 9) - d for d < 2M, else M. Source: J. T. Daly, "A higher order
     estimate of the optimum checkpoint interval for restart dumps", FGCS 22(3), 2006, equation 37.
@@ -130,7 +130,7 @@ def daly_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
 
 
 def save_overhead(save_seconds: float, interval_seconds: float) -> float:
-    """Return the share of time that saving takes when each save stops training: d / interval."""
+    """Return the share of time spent on saves if each save stops training: d / interval."""
     return save_seconds / interval_seconds
 
 
@@ -143,11 +143,12 @@ def effective_training_time_ratio(
     restart_seconds: float = 0.0,
     at_risk_seconds: float = 0.0,
 ) -> float:
-    """Return the share of time that trains: 1 - T_save / interval - (interval / 2 + T_risk + T_load + T_restart) / M.
+    """Return the share of time spent on training: 1 - T_save / interval - (interval / 2 + T_risk + T_load + T_restart)
+    / M.
 
-    M is the mean time to failure. Each failure costs half an interval of work on average, one load and one restart;
-    and, if training continues before a save is committed, its work during the save (``at_risk_seconds``). Never below
-    0: then the cluster makes no progress.
+    M is the mean time to failure. Each failure costs, on average, half an interval of work, one load and one restart.
+    If training continues before a save is committed, it also costs the work during the save (``at_risk_seconds``). The
+    result is at least 0; at 0 the cluster makes no progress.
     """
     lost_per_failure = interval_seconds / 2 + at_risk_seconds + load_seconds + restart_seconds
     return max(0.0, 1 - save_overhead(save_seconds, interval_seconds) - lost_per_failure / mttf_seconds)

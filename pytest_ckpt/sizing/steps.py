@@ -1,4 +1,4 @@
-"""The sequence of steps of the ranks in a run, counted before it: progress and `plan` add it up. Pure."""
+"""The sequence of the ranks' steps in a run, counted in advance for the progress and for `plan`. Pure."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ _LABELS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """Steps of one kind of a subject. Endurance is one step, of at most ``parts`` saves if no time limit applies.
+    """The steps of one kind of a subject. Endurance is one step, with at most ``parts`` saves unless a duration is
+    given.
 
-    ``bytes_each`` are the bytes moved; ``limit_seconds`` is the total time if each just meets its limit.
-    ``turn_seconds`` is the duration of a step if the clock and not the storage determines it; None otherwise.
+    ``bytes_each`` are the bytes of each step; ``limit_seconds`` is the total time if each step just meets its limit.
+    ``turn_seconds`` is the fixed duration of a step; None if the storage determines it.
     """
 
     subject: Subject
@@ -58,7 +59,7 @@ class Steps:
         return self.parts > 1
 
     def label(self, index: int) -> str:
-        """Return the name of a step for a person: ``llama3-8b-full storm load 2 of 3``."""
+        """Return the name of a step for people: ``llama3-8b-full storm load 2 of 3``."""
         what = f"{self.subject} {_LABELS.get(self.kind, self.kind)}"
         return what if self.count == 1 else f"{what} {index} of {self.count}"
 

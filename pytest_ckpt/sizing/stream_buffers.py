@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 USUAL_BUFFERS_BYTES = 32 << 20
-"""Buffers of every rank of the engine ``stream``; more are made only where more requests are to be in flight."""
+"""The buffers of every rank of the engine ``stream``; more are allocated only for more requests in flight."""
 
-# In addition to those in flight: buffers that wait for the comparison while a thread is not scheduled.
+# Buffers in addition to those in flight: they wait for the comparison while a thread is not scheduled.
 _SPARE_BUFFERS = 4
 
 MAXIMUM_BUFFERS_BYTES = 128 << 20
-"""Buffers of a rank, at most, unless the operator sets the number of requests in flight."""
+"""The maximum bytes of a rank's buffers, unless the operator sets the number of requests in flight."""
 
 USUAL_DEPTH = 2
-"""Requests in flight on a rank without a ramp."""
+"""The number of requests in flight on a rank without a ramp."""
 
 DEPTHS = (1, 2, 4, 8, 16)
-"""Requests in flight on a rank that a ramp tries."""
+"""The numbers of requests in flight on a rank that a ramp tries."""
 
 
 def buffer_count(request_bytes: int, depth: int) -> int:
-    """Return the buffers of a rank of the engine ``stream`` for ``depth`` requests of ``request_bytes`` in flight."""
+    """Return the number of buffers of a rank of the engine ``stream`` for ``depth`` requests of ``request_bytes`` in
+    flight."""
     return max(USUAL_BUFFERS_BYTES // request_bytes, depth + _SPARE_BUFFERS)
 
 
 def beyond_usual_bytes(request_bytes: int, depth: int) -> int:
-    """Return the bytes of buffers that a rank has beyond the usual ones."""
+    """Return the bytes of a rank's buffers beyond the usual ones."""
     return max(0, buffer_count(request_bytes, depth) * request_bytes - USUAL_BUFFERS_BYTES)
 
 

@@ -1,1 +1,1 @@
-"""Basics for every package: units, errors, files of the package, processes, secrets."""
+"""Utilities for every package: units, errors, package files, processes, secrets."""

@@ -1,6 +1,7 @@
-"""A process that ends when its parent does: after a killed controller, no process may write to the target.
+"""Makes a process end when its parent ends: if the controller is killed, no process may continue to write to the
+target.
 
-As a program, ``python -I -S die_with_parent.py PARENT COMMAND …`` binds itself to its parent and becomes the command.
+As a program, ``python -I -S die_with_parent.py PARENT COMMAND …`` binds itself to its parent and executes the command.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def tied_to_this_process(command: Iterable[str]) -> list[str]:
-    """Return a command line that runs ``command`` and gets SIGTERM when this process is gone."""
+    """Return a command line that runs ``command`` and receives SIGTERM when this process ends."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
 def main() -> None:
-    """Tie this process to its parent, then become the command."""
+    """Bind this process to its parent, then execute the command."""
     parent, *command = sys.argv[1:]
     die_with_parent(signal.SIGTERM)
     if os.getppid() != int(parent):

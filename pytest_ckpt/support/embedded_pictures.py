@@ -1,4 +1,4 @@
-"""Checks of pictures that users supply: only formats that contain no scripts and no references are embedded. Pure."""
+"""Checks of users' pictures: only formats without scripts and references are embedded. Pure."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def media_type(content: bytes) -> str:
 
 
 def data_address(text: str) -> str:
-    """Return the ``data:`` address of a picture from its base64 text. Raises ValueError as `media_type` does."""
+    """Return the ``data:`` URL of a picture from its base64 text. Raises ValueError like `media_type`."""
     return f"data:{media_type(base64.b64decode(text, validate=True))};base64,{text}"

@@ -1,4 +1,4 @@
-"""Errors that a user can fix: what happened, what was expected, what to do."""
+"""Errors that a user can fix: the problem, the expected value, the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 class UsageError(Exception):
     """A problem of the command, the machine or the target that must be fixed before the first write (exit 4).
 
-    ``what`` happened, and the ``remedy``: what was expected and what to do about it.
+    ``what`` is the problem; ``remedy`` is the expected value and the action.
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
@@ -20,11 +20,11 @@ class UsageError(Exception):
 
 
 class ReplacedError(Exception):
-    """What a run had made on its target was replaced by something else, which must not be measured in its place."""
+    """The files or directories of a run on its target were replaced by others, which must not be measured instead."""
 
 
 class KilledError(Exception):
-    """A process that works for a rank was killed, so the storage is not judged."""
+    """A process that works for a rank was killed, so the failure does not count against the storage."""
 
 
 class Problems:
@@ -35,14 +35,14 @@ class Problems:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Note a UsageError and continue after the block."""
+        """Record a UsageError of the block and continue after it."""
         try:
             yield
         except UsageError as error:
             self.found.append(error)
 
     def refuse(self) -> None:
-        """Raise the noted problems. Several problems become one UsageError with the remedy of each."""
+        """Raise the recorded problems. Several problems become one UsageError with the remedy of each."""
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:
@@ -56,7 +56,8 @@ class Problems:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the nearest of the known words, or an empty string.
 
-    A word that is part of exactly one known word means that one, however short it is: ``70b`` means ``llama3-70b``.
+    If a word is part of exactly one known word, it refers to that word, even if it is short: ``70b`` means
+    ``llama3-70b``.
     """
     import difflib  # noqa: PLC0415 - only when something is wrong
 

@@ -1,8 +1,9 @@
-"""The kernel's facts of this host: memory with the limits of control groups (Slurm, systemd), its state as a client.
+"""The kernel's facts about this host: memory with the limits of control groups (Slurm, systemd), and its state as a
+client.
 
-Links, tuned values, the mount of a directory, readahead, the client's version, NUMA nodes. Every fact is a text under a
-name; an unreadable fact is left out, since a gate must not take a guess for a fact. ``root``, ``links`` and ``routes``
-are the roots of the kernel's trees.
+Links, tuned values, the mount of a directory, readahead, the client's version, NUMA nodes. Every fact is a named text.
+An unreadable fact is omitted, because a gate must not use a guess. ``root``, ``links`` and ``routes`` are the roots of
+the kernel's trees.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def memory_of_host() -> dict[str, int]:
-    """Return the kernel's values of this host's memory, by the kernel's names (MemTotal, Cached), in bytes."""
+    """Return the values of this host's memory by the kernel's names (MemTotal, Cached), in bytes."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
 def shared_memory_free_bytes(place: Path = SHARED_MEMORY) -> int:
-    """Return the space in which processes of this host share memory: a container has 64 MiB by default."""
+    """Return the free space of this host's shared memory in bytes; a container has 64 MiB by default."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
@@ -46,14 +47,14 @@ def memory_available_bytes() -> int:
 
 
 def memory_limit_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
-    """Return the smallest memory limit of the control groups (version 2 or 1) that this process is in, or None."""
+    """Return the smallest memory limit of this process's control groups (version 2 or 1); None if there is no limit."""
     return min((limit for limit, _ in _limits(root, of)), default=None)
 
 
 def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
-    """Return how much more the tightest of those control groups allows; None: no limit.
+    """Return the remaining memory of the most limited of these control groups, in bytes; None: no limit.
 
-    Page cache without recent use does not count as used: the kernel releases it first.
+    Page cache without recent use does not count as used, because the kernel releases it first.
     """
     return min((max(0, limit - used) for limit, used in _limits(root, of)), default=None)
 
@@ -101,11 +102,11 @@ _TUNED = (
     "sunrpc.tcp_slot_table_entries",
     "sunrpc.tcp_max_slot_table_entries",
 )
-# The third of three numbers is the largest buffer that a connection may get.
+# The third of three numbers is the maximum buffer of a connection.
 _LARGEST = ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")
 _UP = "up"
 _NFS = ("nfs", "nfs4")
-# Directories of a container's own, of which an overlay has many.
+# Directories of a container itself; an overlay has many of them.
 _DIRECTORIES = ("lowerdir", "upperdir", "workdir")
 _FIELDS_OF_A_ROUTE = 8
 
@@ -114,7 +115,7 @@ _KIB_OF_A_MIB = 1024
 _LUSTRE = "lustre"
 # File systems whose module has another name. A client in user space (FUSE) reports no version to the kernel.
 _MODULES = {"nfs4": "nfs", "wekafs": "wekafsio", "gpfs": "mmfslinux", "smb3": "cifs", "fuse": "", "fuseblk": ""}
-# For a client whose version is not that of its module.
+# For a client whose version differs from its module's version.
 _VERSION_FILES = {_LUSTRE: ("sys/fs/lustre/version", "proc/fs/lustre/version")}
 _OUT_OF_TREE = "O"
 
@@ -137,7 +138,7 @@ def host_state(root: Path = _SYS, links: Path = _LINKS) -> dict[str, str]:
 
 
 def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
-    """Return the MTU of a link, and its rate in Mb/s; many virtual links have no rate, and report -1."""
+    """Return the MTU of a link, and its rate in Mb/s; many virtual links have no rate and report -1."""
     found = {"nic": name}
     if mtu := _read(links / name / "mtu"):
         found["mtu"] = mtu
@@ -163,9 +164,9 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
 
 
 def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str]:
-    """Return how far the kernel reads ahead on a device, ``major:minor`` of a directory's file system, in KiB.
+    """Return the kernel's readahead on a device, given as ``major:minor``, in KiB.
 
-    Lustre has a separate value for each mount; with several mounts the right one is unknown.
+    Lustre has a separate value for each mount; if there are several mounts, the correct one is unknown.
     """
     if kind == _LUSTRE:
         own = {*root.glob("sys/fs/lustre/llite/*/max_read_ahead_mb")}
@@ -173,7 +174,7 @@ def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str
         mib = _read(own.pop()).partition(".")[0] if len(own) == 1 else ""
         return {"readahead_kib": str(int(mib) * _KIB_OF_A_MIB)} if mib.isdecimal() else {}
     block = root / "sys/dev/block" / device
-    # Of a partition the disk has the figure.
+    # For a partition, the disk has the value.
     for file in (root / "sys/class/bdi" / device / "read_ahead_kb", block / "queue/read_ahead_kb",
                  block.resolve().parent / "queue/read_ahead_kb") if device else ():  # fmt: skip
         if (text := _read(file)).isdecimal():
@@ -200,7 +201,7 @@ def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
 
 def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str, str]:
     """Return facts about NUMA nodes: their number, the nodes of the cores that ranks may use, the node of a link, and
-    whether these are the same.
+    whether these nodes are the same.
 
     ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty if the link to the storage is unknown.
     """
@@ -230,12 +231,12 @@ def numa_nodes(root: Path = _ROOT) -> dict[int, frozenset[int]]:
 
 
 def cores_of_this_process() -> set[int]:
-    """Return the numbers of the cores that this process may run on."""
+    """Return the numbers of the cores on which this process may run."""
     return os.sched_getaffinity(0)
 
 
 def _link_to(address: str, routes: Path) -> str:
-    """Return the link over which an address (IPv4) is reached, by the longest match; empty if it is unknown."""
+    """Return the link over which an IPv4 address is reached, by the longest prefix match; empty if unknown."""
     try:
         wanted = struct.unpack("<I", socket.inet_aton(address))[0] if address else None
     except OSError:
@@ -268,7 +269,8 @@ def _read(path: Path) -> str:
 
 
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
-    """Return for how many nanoseconds each thread of this process was ready to run and had no CPU, by its id.
+    """Return the time in nanoseconds for which each thread of this process was ready to run without a CPU, by thread
+    id.
 
     The second value of ``schedstat`` (kernel documentation, sched-stats). None if it is available for no thread.
     """
@@ -288,10 +290,11 @@ _NANOSECONDS = 1e-9
 
 
 class ProcessorWait:
-    """Seconds for which a thread of this process waited for a CPU, between ``begin`` and ``end``, added up.
+    """Accumulates the seconds for which a thread of this process waited for a CPU, between ``begin`` and ``end``.
 
-    Time in a call to the storage does not count, nor time in which the process was stopped. Threads wait concurrently,
-    so the longest wait of one thread counts, and the waits of several are not added up. A thread that ended is missed.
+    Time in a storage call, and time in which the process was stopped, are not counted. Threads wait concurrently, so
+    the longest wait of one thread counts, and waits of several threads are not added. Threads that have ended are
+    missed.
     """
 
     def __init__(self) -> None:
@@ -313,10 +316,10 @@ class ProcessorWait:
             self._waits[thread] = self._waits.get(thread, 0) + waited - self._before.get(thread, 0)
 
     def seconds(self, *, beyond: float) -> float | None:
-        """Return the longest wait of one thread; None if the kernel does not count waits.
+        """Return the longest wait of one thread in seconds; None if the kernel does not count waits.
 
-        For the seconds ``beyond``, the timed work did not run. All of these seconds are assumed to be waits, and
-        subtracted.
+        ``beyond`` is the number of seconds in which the timed work did not run; all of these are assumed to be waits
+        and are subtracted.
         """
         if not self._is_known:
             return None

@@ -1,6 +1,7 @@
-"""Which calls of I/O and clocks are served by another library than the C library here, and what starts with Python.
+"""Finds calls of I/O and clocks that a library other than the C library answers in this process, and start-up hooks of
+Python.
 
-The dynamic linker takes the first library that exports a name, and a library of LD_PRELOAD precedes the C library. So
+The dynamic linker uses the first library that exports a name, and libraries in LD_PRELOAD precede the C library. So
 every library that precedes the C library is searched for these names.
 """
 
@@ -29,14 +30,14 @@ _CALLS = (
     *("mmap", "mmap64", "fopen", "fopen64", "fread", "fwrite", "fflush", "rename", "renameat", "posix_fadvise"),
     *("posix_fadvise64", "copy_file_range", "sendfile", "ioctl", "syscall", "fcntl", "fcntl64", "stat", "fstat"),
     *("clock_gettime", "gettimeofday", "time", "clock_nanosleep", "nanosleep", "ftruncate", "unlink"),
-    # What Python and other programs with 64-bit offsets call in place of some of these.
+    # Variants of these names that Python and other programs with 64-bit offsets call.
     *("preadv2", "preadv64", "preadv64v2", "pwritev2", "pwritev64", "pwritev64v2", "ftruncate64", "fallocate"),
     *("fallocate64", "lseek", "lseek64", "stat64", "fstat64", "lstat", "lstat64", "fstatat", "fstatat64", "sendfile64"),
     *("splice", "renameat2", "unlinkat", "readdir", "readdir64"),
 )
 # Before glibc 2.34, threads and clocks were separate libraries.
 _OF_THE_C_LIBRARY = re.compile(r"(?:libc|libpthread|librt|ld)[-.].*|ld-.*")
-# Profilers of I/O that pass every call on: they are disclosed, and the effects of fsync and clock are still proven.
+# I/O profilers that forward every call. They are disclosed, and the effects of fsync and the clock are still tested.
 _PROFILERS = re.compile(r"libdarshan[-.].*")
 _PYTHON_CALLS = {
     "os": (
@@ -50,10 +51,10 @@ _PYTHON_CALLS = {
     "builtins": (builtins, ("open",)),
 }
 _PRELOADED = Path("/etc/ld.so.preload")
-# A library of LD_AUDIT may redirect any call, and no search for names shows it.
+# A library in LD_AUDIT may redirect any call, and a search for names does not show this.
 _LINKER_VARIABLES = ("LD_PRELOAD", "LD_AUDIT")
 _HOOK_MODULES = ("sitecustomize", "usercustomize")
-# What this program sets for its own processes.
+# Values that this program sets for its own processes.
 _OWN_VARIABLES = frozenset({"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 
 
@@ -73,12 +74,12 @@ class _Loaded(ctypes.Structure):
 
 
 def is_profiler(by: str) -> bool:
-    """Whether a library is a known profiler of I/O, by the name of its file."""
+    """Whether a library is a known I/O profiler, by its file name."""
     return bool(_PROFILERS.fullmatch(Path(by).name))
 
 
 def interposed_calls() -> dict[str, tuple[str, ...]]:
-    """Return the calls that neither the C library nor Python itself answers, by the library that answers."""
+    """Return the calls that neither the C library nor Python answers, by the library that answers."""
     found: dict[str, list[str]] = {}
     for name, by in (*_of_the_linker(), *_of_python()):
         found.setdefault(by, []).append(name)
@@ -133,7 +134,7 @@ def _given_c_library(environment: Mapping[str, str]) -> list[str]:
 
 
 def _libraries_before(last: str) -> list[Path]:
-    """Return the libraries of this process that the linker searches before a given one."""
+    """Return the libraries of this process that the linker searches before a given library."""
     files: list[str] = []
 
     def take(loaded: Any, _size: int, _data: Any) -> int:

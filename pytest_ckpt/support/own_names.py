@@ -1,13 +1,13 @@
-"""Names of files that several hosts may make in one directory at the same time."""
+"""Names for files that several hosts may create concurrently in one directory."""
 
 from __future__ import annotations
 
 import secrets
 
 OWN_NAME = "[0-9a-f]{16}"
-"""What `own_name` returns, as a regular expression."""
+"""A regular expression that matches results of `own_name`."""
 
 
 def own_name() -> str:
-    """Return a unique name: a process number is not unique across hosts or pods."""
+    """Return a unique name; a process id would not be unique across hosts or pods."""
     return secrets.token_hex(8)

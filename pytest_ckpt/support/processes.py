@@ -1,7 +1,7 @@
-"""The processes of a run: how they end, and why one does not.
+"""Ends the processes of a run, and describes processes that do not end.
 
-A rank that outlived its run could keep writing to the target. A process that cannot be ended is blocked in the kernel,
-which names the call.
+A rank that continues after its run could still write to the target. A process that cannot be ended is blocked in the
+kernel, which reports the call.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LAUNCH = "PYTEST_CKPT_LAUNCH"
 """The variable in the environment of every process of a launch; each launch of a run has a different value."""
 
 SWEEP = "/sweep"
-"""Follows the run's id in the mark of the processes that end a run; these are not processes of the run."""
+"""The suffix of the run's id in the mark of processes that end a run; these do not belong to the run."""
 
 SESSION = "PMIX_SERVER_TMPDIR"
-"""The variable in which a launcher gives a rank the directory of its daemon's sockets and segments."""
+"""The variable in which a launcher passes the directory of its daemon's sockets and segments to a rank."""
 
 SEGMENTS = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
-"""The variables that set where ranks of Open MPI keep their segments, for version 5 and for earlier ones."""
+"""The variables that set where Open MPI's ranks store their segments, for version 5 and for earlier versions."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""One for each boot of each kernel; containers of one kernel have the same."""
+"""Different for each boot of each kernel; equal for containers on one kernel."""
 
 FROZEN = "in a frozen cgroup"
 """The description of a task whose cgroup is frozen, as by ``docker pause``; its state may look like a storage call."""
@@ -44,18 +44,18 @@ FROZEN = "in a frozen cgroup"
 # Stopped by a signal, and by a tracer.
 _STOPPED = ("T", "t")
 SAID_OF_STOPPED = (*(f"state {state}" for state in _STOPPED), FROZEN)
-"""The descriptions that `blocked_in` and `tasks_blocked_in` give a task that was stopped on its host."""
+"""The descriptions that `blocked_in` and `tasks_blocked_in` give for a task that was stopped on its host."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _CGROUPS = Path("/sys/fs/cgroup")
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
-# A busy machine takes its time to end what was killed; who waits for longer is blocked in the kernel.
+# A busy machine needs time to end killed processes; a process that needs longer is blocked in the kernel.
 _KILL_SECONDS = 15.0
 
 
 def end_undisturbed() -> None:
-    """Ignore Ctrl-C and SIGTERM, because the process is ending. The code that began the run restores both."""
+    """Ignore Ctrl-C and SIGTERM, because the process is ending. The code that started the run restores both."""
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
@@ -63,7 +63,7 @@ def end_undisturbed() -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM inside the block, which needs no signal to end."""
+    """Ignore Ctrl-C and SIGTERM within the block."""
     with handled_so(signal.SIG_IGN):
         yield
 
@@ -83,7 +83,7 @@ def handled_so(handler: Any) -> Iterator[None]:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Return how a process ended, as text that follows its name; a negative code is the number of a signal."""
+    """Return a description of a process's end that follows its name; a negative code is a signal number."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     name = {known.value: known.name for known in signal.Signals}.get(-exit_code)
@@ -91,7 +91,7 @@ def how_it_ended(exit_code: int) -> str:
 
 
 def marked_processes(run_id: str, launch: str = "") -> list[int]:
-    """Return the processes of this host, other than this one, that carry the mark of a run in their environment.
+    """Return the processes of this host, except this one, that have the mark of a run in their environment.
 
     With ``launch`` only those of this launch of the run.
     """
@@ -108,13 +108,13 @@ def marked_processes(run_id: str, launch: str = "") -> list[int]:
 def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "") -> list[int]:
     """Kill every process of a run, or of a launch of it, and return the processes that still existed after ``seconds``.
 
-    A remaining process is blocked in the kernel, in a call that the target has not answered.
+    A remaining process is blocked in the kernel, in a call that the target does not answer.
     """
     return _until_gone(lambda: marked_processes(run_id, launch), signal.SIGKILL, seconds)
 
 
 def processes_of_session(leader: int) -> list[int]:
-    """Return the processes of this host in the session that ``leader`` began; a session outlives its leader."""
+    """Return the processes of this host in the session that ``leader`` started; a session outlives its leader."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -126,18 +126,18 @@ def processes_of_session(leader: int) -> list[int]:
 
 
 def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
-    """Kill every process of a session and return those that still existed after ``seconds``."""
+    """Kill every process of a session, and return the processes that still exist after ``seconds``."""
     return _until_gone(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
 
 
 def blocked_sentence(stuck: list[int]) -> str:
-    """Return a sentence on killed processes that cannot end, with their numbers and the reason."""
+    """Return a sentence on killed processes that do not end, with their ids and the reason."""
     numbers = ", ".join(map(str, stuck))
     return f"processes {numbers} cannot be ended: they are blocked in the kernel until the target answers"
 
 
 def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
-    """End a launcher and its ranks: first by asking, then by force. Return the processes that could not be ended."""
+    """End a launcher and its ranks by SIGTERM, then by SIGKILL. Return the processes that could not be ended."""
 
     def launcher() -> list[int]:
         return [process.pid] if process.poll() is None else []
@@ -153,12 +153,13 @@ def boot_id() -> str:
 
 
 def blocked_in(pid: int) -> str:
-    """Return the kernel's view of a blocked process: its state, the function it waits in, its stack if readable."""
+    """Return the kernel's view of a blocked process: its state, the function in which it waits, its stack if
+    readable."""
     return _says_of(Path("/proc") / str(pid))
 
 
 def tasks_blocked_in(pids: Iterable[int]) -> str:
-    """Return the kernel's view of every task of these processes, a paragraph each."""
+    """Return the kernel's view of every task of these processes, one paragraph each."""
     listed = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -171,7 +172,7 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
 
 
 def stopped_among(pids: Iterable[int]) -> int | None:
-    """Return a process that does not run because it was stopped: by a signal, a debugger or a frozen cgroup.
+    """Return a process that was stopped by a signal, a debugger or a frozen cgroup.
 
     All of its tasks are stopped; None if there is no such process.
     """
@@ -197,7 +198,7 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
 
 
 def _fields(task: Path) -> list[str]:
-    """Return the kernel's view of a task or process, to follow its name, the state first. Raises OSError."""
+    """Return the kernel's view of a task or process as text that follows its name, the state first. Raises OSError."""
     return (task / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -213,7 +214,7 @@ def _is_task_stopped(task: Path) -> bool:
 
 
 def _is_frozen(task: Path) -> bool:
-    """Whether a cgroup of a task is frozen: by the freezer of version 1, or by version 2."""
+    """Whether a cgroup of a task is frozen (version 1 or 2)."""
     for line in (task / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         with contextlib.suppress(OSError):
@@ -234,7 +235,7 @@ def _says_of(task: Path) -> str:
     with contextlib.suppress(OSError):
         listed.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
     with contextlib.suppress(OSError):
-        # The number of the call and its arguments; "running" for a task outside of any call.
+        # The number of the system call and its arguments; "running" for a task that is not in a call.
         listed.append(f"system call {(task / 'syscall').read_text().split()[0]}")
     with contextlib.suppress(OSError):
         listed.append((task / "stack").read_text().strip())

@@ -1,4 +1,4 @@
-"""The kernel's counts of processor time: of this host, and of a process with its children."""
+"""The kernel's counts of CPU time of this host, and of a process with its children."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _TICKS_OF_A_SECOND = os.sysconf("SC_CLK_TCK")
-# user, nice, system, idle, iowait, irq, softirq, steal (proc(5)). Time of guests is a part of user and nice.
+# user, nice, system, idle, iowait, irq, softirq, steal (proc(5)). user and nice include the time of guests.
 _FIELDS = 8
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7
 # utime, stime, cutime, cstime, counted from the field after the name of the program.
@@ -19,7 +19,7 @@ _TIMES_OF_A_PROCESS = slice(11, 15)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostTimes:
-    """Seconds since boot, all ``cores`` added up. ``idle`` includes waits for storage."""
+    """CPU seconds since boot, summed over all ``cores``. ``idle`` includes waits for storage."""
 
     cores: int
     total: float
@@ -28,7 +28,7 @@ class HostTimes:
 
 
 def host_times(root: Path = _PROC) -> HostTimes | None:
-    """Return the processor times of this host; None if the kernel does not count them."""
+    """Return the CPU times of this host; None if the kernel does not count them."""
     try:
         lines = (root / "stat").read_text("ascii").splitlines()
         first, *numbers = lines[0].split()
@@ -43,7 +43,7 @@ def host_times(root: Path = _PROC) -> HostTimes | None:
 
 
 def load_average(root: Path = _PROC) -> float:
-    """Return the load average of one minute; 0 if the kernel does not report it."""
+    """Return the one-minute load average; 0 if the kernel does not report it."""
     try:
         return float((root / "loadavg").read_text("ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -51,7 +51,7 @@ def load_average(root: Path = _PROC) -> float:
 
 
 def seconds_of_this_process(root: Path = _PROC) -> float:
-    """Return the processor time of this process and of its children, those that still run included."""
+    """Return the CPU time of this process and its children, including running children."""
     ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     used = sum(usage.ru_utime + usage.ru_stime for usage in ended)
     return used + sum(_seconds_of(process, root) for process in _children_of("self", root))

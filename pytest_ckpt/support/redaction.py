@@ -1,10 +1,9 @@
-"""Keeps secrets out of the files of a run: the one place that recognises secrets.
+"""Masks secrets in the files of a run. All rules for recognising secrets are here.
 
-A secret is the value of an environment variable with a telltale name, the user part of a URL, and the value of an
-option, variable or query field with a telltale name. Its value is then hidden in all text that enters a file of the
-run, also if a launcher or a library repeats it in a message. Numbers, names of fields and words of this package are
-never changed: evidence that can no longer be read is lost. So a short value, or one that is a word of this package, is
-hidden only at the place where it is given.
+A secret is the user part of a URL, or the value of an environment variable, option or query field whose name suggests a
+secret. The value is masked in all text that is written to a file of the run, also if a launcher or a library repeats it
+in a message. Numbers, field names and words of this package are never changed, because unreadable evidence is lost. So
+a short value, or a value that is a word of this package, is masked only where it is given.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 HIDDEN = "***"
-# Shorter values cannot be hidden everywhere without destroying other text; they are hidden only where they are given.
+# Masking shorter values everywhere would destroy other text, so they are masked only where they are given.
 _SHORTEST, _SHORTEST_NUMBER = 8, 6
-# Longer ones are seldom the same again.
+# Longer texts rarely occur twice.
 _SHORT_TEXT = 120
 
 _TELLING = re.compile(
@@ -47,9 +46,9 @@ _PATTERNS = (_URL, _LOGIN, _BEARER, _OPTION, _ASSIGNED, _USER, _SSHPASS)
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Hides these values, the longest first, and any value in a place where a secret is given.
+    """Masks the given values, the longest first, and any value at a place where a secret is given.
 
-    Of secrets that consist of digits, only whole words are hidden.
+    A secret that consists of digits is masked only as a whole word.
     """
 
     secrets: tuple[str, ...] = ()
@@ -58,8 +57,8 @@ class Redactor:
     def of(cls, environment: Mapping[str, str], texts: Iterable[str], own_words: Iterable[str] = ()) -> Redactor:
         """Return a redactor for the secrets of an environment, and for secrets in ``texts``, such as commands.
 
-        ``own_words`` are the words of the run's own files. A secret that is a part of one of them is hidden only where
-        it was given, for example after ``--password``: hiding it everywhere would destroy these files.
+        ``own_words`` are the words of the run's own files. A secret that is a part of one of them is masked only where
+        it was given, for example after ``--password``, because masking it everywhere would destroy these files.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
         found |= {secret for text in texts for secret in _given(text)}
@@ -101,7 +100,7 @@ def _known(redactor: Redactor, text: str) -> str:
 
 
 def is_telling(name: str) -> bool:
-    """Whether the name of a variable, option or field marks its value as a secret."""
+    """Whether the name of a variable, option or field suggests that its value is a secret."""
     return bool(_TELLING.search(name)) or bool(_TELLING_PARTS & set(re.split(r"[\W_]+", name.lower())))
 
 
@@ -130,7 +129,7 @@ def _given(text: str) -> Iterator[str]:
 
 
 def _awaits(last: Any, item: Any) -> bool:
-    """Whether an argument is the value of the option before it."""
+    """Whether an argument is the value of the preceding option."""
     if not isinstance(last, str) or not isinstance(item, str) or not last.startswith("-") or "=" in last:
         return False
     return is_telling(last.lstrip("-")) and not item.startswith("-") and " " not in last

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 PACKAGE_HOME = _PACKAGE.parent
-"""The directory that a process of ours needs on its path to import this copy of the package."""
+"""The directory that must be on the import path of our processes, so that they import this copy of the package."""
 
 
 def python_path(inherited: Mapping[str, str] = os.environ) -> str:
-    """Return the PYTHONPATH with which a process imports this copy of the package, and then what it would have."""
+    """Return a PYTHONPATH that begins with this copy of the package and continues with the present one."""
     return os.pathsep.join([str(PACKAGE_HOME), *filter(None, [inherited.get("PYTHONPATH")])])
 
 

@@ -1,8 +1,8 @@
-"""JSON read strictly, so that whoever reads the same bytes sees the same document, and every number is one.
+"""A strict JSON parser, so that all readers of the same bytes see the same document with finite numbers.
 
-Python's own reader takes NaN and Infinity, makes an infinite number of 1e999, keeps the last of two values of one name
-and takes lists that lie too deep for whoever walks through them. In a file that verdicts are made from, each of these
-is a fault.
+Python's own parser accepts NaN and Infinity, converts 1e999 to infinity, keeps the last of duplicate keys, and accepts
+lists that are nested too deeply for recursive code. In a file from which verdicts are derived, each of these is an
+error.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 MAXIMUM_VALUES = 2_000_000
-"""Values of one document, so that any document fits a gigabyte of memory. A run plans no more (`sizing.record`)."""
+"""The maximum number of values of a document, so that any document fits into a gigabyte of memory. A run plans no more
+(`sizing.record`)."""
 
-# A value of ours has 32 bytes at most, on average and with the space before it.
+# The average size of our values is at most 32 bytes, including the space before them.
 _MAXIMUM_BYTES = 64 << 20
 # For a file of lines: the longest run writes one or two lines per operation.
 _MAXIMUM_BYTES_OF_LINES, _MAXIMUM_LINES = 256 << 20, 250_000
-# 2^64: as many as inodes; no other number of a run is larger.
+# 2^64: the maximum number of inodes; no other number of a run is larger.
 _MAXIMUM_DIGITS = 20
-# Far more than our documents have, and far less than what recursive code can follow.
+# Far more than in our documents, and far less than recursive code can process.
 _MAXIMUM_DEPTH = 64
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKET = re.compile(rb"[^\[\]{}]+")
@@ -78,7 +79,7 @@ def parse(data: bytes) -> Any:
 
 
 def too_many_values(data: bytes) -> str:
-    """Return a sentence if JSON has more values than any of our documents; each value takes far more memory than its
+    """Return a sentence if JSON has more values than any of our documents; a value needs far more memory than its
     text.
     """
     is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MAXIMUM_VALUES

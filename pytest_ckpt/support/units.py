@@ -1,7 +1,7 @@
-"""Durations, fractions, sizes and rates: what people type, and what they are shown.
+"""Parses and formats durations, fractions, sizes and rates for people.
 
-Letters mean what they say: GB is 10^9 bytes, GiB is 2^30 bytes, and case counts in sizes and rates (b would be bits).
-The parsers raise ValueError with what is accepted; the caller adds the name of the option.
+GB is 10^9 bytes, GiB is 2^30 bytes, and case matters in sizes and rates (b means bits). The parsers raise ValueError
+with the valid values; the caller adds the name of the option.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d{1,3})?|\.\d+(?:[eE][+-]?\d{1,3})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\s\d](?:.*\S)?)?\s*", re.ASCII)
 _RATIO = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*", re.ASCII)
 _LARGEST = Fraction(10) ** 30
-# Of a float.
+# The number of digits of a float.
 _EVERY_DIGIT = 17
 _DIGITS_OF_SHARES = 9
 
@@ -47,9 +47,9 @@ _SIZE_ACCEPTED = (
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that ``text`` means: ``28s``, ``9.3min``, ``50000h``, ``2d``, ``500ms``, ``30``.
+    """Return the seconds of a text: ``28s``, ``9.3min``, ``50000h``, ``2d``, ``500ms``, ``30``.
 
-    Raises ValueError for anything else. ``m`` is refused, since it may mean minutes, months or thousandths.
+    Raises ValueError for other text. ``m`` is refused, because it may mean minutes, months or milli.
     """
     number, unit = _split(text, _DURATION_ACCEPTED)
     if unit in {"m", "M"}:
@@ -61,9 +61,9 @@ def parse_duration(text: str) -> float:
 
 
 def parse_fraction(text: str) -> float:
-    """Return the share from 0 to 1 that ``text`` means: ``5%``, ``0.05``, ``1/1000``.
+    """Return the share from 0 to 1 of a text: ``5%``, ``0.05``, ``1/1000``.
 
-    Raises ValueError for anything else; a bare number above 1 is most likely a forgotten ``%``.
+    Raises ValueError for other text; for a number above 1, the ``%`` was probably forgotten.
     """
     if ratio := _RATIO.fullmatch(text):
         over, under = int(ratio[1]), int(ratio[2])
@@ -83,7 +83,7 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that ``text`` means, rounded down: ``105GiB``, ``64MB``, ``4096``. Raises ValueError."""
+    """Return the bytes of a text, rounded down: ``105GiB``, ``64MB``, ``4096``. Raises ValueError."""
     number, unit = _split(text, _SIZE_ACCEPTED)
     factor = _BYTES.get(unit)
     if factor is None:
@@ -94,22 +94,22 @@ def parse_size(text: str) -> int:
 
 
 def format_seconds(seconds: float, *, digits: int = 3) -> str:
-    """Return a duration for people, to ``digits`` significant digits: ``12 ms``, ``4.45 s``, ``9.3 min``, ``50,000 h``.
+    """Return a duration as text with ``digits`` significant digits: ``12 ms``, ``4.45 s``, ``9.3 min``, ``50,000 h``.
 
-    Seconds up to two minutes, minutes up to two hours, hours beyond.
+    The unit is seconds up to two minutes, minutes up to two hours, then hours.
     """
     return _in_steps(seconds, _TIME_STEPS, digits)
 
 
 def format_times(seconds: Iterable[float]) -> str:
-    """Return durations for people, separated by commas: ``1.2 s, 950 ms``."""
+    """Return durations as text, separated by commas: ``1.2 s, 950 ms``."""
     return ", ".join(map(format_seconds, seconds))
 
 
 def format_bytes(count: float, *, digits: int = 3) -> str:
     """Return a number of bytes in binary units: ``512 KiB``, ``105 GiB``, ``5,292 GiB``.
 
-    GiB is the largest, because checkpoint sizes are published in it (whatever letters are printed beside them).
+    GiB is the largest unit, because checkpoint sizes are published in it (even if the publication prints GB).
     """
     return _in_steps(count, _BINARY_STEPS, digits)
 
@@ -130,7 +130,7 @@ def format_percent(fraction: float, *, digits: int = 3) -> str:
 
 
 def format_share(fraction: float) -> str:
-    """Return a share that a user set, with all its digits: ``99.95 %`` is not ``100 %``."""
+    """Return a share that a user set, with all its digits: ``99.95 %`` is not shown as ``100 %``."""
     return format_percent(fraction, digits=_DIGITS_OF_SHARES)
 
 
@@ -156,12 +156,12 @@ def format_ratio(ratio: float, limit: float = 1.0) -> str:
 
 
 def format_general(value: float, *, digits: int = 6) -> str:
-    """Return a number that has no unit: ``0.25``, ``12``."""
+    """Return a number without a unit: ``0.25``, ``12``."""
     return f"{value:.{digits}g}"
 
 
 def format_count(count: int) -> str:
-    """Return a whole number with its thousands separated: ``1,234``."""
+    """Return a whole number with thousands separators: ``1,234``."""
     return f"{count:,}"
 
 
@@ -178,7 +178,7 @@ class _Step(NamedTuple):
     letters: str
 
 
-# The first step whose start is reached is used, so the largest come first.
+# The first unit whose threshold is reached is used, so the largest come first.
 _TIME_STEPS = (
     _Step(7200, 3600, "h"),
     _Step(120, 60, "min"),
@@ -212,7 +212,7 @@ def _round(value: float, digits: int) -> float:
 
 
 def _number(value: float, digits: int) -> str:
-    """Round to significant digits, but never digits before the point; no trailing zeros."""
+    """Round to significant digits, but keep all digits before the point; no trailing zeros."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(_round(value, digits)))))
@@ -221,7 +221,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _split(text: str, accepted: str) -> tuple[Fraction, str]:
-    """Split a text into a number, finite and not negative, and a unit."""
+    """Split a text into a finite, non-negative number and a unit."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not understood; expected {accepted}")

@@ -22,7 +22,7 @@ _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
 
 
 def user_path(text: str | Path, option: str) -> Path:
-    """Return an absolute path with ``~`` filled in. Raises UsageError if the user is unknown on this host."""
+    """Return an absolute path with ``~`` expanded. Raises UsageError if the user is unknown on this host."""
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:
@@ -80,9 +80,9 @@ def read_user_text(path: Path) -> str:
 def read_user_bytes(path: Path) -> bytes:
     """Return the content of a regular file of at most 1 MiB.
 
-    Raises OSError if it cannot be opened or is not a file: a device or a pipe has no end.
+    Raises OSError if it cannot be opened or is not a regular file, because a device or a pipe has no end.
     """
-    # A pipe without a writer would block its reader; a file is opened as if without the flag.
+    # A pipe without a writer would block its reader; the flag does not affect regular files.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open
         found = os.fstat(descriptor)
@@ -114,13 +114,13 @@ def _remedy(number: int | None) -> str:
 
 
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
-# Far more than anyone writes. The reader of the standard library takes the square of it in time.
+# Far more than a user writes; the parser of the standard library takes quadratic time.
 _MAXIMUM_DOTS = 64
 _TOO_DEEP = "its lists or tables lie too deep in each other"
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the content of TOML. Raises ValueError, also for tables nested deeper than a user would write."""
+    """Return the content of a TOML text. Raises ValueError, also for tables that are nested unusually deeply."""
     if any(line.count(".") > _MAXIMUM_DOTS for line in _STRING.sub("", text).splitlines()):
         raise ValueError(_TOO_DEEP)
     try:

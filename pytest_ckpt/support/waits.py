@@ -1,7 +1,7 @@
-"""Prints the cause of a wait after a silence, so that a user sees that the storage hangs.
+"""Prints the cause of a long wait, so that a user sees that the storage hangs.
 
-A waiting function declares it with ``waiting`` and calls ``look`` at least several times a minute. Only the process of
-the user's terminal prints (``telling``); in any other process, and in threads, these calls do not print.
+A waiting function declares its wait with ``waiting`` and calls ``look`` several times a minute. Only the process of the
+user's terminal prints (``telling``); in any other process, and in threads, these calls do not print.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from typing import AnyStr
 from pytest_ckpt.support.units import format_seconds
 
 TELL_SECONDS = 30.0
-"""After so long without a line, the wait is printed."""
+"""After this many seconds without output, the wait is printed."""
 
 LOOK_SECONDS = 1.0
-"""The longest wait without a look at the clock."""
+"""The maximum time between two calls of ``look``, in seconds."""
 
 Waited = str | Callable[[], str]
-"""A name, printed with the seconds since it began; or a function that returns a sentence, empty for no message."""
+"""The cause of a wait: a name, printed with the seconds since its start; or a function that returns a sentence, empty
+for no message."""
 
 
 class Waits:
-    """The nested waits of a process, and the time of its last line. ``say`` prints a sentence."""
+    """The nested waits of a process, and the time of the last output. ``say`` prints a sentence."""
 
     def __init__(self, say: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.say = say
         self._clock = clock
         self._waits: list[tuple[float, Waited]] = []
         self._spoke = clock()
-        #: Called before a sentence is printed.
+        # Called before a sentence is printed.
         self.before: Callable[[], None] = lambda: None
 
     @contextlib.contextmanager
     def waiting(self, what: Waited) -> Iterator[None]:
-        """Name the cause of a wait during a block; it is nested in the current wait."""
+        """Declare the cause of a wait during a block, nested in the current wait."""
         self._waits.append((self._clock(), what))
         try:
             yield
@@ -46,11 +47,11 @@ class Waits:
             self._waits.pop()
 
     def spoke(self) -> None:
-        """Note that a line was printed."""
+        """Record that a line was printed."""
         self._spoke = self._clock()
 
     def look(self) -> None:
-        """Print the current wait if the last line is old enough."""
+        """Print the current wait if the last output is old enough."""
         now = self._clock()
         if not self.say or now - self._spoke < TELL_SECONDS:
             return
@@ -68,7 +69,7 @@ _current: contextvars.ContextVar[Waits] = contextvars.ContextVar("waits")
 
 
 def _waits() -> Waits:
-    # A thread starts without waits, and does not share those of another.
+    # A new thread has no waits, and threads do not share waits.
     return _current.get(None) or Waits()
 
 
@@ -85,7 +86,7 @@ def telling(say: Callable[[str], None]) -> Iterator[Waits]:
 
 @contextlib.contextmanager
 def waiting(what: Waited) -> Iterator[None]:
-    """Name the cause of this thread's wait during a block."""
+    """Declare the cause of this thread's wait during a block."""
     with _waits().waiting(what):
         yield
 
@@ -96,19 +97,19 @@ def before_telling(call: Callable[[], None]) -> None:
 
 
 def spoke() -> None:
-    """Note that a line was printed."""
+    """Record that a line was printed."""
     _waits().spoke()
 
 
 def look() -> None:
-    """Print the current wait of this thread if the last line is old enough."""
+    """Print the current wait of this thread if the last output is old enough."""
     _waits().look()
 
 
 def communicate(
     process: subprocess.Popen[AnyStr], given: AnyStr | None = None, *, seconds: float
 ) -> tuple[AnyStr, AnyStr]:
-    """Return the output of a process until its end, as ``Popen.communicate`` does. Raises subprocess.TimeoutExpired."""
+    """Return the output of a process until its end, like ``Popen.communicate``. Raises subprocess.TimeoutExpired."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -116,7 +117,7 @@ def communicate(
         except subprocess.TimeoutExpired:
             if time.monotonic() >= until:
                 raise
-            given = None  # it goes on to be written
+            given = None  # # the remaining input is still being written
             look()
 
 

@@ -1,1 +1,1 @@
-"""Storage of checkpoints: one backend per file."""
+"""The storage of checkpoints; one backend per package."""

@@ -1,4 +1,4 @@
-"""The owner of a run's area: the record that its controller writes there, and whether that controller still runs."""
+"""The owner of a run's area: a record written by its controller, and whether that controller is still running."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ OWNER = "OWNER.json"
 
 
 def owner_of(run_id: str) -> dict[str, Any]:
-    """Return the record of an area: its run, and this process as the run's controller."""
+    """Return the owner's record of an area: its run, and this process as the run's controller."""
     pid = os.getpid()
     return {"run": run_id, "host": socket.gethostname(), "pid": pid, "process_began": process_began(pid)}
 
 
 def is_alive(owner: Mapping[str, Any]) -> bool:
-    """Whether the controller in an area's record still runs on this host. Raises KeyError and TypeError for an invalid
-    record.
+    """Whether the controller in an area's record is still running on this host. Raises KeyError and TypeError for an
+    invalid record.
     """
     return bool(owner["host"] == socket.gethostname() and process_began(owner["pid"]) == owner["process_began"])
 
 
 def host_elsewhere(owner: Mapping[str, Any]) -> str:
-    """Return the host of an area's controller if it is another host, for which `is_alive` cannot decide.
+    """Return the host of an area's controller if it is another host, where `is_alive` cannot check it.
 
     Empty for this host. Raises KeyError and TypeError for an invalid record.
     """
@@ -36,10 +36,10 @@ def host_elsewhere(owner: Mapping[str, Any]) -> str:
 
 
 def process_began(pid: int) -> str | None:
-    """Return the start of a process of this host, as the id of the boot and the seconds since that boot; None if the
-    process does not exist.
+    """Return the start of a process on this host, as boot id and seconds since boot; None if the process does not
+    exist.
 
-    The time of day is unsuitable: after a change of the clock, all times of day that are counted from the boot move.
+    The time of day is not used, because a change of the clock would shift the start times of all processes.
     """
     import psutil  # noqa: PLC0415 - the process that only removes does not need it
 

@@ -1,7 +1,8 @@
-"""The interface between a run and its storage: the operations of a target, an area's store and a checkpoint's files.
+"""The interface between a run and its storage: the operations of a target, of the store of an area, and of a
+checkpoint's files.
 
-A `Target` belongs to the controller. A `Store` belongs to each process that attaches to an area by its `AreaRef`:
-ranks, checks, a second client, the cleaner. Processes exchange the reference, never a path to be joined.
+Only the controller uses a `Target`. Each process that works in an area opens a `Store` by its `AreaRef`: ranks, checks,
+a second client, the cleaner. Processes exchange the reference, and do not construct paths.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Buffer = Any
 
 
 class Phases(Protocol):
-    """A timer of one piece of work: its calls on storage run inside named phases.
+    """A timer for the phases of an operation.
 
     The phases of a save are open, write, fsync, close, directory and commit; the phases of a load are open, read and
     close. The store times its own calls. A caller that writes through a `Sink` or reads through a `Source` times that
@@ -35,25 +36,23 @@ class Phases(Protocol):
     """
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
-        """Add the seconds inside to the phase ``name`` and record the current file."""
+        """Add the seconds of the block to the phase ``name``, and record the current file."""
 
     def moved(self, count: int) -> None:
-        """Report that ``count`` more bytes were moved: a sign of life for the watchdog."""
+        """Report ``count`` further transferred bytes, which the watchdog counts as progress."""
 
 
 class Target(Protocol):
-    """The storage under test, as the controller sees it; one kind a scheme (facts.targets.TARGETS)."""
+    """The storage under test, as used by the controller; one kind per scheme (facts.targets.TARGETS)."""
 
     def describe(self) -> TargetFacts:
-        """Return the facts that are known without access to it; its capacity is unknown then."""
+        """Return the facts that are known without access to the target; its capacity is then unknown."""
 
     def check(self) -> TargetFacts:
         """Return the facts of the target, without writes. Raises UsageError if checkpoints cannot be stored there."""
 
     def place(self) -> AreaRef:
-        """Return the target itself as a place: before a run has an area, its ranks use it to test whether they reach
-        the target.
-        """
+        """Return the target's place. Before a run has an area, ranks use it to test whether they reach the target."""
 
     def create_area(self, run_id: str) -> AreaRef:
         """Create the area of a run, with its owner's record. Raises UsageError, and then leaves no area."""
@@ -69,11 +68,11 @@ class Target(Protocol):
 
 
 class Sink(Protocol):
-    """One file or object that is being written.
+    """A file or object that is being written.
 
-    Data for `write_at` begin at a multiple of ``alignment`` bytes and are padded to one: bytes after the file's size
-    are truncated. If ``part_bytes`` is set, data are complete parts at multiples of it, except the last part. ``way``
-    describes how requests pass the client's page cache, in words for the report.
+    Data for `write_at` begin at a multiple of ``alignment`` bytes and are padded to a multiple; bytes beyond the file's
+    size are truncated. If ``part_bytes`` is set, data are complete parts at multiples of it, except the last part.
+    ``way`` describes for the report how requests use the client's page cache.
     """
 
     alignment: int
@@ -81,13 +80,14 @@ class Sink(Protocol):
 
     @property
     def way(self) -> str:
-        """How requests pass the client's page cache."""
+        """How requests use the client's page cache."""
 
     def write(self, data: Buffer) -> int:
-        """Append all of ``data``; return its bytes."""
+        """Append all of ``data``; return the number of its bytes."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write at an offset: each range once, in any order, by any thread. The caller can reuse ``data`` on return."""
+        """Write at an offset: each range once, in any order, by any thread. The caller can reuse ``data``
+        afterwards."""
 
     def finish(self) -> Entry:
         """Make the file durable, as far as the store can, and close it."""
@@ -104,16 +104,17 @@ class CachedSink(Sink, Protocol):
 
 
 class Draft(Protocol):
-    """A checkpoint that one rank is saving; it is invisible as a checkpoint before the commit."""
+    """A checkpoint that one rank is saving; it does not count as a checkpoint before the commit."""
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file of ``size`` bytes; None: only `Sink.write` will be used and the size is unknown.
 
-        From here on it counts as a file whose bytes must become durable. Raises FileExistsError if it exists.
+        From this call on, the file counts as one that must become durable. Raises FileExistsError if it exists.
         """
 
     def location(self) -> str:
-        """Return the local directory for a library that writes itself. Raises NotImplementedError without "paths"."""
+        """Return the local directory for a library that writes files itself. Raises NotImplementedError without
+        "paths"."""
 
     def adopt(self, names: Collection[str]) -> None:
         """Add files that a library wrote into `location` to this draft, and make them durable."""
@@ -124,12 +125,12 @@ class Draft(Protocol):
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Make names durable, as far as the store can; return this rank's entries and the durable calls.
 
-        Called on every rank before the commit, for an engine that commits itself: otherwise one rank of each host makes
-        names durable for all. A repeated call has no effect and returns the same.
+        Called on every rank before the commit if the engine's library commits. Otherwise one rank of each host makes
+        the names durable for all ranks. A repeated call has no effect and returns the same.
         """
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Commit the checkpoint, as `Store.commit` does: for an engine that commits itself, on one rank."""
+        """Commit the checkpoint like `Store.commit`, for an engine whose library commits; called on one rank."""
 
     def abort(self) -> None:
         """Remove this rank's files of the draft."""
@@ -137,10 +138,11 @@ class Draft(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectPlace:
-    """The location of a checkpoint in a bucket for a job's library. It has no secret: the library finds keys itself.
+    """The location of a checkpoint in a bucket, for a job's library. It contains no secrets: the library finds keys
+    itself.
 
-    ``endpoint`` is the URL of the requests, empty if the library finds it by itself; ``ca_bundle`` as in an `Access`;
-    with ``is_open`` requests are anonymous.
+    ``endpoint`` is the URL of the requests, empty if the library finds it by itself; ``ca_bundle`` is the same as in an
+    `Access`; with ``is_open`` requests are anonymous.
     """
 
     url: str
@@ -151,7 +153,7 @@ class ObjectPlace:
 
 
 class ReplayedCalls(Protocol):
-    """Performs the calls of a recorded job in a draft. Threads use it concurrently, each on different files."""
+    """Performs the calls of a recorded job in a draft. Several threads may use it concurrently for different files."""
 
     def make(self, step: Step) -> None:
         """Perform the calls of a step. Raises OSError of the storage."""
@@ -161,39 +163,40 @@ class ReplayedCalls(Protocol):
 
 
 class ReplayDraft(Draft, Protocol):
-    """A draft of a target with paths, which a recorded job can be replayed in."""
+    """A draft on a target with paths, in which a recorded job can be replayed."""
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> ReplayedCalls:
-        """Begin a replay of ``files``, by their numbers; ``data`` contains the content of each."""
+        """Begin a replay of ``files``, by number; ``data`` contains the content of each."""
 
 
 class DraftOfObjects(Draft, Protocol):
-    """A draft in a bucket, where a library may write its own objects; `adopt` then queries the store for them."""
+    """A draft in a bucket, in which a library may write its own objects; `adopt` then queries the store for them."""
 
     def place(self) -> ObjectPlace:
         """Return the place of the objects."""
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error as an OSError, without the library's text: that text may contain access keys.
+        """Return a library's error as an OSError, without the library's text, which may contain access keys.
 
         If the stored object is too short for the requested range, the result is an EOFError.
         """
 
 
 class Source(Protocol):
-    """One file or object of a committed checkpoint, open for reading. ``size`` in bytes, ``way`` as of a `Sink`."""
+    """A file or object of a committed checkpoint, open for reading. ``size`` is in bytes, ``way`` the same as in a
+    `Sink`."""
 
     size: int
 
     @property
     def way(self) -> str:
-        """How requests pass the client's page cache."""
+        """How requests use the client's page cache."""
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the file ends; return the bytes. Safe from several threads."""
+        """Read until the buffer is full or the file ends; return the number of bytes. Safe for several threads."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
 
 
 class ReadableFile(Protocol):
@@ -206,7 +209,7 @@ class ReadableFile(Protocol):
 
     @property
     def size(self) -> int:
-        """Its size in bytes, as it is now."""
+        """The present size in bytes."""
 
     def readinto(self, buffer: Buffer) -> int:
         """Read until ``buffer`` is full or the file ends."""
@@ -221,17 +224,17 @@ class ReadableFile(Protocol):
         """Return the position."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
 
 
 class CommittedCheckpoint(Protocol):
-    """A committed checkpoint. Its files are opened, read and closed in phases of the caller that opened it."""
+    """A committed checkpoint. Its files are opened, read and closed in the phases of the caller that opened it."""
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of the checkpoint."""
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
-        """Open one of its files for reads at offsets. Raises OSError (ENOENT: it does not exist).
+        """Open a file of the checkpoint for reads at offsets. Raises OSError (ENOENT: it does not exist).
 
         ``fresh``: every read comes from the storage, as far as the store can ensure it, including repeated reads.
         """
@@ -240,7 +243,7 @@ class CommittedCheckpoint(Protocol):
         """Open a file of the checkpoint as a file object. Raises OSError (ENOENT if the file does not exist)."""
 
     def local_path(self, name: str) -> str | None:
-        """Return the path of one of its files, for mmap and libraries that open files; None without a path."""
+        """Return the path of a file, for mmap and for libraries that open files; None if there is no path."""
 
 
 class CommittedObjects(CommittedCheckpoint, Protocol):
@@ -258,19 +261,18 @@ class CommittedObjects(CommittedCheckpoint, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedBytes:
-    """The cached part of some files in this client's cache. Bytes."""
+    """The bytes of some files: those in this client's cache, and all."""
 
     resident_bytes: int
     bytes: int
 
 
 class Store(Protocol):
-    """An area, attached. Calls of one store come from one process and are not collective.
+    """An open area. A store is used by one process, and its calls are not collective.
 
-    An OSError of the storage is passed to the caller. ``capabilities`` are the target's, as this process sees them.
-    ``wants_entries``: a commit needs the entries of all ranks (a marker names them), not only their end.
-    ``of_each_host``: every host has a separate area, as for a local tier; there one rank of each host does the work of
-    rank 0.
+    An OSError of the storage is passed to the caller. ``capabilities`` are the target's capabilities for this process.
+    ``wants_entries``: a commit needs the entries of all ranks, for a marker that lists them. ``of_each_host``: every
+    host has a separate area, as in a local tier; one rank of each host then does the work of rank 0.
     """
 
     capabilities: frozenset[Capability]
@@ -278,42 +280,44 @@ class Store(Protocol):
     of_each_host: bool
 
     def is_reachable(self) -> bool:
-        """Return whether the area is there for this process."""
+        """Return whether this process sees the area."""
 
     def prepare(self, subject: str) -> None:
-        """Create what all checkpoints of a subject share; called by every rank before the first checkpoint."""
+        """Create the directories that all checkpoints of a subject share; called by every rank before the first
+        checkpoint."""
 
     def is_prepared(self, subject: str) -> bool:
         """Return whether this client sees the result of `prepare`."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
-        """Begin this rank's part of a checkpoint; ranks of the same checkpoint begin in any order."""
+        """Begin this rank's part of a checkpoint; ranks may begin in any order."""
 
     def announce(self, ref: CheckpointRef) -> None:
-        """Create the directory, if any, in which ranks begin a checkpoint; rank 0 calls it, with several hosts only."""
+        """Create the directory of a checkpoint, if the store has directories; called by rank 0 if there are several
+        hosts."""
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
         """Return whether this client sees the announced directory."""
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees a committed checkpoint, and files of it with all of their bytes."""
+        """Return whether this client sees a committed checkpoint, and files of it with their complete size."""
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Commit a checkpoint of which all ranks have sealed their drafts; called by rank 0."""
+        """Commit a checkpoint after all ranks have sealed their drafts; called by rank 0."""
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether it exists as a checkpoint, and no longer as a draft."""
+        """Return whether it exists as a committed checkpoint, and no longer as a draft."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small file in the area's top (a pointer, a marker); return False if the condition ``when`` was not
-        met.
+        """Write a small file at the top of the area (a pointer, a marker); return False if the condition ``when`` was
+        not met.
         """
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of a subject's checkpoints that are committed, lowest first."""
+        """Return the numbers of a subject's committed checkpoints, lowest first."""
 
     def open(self, ref: CheckpointRef, phases: Phases) -> CommittedCheckpoint:
-        """Return a committed checkpoint. Raises OSError at the latest at its first file (ENOENT: it does not exist)."""
+        """Return a committed checkpoint. If it does not exist, raises OSError (ENOENT) now or when a file is opened."""
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
         """Delete this rank's files of a checkpoint, committed or not."""
@@ -322,10 +326,11 @@ class Store(Protocol):
         """Remove the remains of a checkpoint after all ranks have deleted their files; called by rank 0."""
 
     def clear(self, subject: str) -> None:
-        """Remove the result of `prepare`, when all checkpoints of the subject are deleted; called by rank 0."""
+        """Remove the directories from `prepare` after all checkpoints of the subject are deleted; called by rank 0."""
 
     def find_gauge(self, subject: str) -> str | None:
-        """Find a call that correctly counts the cached part of a file in this client's cache; None without one."""
+        """Return a call that correctly counts the cached part of a file in this client's cache; None if there is
+        none."""
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
         """Return the cached part of files in this client's cache, by a probe that `find_gauge` found."""
@@ -334,10 +339,10 @@ class Store(Protocol):
         """Drop durable files from this client's cache; return the method."""
 
     def drop_cache(self) -> str | None:
-        """Empty the cache of this whole host; return the method, None if this process is not permitted to."""
+        """Drop the cache of the whole host; return the method, None if this process has no permission."""
 
     def drop_names(self) -> bool:
-        """Drop this host's cached names and attributes of files; return whether this process is permitted to."""
+        """Drop this host's cached names and attributes of files; return whether this process has permission."""
 
     def requests(self) -> Tallies:
         """Return the counts of this process's network requests."""
@@ -347,10 +352,10 @@ class Store(Protocol):
 
 
 class StoreOnVolume(Store, Protocol):
-    """A store with the capability "volume": it knows the space that it shares with others, and may fill it."""
+    """A store with the capability "volume": it reports the space that it shares with others, and may fill it."""
 
     def volume(self, subject: str) -> Volume:
-        """Return the volume as it is now."""
+        """Return the present state of the volume."""
 
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
         """Write a durable file that only takes space. The memory of a piece can be reused when the next piece is
@@ -364,72 +369,72 @@ class StoreOnVolume(Store, Protocol):
 
 
 class AreaView(Protocol):
-    """The directory of an area, as this host sees it: whether it is the directory that other hosts see."""
+    """The directory of an area, as seen by this host; used to check that all hosts see the same directory."""
 
     @property
     def is_directory(self) -> bool:
-        """Whether there is a directory at all."""
+        """Whether the directory exists."""
 
     @property
     def mount(self) -> HostMount:
-        """The mount that the directory is on."""
+        """The mount that contains the directory."""
 
     @property
     def storage(self) -> StorageStack:
-        """The storage below the directory, and why the count of cached pages misses a cache there."""
+        """The storage below the directory, and the caches there that the count of cached pages misses."""
 
     @property
     def free_bytes(self) -> int:
-        """The space that is free for this process; 0 without a directory."""
+        """The free space for this process; 0 if there is no directory."""
 
     @property
     def device(self) -> str:
-        """The device of the directory's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
+        """The device of the directory's file system in the kernel's form ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
-        """Create a file for other hosts, and remove it at the end; yield the reason if this is impossible, else an
+        """Create a file for other hosts and remove it at the end; yield the reason if this is impossible, otherwise an
         empty text.
         """
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for a file that another host created, for a time; return what was found instead, empty if the file is
+        """Look for another host's file for some time; return a description of what was found instead, empty if it is
         found.
         """
 
 
 class StoreOfPaths(Store, Protocol):
-    """A store whose area has a path, whose files become durable by fsync, and whose snapshots show in a directory."""
+    """A store whose area has a path, whose files become durable by fsync, and whose snapshots are directories."""
 
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
-        """Make durable the names of files that ranks of this host have written and fsynced; called by one of these
-        ranks.
+        """Fsync the directory so that the names of files become durable, after the ranks of this host have fsynced
+        these files; called by one of these ranks.
         """
 
     def sighting(self) -> AreaView:
-        """Return the area's directory as this host sees it."""
+        """Return the area's directory as seen by this host."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a file in the subject's directory, and return the kernel's counts. Raises OSError."""
 
     def replaced(self) -> str:
-        """Return a sentence on the replacement of the run's directory; empty if it is still in its place."""
+        """Return a sentence if the run's directory was replaced; empty otherwise."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
-        """Return the area as a snapshot in the directory ``stated`` shows it, and why this host sees no snapshot."""
+        """Return the area in the snapshot directory ``stated``, and why this host does not see a snapshot."""
 
 
 class TierStore(Store, Protocol):
     """A store with a separate area on every host."""
 
     def settle(self) -> None:
-        """Create the area if this host has no area yet; called by one rank of each host."""
+        """Create the area if this host has none yet; called by one rank of each host."""
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove the area that was made here, with all that is in it of these subjects."""
+        """Remove the area that was created here, with all files of these subjects."""
 
 
 class WrappedDraft:
-    """Passes the end of a draft on to ``draft``. A subclass creates the files."""
+    """Forwards the end of a draft to ``draft``. A subclass creates the files."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft

@@ -17,19 +17,19 @@ from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.timed_calls import call_in_time
 
 GROUP = "pytest_ckpt.targets"
-"""Entry points of this group are rows (TargetSpec) of installed packages."""
+"""The group of entry points whose entries are rows (TargetSpec) of installed packages."""
 
 NO_ACCESS = Access()
-"""That of a target that has a path, and of one whose libraries find everything themselves."""
+"""The access of a target that has a path, and of a target whose libraries find everything themselves."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
-    """Return all kinds of targets by scheme: built-in ones, kinds of installed packages, and the ``rows`` of plugins.
+    """Return all kinds of targets by scheme: built-in ones, those of installed packages, and the ``rows`` of plugins.
 
-    Raises UsageError for an invalid row, and for two of the same scheme.
+    Raises UsageError for an invalid row, and for two rows with the same scheme.
     """
     known = dict(TARGETS)
     for point in importlib.metadata.entry_points(group=GROUP):
@@ -62,7 +62,7 @@ def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None
 
 
 def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
-    """Return the kind of target that a text of --ckpt-target names. Raises UsageError for an unknown scheme."""
+    """Return the kind of target for a value of --ckpt-target. Raises UsageError for an unknown scheme."""
     scheme, _ = split(text)
     if scheme not in known:
         schemes = [f"{name}://" for name in known if name]
@@ -75,7 +75,7 @@ def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
 
 
 def make_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Target:
-    """Return the target that a text of --ckpt-target names. Raises UsageError for an unknown target."""
+    """Return the target for a value of --ckpt-target. Raises UsageError for an unknown target."""
     make, (_, location) = load(spec.make), split(text)
     target: Target = make(location, access) if spec.is_remote else make(location)
     return target
@@ -93,14 +93,14 @@ def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Acces
 
 def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Access) -> Any:
     if not split(text)[0]:
-        # The other process works in another directory.
+        # The other process has another working directory.
         text = str(user_path(text, "--ckpt-target"))
     asked = {"what": what, "spec": to_plain(spec), "text": text, "access": to_plain(access)}
     return call_in_time("pytest_ckpt.targets.schemes:do_as_asked", asked, seconds, imports=(spec.make,))
 
 
 def do_as_asked(asked: Mapping[str, Any]) -> Any:
-    """Perform the request of `check_in_time` or `leftovers_in_time`, in its process."""
+    """Perform the request of `check_in_time` or `leftovers_in_time` in the other process."""
     spec, access = from_plain(TargetSpec, asked["spec"]), from_plain(Access, asked["access"])
     target = make_target(spec, asked["text"], access)
     if asked["what"] == "leftovers":
@@ -109,7 +109,7 @@ def do_as_asked(asked: Mapping[str, Any]) -> Any:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return (scheme, the rest) of a text of --ckpt-target; a path has the scheme ''."""
+    """Return (scheme, location) of a value of --ckpt-target; a path has an empty scheme."""
     found = _SCHEME.fullmatch(text)
     return (found[1].lower(), found[2]) if found else ("", text)
 

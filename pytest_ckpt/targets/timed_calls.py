@@ -1,13 +1,13 @@
-"""Calls on storage that may not answer: made by another process, and waited for with a time limit.
+"""Calls on storage that may not answer, made in another process with a timeout.
 
 A call that hangs cannot be interrupted, and its process cannot be killed until the storage answers. So the caller
 starts a child, waits for a limited time, and continues without it. The controller itself never calls a target.
 
 `call_in_time` starts a new interpreter (``python -m pytest_ckpt.targets.timed_calls``), for any target. The time begins
-when the child has imported its modules and reports so: the time that a busy host needs to start a process is not
-counted. `watched` forks, for a file system: the child has already imported all modules that the call needs, and costs
-some milliseconds. It makes only system calls, and closes every descriptor that it inherits: a child that hangs for ever
-keeps no connection open.
+when the child reports that it has imported its modules, so the start of a process on a busy host is not counted.
+`watched` forks a child, for calls on a file system. The child already has all required modules, and starts within
+milliseconds. It makes only system calls and closes all inherited descriptors, so that a child that hangs for ever keeps
+no connection open.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
 _BEGIN_SECONDS = 180.0
-"""The time for an interpreter to start on a busy host; a slower one is itself on storage that does not answer."""
+"""The timeout for the start of an interpreter on a busy host. If it takes longer, the interpreter itself is on storage
+that does not answer."""
 
 Answer = TypeVar("Answer")
 
@@ -49,7 +50,7 @@ _LEAVE_SECONDS, _POLL_SECONDS = 2.0, 0.01
 
 
 class NoAnswerError(Exception):
-    """The target did not answer in time; ``pid`` is the process that waits for it, in a call that cannot be ended."""
+    """The target did not answer in time; ``pid`` is the process that is blocked in the call."""
 
     def __init__(self, pid: int, seconds: float) -> None:
         super().__init__(f"the target did not answer for {seconds:g} s; process {pid} waits for it and cannot be ended")
@@ -65,12 +66,12 @@ class RefusedError(Exception):
 
 
 def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iterable[str] = ()) -> Any:
-    """Call ``module:function`` with an argument in a child and return its answer; both are plain JSON types.
+    """Call ``module:function`` in a child process; argument and answer are plain JSON types.
 
     The ``seconds`` begin when the child has imported the function and the ``imports`` (``module:name``).
 
-    Raises NoAnswerError when it takes longer, RefusedError when the function raises UsageError or OSError, or when
-    the child does not begin.
+    Raises NoAnswerError after this time. Raises RefusedError if the function raises UsageError or OSError, or if the
+    child does not start.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as begun:
@@ -113,18 +114,18 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
 
 
 def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill a process. When the storage answers its call and it ends, it must not stay as a zombie."""
+    """Kill a process. When the storage answers its call and it ends, it must not remain as a zombie."""
     process.kill()
     threading.Thread(target=process.communicate, daemon=True).start()
 
 
 def main() -> None:
-    """Call the function that the command line names with the arguments on standard input; print its answer."""
+    """Call the function in the arguments with the value on standard input; print its answer."""
     reference, begun, *imports = sys.argv[1:]
     function = load(reference)
     for name in imports:
         load(name)
-    # The end of the pipe is the signal: it needs no reader.
+    # Writing to the pipe is not needed: its end is the signal.
     os.close(int(begun))
     try:
         answer = {"answer": function(json.load(sys.stdin))}
@@ -138,7 +139,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def answers_within(seconds: float) -> Iterator[None]:
-    """Set the maximum time of watched calls inside the block."""
+    """Set the timeout of watched calls within the block."""
     before = _seconds.set(min(seconds, DEFAULT_SECONDS))
     try:
         yield
@@ -147,16 +148,16 @@ def answers_within(seconds: float) -> Iterator[None]:
 
 
 def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0) -> Answer:
-    """Return the result of ``call``, or raise the UsageError or OSError that it raises; ``name`` names the storage.
+    """Return the result of ``call`` in a child process, or raise its UsageError or OSError; ``name`` names the storage.
 
     ``more_seconds`` is the permitted additional wait of the call itself. Raises UsageError if the storage does not
     answer.
     """
-    # Python would print and drop an exception in its fork handlers, and Ctrl-C with it.
+    # Python would print and discard an exception in its fork handlers, including a Ctrl-C.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        # Other threads of this process have no lock that a child needs for system calls.
+        # Other threads of this process hold no lock that a child needs for system calls.
         warnings.simplefilter("ignore", DeprecationWarning)
         process = os.fork()
     if process == 0:
@@ -190,7 +191,7 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
 
 
 def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
-    """Call, write the result, and end; in the child. ``mask`` is the signal mask during the call."""
+    """In the child: call, write the result, and end. ``mask`` is the signal mask during the call."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # On SIGTERM, the exit removes temporary files of the call.
@@ -222,7 +223,7 @@ def _let_go(kept: int) -> None:
 
 
 def _read_all(descriptor: int, seconds: float) -> bytes | None:
-    """Return all bytes until the other side ends; None if it does not end in time."""
+    """Return all bytes until the other side ends; None after a timeout."""
     until = time.monotonic() + seconds
     pieces: list[bytes] = []
     while True:

@@ -1,4 +1,4 @@
-"""Parts of stores that have neither local paths nor a cache on their clients."""
+"""Parts of stores without local paths and without client caches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Source
 
 
 class SourceFile(io.RawIOBase):
-    """Reads a source at a current position; ``error`` is the first OSError of a read."""
+    """A file object that reads a source at a current position; ``error`` is the first OSError of a read."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class SourceFile(io.RawIOBase):
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """The size in bytes."""
         return self._source.size
 
     def readable(self) -> bool:
@@ -44,12 +44,12 @@ class SourceFile(io.RawIOBase):
         return count
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to a place."""
+        """Set the position."""
         self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
         return self._place
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
         return self._place
 
     def close(self) -> None:
@@ -60,41 +60,41 @@ class SourceFile(io.RawIOBase):
 
 
 class StoreWithoutCache:
-    """The cache functions of a `Store` for a target whose clients have no cache, and do not cache names either."""
+    """The cache functions of a `Store` for a target whose clients cache neither data nor names."""
 
     def is_prepared(self, subject: str) -> bool:
-        """The target has no directories."""
+        """Return True, because the target has no directories."""
         return True
 
     def announce(self, ref: CheckpointRef) -> None:
-        """The target has no directories."""
+        """Do nothing, because the target has no directories."""
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """The target has no directories."""
+        """Return True, because the target has no directories."""
         return True
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """The store answers every request, and immediately shows committed objects, or is faulty."""
+        """Return True: a correct store shows committed objects immediately."""
         return True
 
     def find_gauge(self, subject: str) -> str | None:
-        """Cached pages cannot be counted."""
+        """Return None, because cached pages cannot be counted."""
         return None
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """The target has no cache."""
+        """Do nothing, because the target has no cache."""
         raise NotImplementedError
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """The target has no cache."""
+        """Do nothing, because the target has no cache."""
         raise NotImplementedError
 
     def drop_cache(self) -> str | None:
-        """The target has no cache."""
+        """Do nothing, because the target has no cache."""
         raise NotImplementedError
 
     def drop_names(self) -> bool:
-        """The target has no cache."""
+        """Do nothing, because the target has no cache."""
         raise NotImplementedError
 
 
@@ -102,15 +102,16 @@ class DraftWithoutPaths:
     """The functions of a `Draft` for libraries that write files themselves, on a target without files."""
 
     def location(self) -> str:
-        """The target has no paths."""
+        """Raise NotImplementedError, because the target has no paths."""
         raise NotImplementedError
 
     def adopt(self, names: Collection[str]) -> None:
-        """The target has no paths."""
+        """Raise NotImplementedError, because the target has no paths."""
         raise NotImplementedError
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries and the durable calls: without directories, names are durable with the objects."""
+        """Return this rank's entries and the durable calls. Without directories, names are durable together with the
+        objects."""
         return self.seal()
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:

@@ -1,4 +1,4 @@
-"""The addresses of this host, as others may reach it, and the port at which it listens."""
+"""The addresses of this host for other hosts, and the port on which it listens."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ Address = tuple[str, int]
 
 
 def own_addresses() -> list[str]:
-    """Return this host's addresses without those that refer to another host when used elsewhere; IPv4 first."""
+    """Return this host's addresses, IPv4 first, without addresses such as loopback that refer to another host when used
+    there."""
     found = [*_of_version_4(), *_of_version_6()]
     return [text for text in dict.fromkeys(found) if _means_this_host(ipaddress.ip_address(text))]
 
 
 def to_text(addresses: list[Address]) -> str:
-    """Return addresses as one word of an environment variable."""
+    """Return addresses as one word for an environment variable."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
 
 def from_text(text: str) -> list[Address]:
-    """Return the addresses from the output of `to_text`. Raises ValueError."""
+    """Return the addresses in the output of `to_text`. Raises ValueError."""
     pairs = [word.rpartition(":") for word in text.split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in pairs]
 
@@ -63,7 +64,7 @@ def _of_version_6() -> list[str]:
 
 
 def bound_within(ports: tuple[int, int] | None, backlog: int) -> socket.socket:
-    """Return a socket that listens at a port of a range, which several launches may share. Raises UsageError."""
+    """Return a socket that listens on a port of a range, which several launches may share. Raises UsageError."""
     if ports is None:
         return _bound(0, backlog)
     first, last = ports

@@ -1,4 +1,5 @@
-"""The side of the started process: it calls back the process that started it. It needs only the standard library."""
+"""The side of a started process, which connects to the process that had it started. It needs only the standard
+library."""
 
 from __future__ import annotations
 
@@ -34,11 +35,11 @@ _PROBES = 6
 
 
 class NoConnection(Exception):  # noqa: N818 - it says what there is not
-    """No process that knows the secret answers; the message contains the reason and the remedy."""
+    """No process that knows the secret answers. The message contains the reason and the remedy."""
 
 
 class Caller:
-    """A connection to the process that had this one started; `call` returns it."""
+    """A connection to the process that had this one started; returned by `call`."""
 
     def __init__(self, link: socket.socket, seal: Seal, unframed: FrameReader) -> None:
         self._link = link
@@ -47,7 +48,7 @@ class Caller:
         self._turn = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Send a message; concurrent threads send one after the other. Raises OSError if the other side is gone."""
+        """Send a message; concurrent threads send one after the other. Raises OSError if the other side has ended."""
         with self._turn:
             self._link.sendall(framed(self._seal, message))
 
@@ -62,7 +63,7 @@ class Caller:
         return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
     def give_up_after(self, seconds: float) -> None:
-        """Make the connection end if sent messages, or probes for a sign of life, are not acknowledged for so long.
+        """End the connection if sent messages or keep-alive probes are not acknowledged for this number of seconds.
 
         Otherwise a process that is cut off from the network would not notice for a quarter of an hour.
         """
@@ -78,7 +79,7 @@ class Caller:
         self._link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._link.close()
 
     def _more(self) -> None:
@@ -92,9 +93,9 @@ class Caller:
 
 
 def call() -> Caller:
-    """Call the addresses in the environment, and return the first connection that proves its identity.
+    """Connect to the addresses in the environment, and return the first connection that proves its identity.
 
-    The variables are removed from the environment: child processes of this one need no secret. Raises NoConnection.
+    The variables are removed from the environment, because child processes do not need the secret. Raises NoConnection.
     """
     text, secret = (os.environ.pop(name, "") for name in (CONTROLLER, SECRET))
     if not (text and secret):
@@ -106,7 +107,7 @@ def call() -> Caller:
     answers: queue.SimpleQueue[Caller | str] = queue.SimpleQueue()
     over = threading.Event()
     for turn, address in enumerate(addresses):
-        # Not one after the other has failed: an address of another network may swallow what is sent there.
+        # Concurrently, because an address of another network may silently drop packets.
         words = (address, bytes.fromhex(secret), turn * _TURN_SECONDS, answers, over)
         threading.Thread(target=_try, args=words, name=f"call {address[0]}", daemon=True).start()
     whys = []

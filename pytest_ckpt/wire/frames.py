@@ -1,8 +1,8 @@
-"""Sealed messages on a stream: the length of each, then its bytes.
+"""Authenticated messages on a stream: the length of each message, then its bytes.
 
-A message that is changed, repeated, left out or added on the way is detected: an HMAC of SHA-256 over number and
-message authenticates it; keys are of one connection and one direction. An observer of the network can read a message:
-it contains no credentials. This module needs only the standard library, as second clients do.
+An HMAC of SHA-256 over sequence number and message detects messages that are changed, repeated, omitted or added in
+transit. Each connection and direction has a separate key. Messages are not encrypted and contain no credentials. This
+module needs only the standard library, as second clients do.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ NONCE_BYTES = 16
 _FROM_CALLER, _TO_CALLER = b"from the caller", b"to the caller"
 
 CONTROLLER = "PYTEST_CKPT_CONTROLLER"
-"""The variable with the place that a process calls back: addresses and ports of the process that had it started."""
+"""The variable with the listener's addresses and ports, to which a started process connects."""
 SECRET = "PYTEST_CKPT_SECRET"
-"""The variable with the secret of a launch, which proves that a caller belongs to it."""
+"""The variable with the secret of a launch, which proves that a process belongs to it."""
 HANDED_ON = (CONTROLLER, SECRET)
-"""The variables that a launcher must pass to the processes that it starts."""
+"""The variables that a launcher must forward to the processes that it starts."""
 
 GREETING = b"ckpt-1\r\n"
-"""The first bytes of a caller, before its half of the nonces."""
+"""The first bytes that a connecting process sends, before its half of the nonces."""
 MAXIMUM_BYTES = 1 << 30
-"""No message is longer."""
+"""The maximum length of a message."""
 _LENGTH_BYTES = 4
 
 
 class ForgedMessage(Exception):  # noqa: N818 - said of the message
-    """A message was not sealed with the secret, or messages were changed, repeated or lost in transit."""
+    """A message was not authenticated with the secret, or messages were changed, repeated or lost in transit."""
 
 
 class Seal:
-    """One direction of a connection: one side seals with it, the other opens, in the same order."""
+    """The authentication of one direction of a connection: one side seals messages, the other opens them in the same
+    order."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._count = 0
 
     def seal(self, message: bytes) -> bytes:
-        """Return a message in the sealed form that crosses the network."""
+        """Return a message in authenticated form."""
         return message + self._next_tag(message)
 
     def open(self, sealed: bytes) -> bytes:
@@ -61,7 +62,7 @@ class Seal:
 
 
 def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
-    """Return the two seals of a connection: from the caller, and to the caller. Each side has chosen half of
+    """Return the two seals of a connection: from the connecting process, and to it. Each side has chosen half of
     ``nonces``.
     """
     from_caller, to_caller = (Seal(hmac.digest(secret, way + nonces, "sha256")) for way in (_FROM_CALLER, _TO_CALLER))
@@ -69,7 +70,7 @@ def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
 
 
 def framed(seal: Seal, message: Any) -> bytes:
-    """Return a message as it is sent."""
+    """Return a message with its length, as it is sent."""
     sealed = seal.seal(json.dumps(message, separators=(",", ":")).encode())
     if len(sealed) > MAXIMUM_BYTES:
         raise ValueError(f"a message of {len(sealed)} bytes is longer than {MAXIMUM_BYTES}")
@@ -109,7 +110,7 @@ class FrameReader:
 
 
 def exactly(link: socket.socket, count: int) -> bytes:
-    """Return exactly this number of next bytes. Raises EOFError if the stream ends earlier."""
+    """Return exactly this number of bytes. Raises EOFError if the stream ends earlier."""
     data = b""
     while len(data) < count:
         if not (more := link.recv(count - len(data))):

@@ -1,4 +1,4 @@
-"""The side that had processes started: it listens, and believes only callers that know the secret of the launch."""
+"""The listening side: it accepts messages only from processes that know the secret of the launch."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 _SECRET_BYTES = 32
 _READ_BYTES = 1 << 18
 _BACKLOG = 1024
-# An unauthenticated peer may neither fill the memory nor keep its place for long, and their number is limited.
+# Unauthenticated peers are limited in number, memory and time.
 _STRANGERS_BYTES = 1 << 12
 _STRANGERS_SECONDS = 10.0
 _STRANGERS = 128
-# Descriptors that this process has open in addition to its callers, unauthenticated peers included.
+# Open descriptors of this process in addition to connections, including unauthenticated peers.
 _OTHER_FILES = 512
-# If this process may open no more descriptors, a new peer waits for so long in the kernel's queue.
+# If this process may not open more descriptors, a new peer waits for this time in the kernel's queue.
 _FULL_SECONDS = 1.0
-# What accept answers for that; anything else is of one connection, which is gone.
+# accept fails with these errors in that case; other errors concern a single connection, which has ended.
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _LOOPBACK = "127.0.0.1"
 
-# Where struct tcp_info of <linux/tcp.h> has tcpi_last_ack_recv.
+# The offset of tcpi_last_ack_recv in struct tcp_info of <linux/tcp.h>.
 _LAST_ACK_RECV = 56
 
 ENDED = object()
-"""In place of a message: the caller has hung up, or is gone."""
+"""Replaces a message if the other side has closed the connection or ended."""
 
 
 class Connection:
-    """One caller; `Listener.take` returns its messages."""
+    """One connection; `Listener.take` returns its messages."""
 
     def __init__(self, link: socket.socket, secret: bytes, flushed: Callable[[Connection], None]) -> None:
         self.link = link
         self._flushed = flushed
         self.is_known = False
         self.since = time.monotonic()
-        #: When the caller hung up, by this host's monotonic clock, however much later that was looked at.
+        # When the other side closed the connection, by this host's monotonic clock, even if it was noticed later.
         self.ended = self.since
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._secret = secret
@@ -71,12 +71,12 @@ class Connection:
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
-        """Send a message; bytes that the network does not accept at once are sent later."""
+        """Send a message; bytes that the network does not accept immediately are sent later."""
         self._unsent += framed(self._seal, message)
         self.flush()
 
     def flush(self) -> None:
-        """Send the bytes that the network accepts now; for a caller that is gone, do nothing."""
+        """Send the bytes that the network accepts now. If the other side has ended, do nothing."""
         if self.link.fileno() < 0:
             self._unsent.clear()
             return
@@ -86,13 +86,13 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            # Its host may be gone too (ETIMEDOUT, EHOSTUNREACH): `Listener.take` reports its end, as for any other
-            # caller.
+            # The other host may be unreachable too (ETIMEDOUT, EHOSTUNREACH): `Listener.take` reports the end, as for
+            # other connections.
             self._unsent.clear()
         self._flushed(self)
 
     def messages(self, data: bytes) -> list[Any]:
-        """Return the messages that the received bytes complete. Raises Forged."""
+        """Return the messages that are complete with the received bytes. Raises Forged."""
         if self._unframed is None:
             self._greeting += data
             if self._greeting[: len(GREETING)] != GREETING[: len(self._greeting)]:
@@ -111,19 +111,19 @@ class Connection:
             if not self.is_known:
                 self.is_known, self._unframed.maximum_bytes = True, MAXIMUM_BYTES
                 self.send("welcome")
-        # The first message of a caller is empty: it proves that it knows the secret.
+        # The first message of a process is empty and proves that it knows the secret.
         return [message for message in found if message is not None]
 
 
 class Listener:
     """Accepts connections as long as it is open. ``fileno`` is readable if a message can be taken.
 
-    With ``only_this_host``, processes on the network cannot connect; ``callers`` is how many are expected. On the
-    network it listens at one of ``ports``, first to last, or at a port that the kernel chooses. Raises UsageError if
-    none is free.
+    With ``only_this_host``, processes on the network cannot connect. ``callers`` is the expected number of connections.
+    On the network it listens on one of ``ports``, first to last, or on a port chosen by the kernel. Raises UsageError
+    if no port is free.
 
-    A peer that does not prove that it knows the secret is turned away after 10 s, and earlier, the oldest first, if
-    there are too many of them or this process may open no more descriptors.
+    A peer that does not prove that it knows the secret is disconnected after 10 s. The oldest are disconnected earlier
+    if there are too many, or if this process may not open more descriptors.
     """
 
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
@@ -137,7 +137,7 @@ class Listener:
         self._addresses = [(host, self._port) for host in hosts or [_LOOPBACK]]
         self._selector = selectors.EpollSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
-        #: Until when nobody is accepted, by the monotonic clock; None where everybody is.
+        # No connection is accepted until this monotonic time; None: connections are accepted.
         self._full_until: float | None = None
         # In the order of their arrival. Only a few unauthenticated peers exist at a time.
         self._callers: dict[Connection, None] = {}
@@ -148,7 +148,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hang up."""
+        """Close all connections and stop listening."""
         self.close()
 
     @property
@@ -161,7 +161,8 @@ class Listener:
         return self._selector.fileno()
 
     def take(self) -> list[tuple[Connection, Any]]:
-        """Return the messages of known callers, without waiting; `ENDED` is the last message of a caller that left."""
+        """Return the messages of authenticated connections, without waiting; `ENDED` is the last message of a
+        connection."""
         found: list[tuple[Connection, Any]] = []
         if self._full_until is not None and time.monotonic() >= self._full_until:
             self._full_until = None
@@ -172,7 +173,7 @@ class Listener:
                 self._accept()
                 continue
             if caller not in self._callers:
-                # It was turned away for one that came in this look.
+                # It was disconnected in favour of a newer peer.
                 continue
             if events & selectors.EVENT_WRITE:
                 caller.flush()
@@ -193,7 +194,7 @@ class Listener:
             link, _ = self._socket.accept()
         except OSError as error:
             if error.errno in _FULL and not self._turn_away_oldest():
-                # It would be ready at once, and again: a caller of this listener would have time for no other work.
+                # The socket would be readable again immediately, and the process would have no time for other work.
                 self._selector.unregister(self._socket)
                 self._full_until = time.monotonic() + _FULL_SECONDS
             return
@@ -203,7 +204,7 @@ class Listener:
             caller = Connection(link, self._secret, self._watch)
             self._selector.register(link, selectors.EVENT_READ, caller)
         except OSError:
-            # It has hung up already.
+            # The peer has already closed the connection.
             link.close()
             return
         self._callers[caller] = self._strangers[caller] = None
@@ -211,7 +212,7 @@ class Listener:
             self._turn_away_oldest()
 
     def _turn_away_oldest(self) -> bool:
-        """Close the oldest connection of an unauthenticated peer; return whether there was one."""
+        """Disconnect the oldest unauthenticated peer; return whether there was one."""
         oldest = next(iter(self._strangers), None)
         self._turn_away([] if oldest is None else [oldest])
         return oldest is not None
@@ -233,7 +234,7 @@ class Listener:
         return [(caller, ENDED)] if caller.is_known else []
 
     def _watch(self, caller: Connection) -> None:
-        """Wake up when the network accepts more bytes, as long as some are unsent."""
+        """Also wait until the network accepts more bytes, as long as some are unsent."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
         if self._selector.get_key(caller.link).events != wanted:
             self._selector.modify(caller.link, wanted, caller)
@@ -247,7 +248,7 @@ class Listener:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files to this number, if permitted: each caller uses one."""
+    """Raise this process's limit of open files to this number, if permitted, because each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -259,10 +260,10 @@ def _bound_here() -> socket.socket:
 
 
 def _seconds_since_last_segment(link: socket.socket) -> float:
-    """Return the age of the last segment with an acknowledgement: for a caller that closed its connection, its FIN.
+    """Return the age of the last segment with an acknowledgement; for a closed connection this is the FIN.
 
-    If one look finds many callers gone, this shows which one was first: the readiness of a socket with unread bytes
-    does not. Counted by the kernel in ticks of 1 to 10 ms. Raises OSError.
+    If many connections are found closed at once, this shows which was closed first. The resolution is a kernel tick, 1
+    to 10 ms. Raises OSError.
     """
     (milliseconds,) = struct.unpack_from("=I", link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60), _LAST_ACK_RECV)
     return float(milliseconds) / 1000

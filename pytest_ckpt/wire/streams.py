@@ -1,4 +1,4 @@
-"""TCP streams between two hosts, which measure the rate of their network. A connecting host proves that it knows a
+"""TCP streams between two hosts, which measure the rate of their network. A connecting host must prove that it knows a
 secret.
 """
 
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pytest_ckpt.wire.addresses import bound_within, own_addresses
 from pytest_ckpt.wire.frames import exactly
 
-# One stream does not fill a fast network.
+# A single stream does not fill a fast network.
 STREAMS = 4
 _CONNECT_SECONDS = 3.0
 _PROOF_SECONDS = 1.0
-# Bytes that are still in the network when a stream ends arrive within this time, or do not count.
+# Bytes that are in transit when a stream ends count only if they arrive within this time.
 _LATE_SECONDS = 2.0
 _CHUNK = bytes(1 << 20)
 _NONCE_BYTES, _PROOF_BYTES = 16, 32
@@ -36,7 +36,7 @@ class StreamListener:
         self.addresses = tuple(own_addresses())
 
     def accepted(self, seconds: float) -> list[socket.socket]:
-        """Return the streams of the peer that knows the token, all or none; other peers are turned away."""
+        """Return the streams of the peer that knows the token, all or none; other peers are disconnected."""
         links: list[socket.socket] = []
         end = time.monotonic() + seconds
         while len(links) < STREAMS and (left := end - time.monotonic()) > 0:
@@ -55,11 +55,11 @@ class StreamListener:
 
 
 def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Return the streams to another host, all or none, through the first of its addresses that answers correctly."""
+    """Return the streams to another host, all or none, through the first address that answers correctly."""
     end = time.monotonic() + _CONNECT_SECONDS
     for number, address in enumerate(addresses):
         links: list[socket.socket] = []
-        # An address of another network may swallow what is sent there: each has its share of the time.
+        # An address of another network may silently drop packets, so each address has its share of the time.
         share = (end - time.monotonic()) / (len(addresses) - number)
         with contextlib.ExitStack() as undo, contextlib.suppress(OSError, EOFError):
             for _ in range(STREAMS):
@@ -90,7 +90,7 @@ def sent(links: Sequence[socket.socket], seconds: float) -> None:
 def received(links: Sequence[socket.socket], seconds: float) -> float | None:
     """Receive on all streams until they end; return the bytes a second of all streams, None if no bytes arrived.
 
-    Bytes of the first quarter of the time are left out: a stream begins slowly.
+    Bytes of the first quarter of the time are omitted, because a stream starts slowly.
     """
     counts: list[int] = []
     began = time.monotonic()
@@ -111,7 +111,7 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
 
 
 def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
-    """Send and receive one after the other, in the opposite order to the other side; return the rate of reception."""
+    """Send and receive one after the other, in the opposite order to the other side; return the receive rate."""
     if sends_first:
         sent(links, seconds)
         return received(links, seconds)
@@ -148,7 +148,7 @@ def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
 
 
 def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
-    """Request a proof from a caller, and send one; neither proof reveals the token."""
+    """Exchange proofs with a peer; neither proof reveals the token."""
     link.settimeout(min(seconds, _PROOF_SECONDS))
     nonce = secrets.token_bytes(_NONCE_BYTES)
     with contextlib.suppress(OSError, EOFError):

@@ -1,4 +1,4 @@
-"""What tests share: the front door, targets that misbehave, made-up runs, the makers of pages."""
+"""Code that tests share: end-to-end runs, faulty targets, simulated runs, generators of pages."""
 
 from __future__ import annotations
 

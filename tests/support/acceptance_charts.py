@@ -1,4 +1,4 @@
-"""Pictures of the acceptance study: the share of arrays that pass over their margin, as SVG files of their own."""
+"""SVG charts of the acceptance study: the share of arrays that pass, by their margin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Point = Mapping[str, Any]
 _COLUMNS = 3
 _PANEL_WIDTH, _PANEL_HEIGHT = 300, 196
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 286.0, 34.0, 156.0
-# An SVG file is shown without the certificate's style sheet: these are its colours on paper.
+# An SVG file is shown without the certificate's style sheet, so it contains the colours for paper.
 _STYLE = """
 text { font: 12px sans-serif; fill: #1b2733; }
 .quiet { fill: #5a6875; } .strong { font-weight: 700; }
@@ -30,7 +30,7 @@ path { fill: none; } .ground { fill: #ffffff; stroke: none; }
 
 
 def file_of(row: str) -> str:
-    """Return the name of the picture of a row."""
+    """Return the name of the chart of a row."""
     return f"acceptance-{re.sub(r'[^A-Za-z]+', '-', row).strip('-').lower()}.svg"
 
 
@@ -40,7 +40,7 @@ def passed_share(point: Point) -> float:
 
 
 def curves_picture(document: Mapping[str, Any], row: str) -> str:
-    """Return one picture with a panel for each kind of array."""
+    """Return one chart with a panel for each kind of array."""
     curves = [each for each in document["curves"] if each["row"] == row]
     lines = -(-len(curves) // _COLUMNS)
     width, height = _COLUMNS * _PANEL_WIDTH, lines * _PANEL_HEIGHT + 30
@@ -75,7 +75,7 @@ def _panel(each: Mapping[str, Any]) -> list[str]:
 
 
 def _height_at(x: float, points: Sequence[tuple[float, float]]) -> float:
-    """Return the height of the line through the points."""
+    """Return the height of the line through the points at a position."""
     (left, low), (right, high) = next(pair for pair in itertools.pairwise(points) if pair[0][0] <= x <= pair[1][0])
     return low + (high - low) * (x - left) / (right - left)
 
@@ -85,7 +85,7 @@ def _margin(value: float) -> str:
 
 
 def _area(points: Sequence[tuple[float, float]], edge: float, class_: str) -> str:
-    """Fill between a curve and an edge of the panel: the verdicts there are wrong."""
+    """Fill the area between a curve and an edge of the panel, where verdicts are wrong."""
     corners = [(points[0][0], edge), *points, (points[-1][0], edge)]
     return tag("path", d="M" + "L".join(f"{number(x)} {number(y)}" for x, y in corners) + "z", class_=class_)
 

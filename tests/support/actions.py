@@ -1,4 +1,4 @@
-"""The word of a command line that names a file of commands that change the storage."""
+"""The command-line option for a file of commands that change the storage."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.support import CHECKOUT
 
 
 def actions(**commands: str) -> str:
-    """Write a file of actions and return the option that names it; keywords are the keys of the options' rows."""
+    """Write a file of actions and return its option; keyword arguments are the keys of the options' rows."""
     rows = {option.key: option for option in OPTIONS if option.parent == ACTIONS}
     tables: dict[str, list[str]] = {}
     for key, command in commands.items():
         tables.setdefault(rows[key].owners[0], []).append(f"{rows[key].name} = {json.dumps(command)}")
     text = "".join(f"[{table}]\n" + "\n".join([*lines, ""]) for table, lines in tables.items())
-    # Named by its content: processes that write the same file at the same time do not disturb each other. The hosts
-    # of the lab have a /tmp of their own, and share the checkout.
+    # The name is derived from the content, so processes that concurrently write the same file do not conflict. Hosts of
+    # the lab have separate /tmp directories and share the checkout.
     file = CHECKOUT / ".pytest_cache" / "actions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.toml"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""torch.distributed.checkpoint by itself, as a job uses it: programs that know nothing of pytest-ckpt.
+"""torch.distributed.checkpoint without pytest-ckpt, as a job uses it.
 
-`load_bare` and `save_bare` run them with several processes; what goes in and out are bytes of whole tensors.
+`load_bare` and `save_bare` run it in several processes; their inputs and outputs are bytes of complete tensors.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ dist.destroy_process_group()
 
 
 def load_bare(directory: Path, scratch: Path, processes: int) -> dict[str, bytes]:
-    """Return the whole tensors of a checkpoint, which so many processes have loaded."""
+    """Return the complete tensors of a checkpoint, loaded by this number of processes."""
     _run(_LOAD, directory, scratch, processes)
     return {path.name.replace("+", "/"): path.read_bytes() for path in scratch.iterdir() if "+" in path.name}
 
 
 def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[str, tuple[str, bytes]]) -> None:
-    """Save whole tensors of one row, given as type and bytes, each cut over so many processes."""
+    """Save complete tensors of one row, given as type and bytes, each sharded across this number of processes."""
     for name, (_, data) in tensors.items():
         (scratch / name.replace("/", "+")).write_bytes(data)
     (scratch / "types.json").write_text(json.dumps({name: kind for name, (kind, _) in tensors.items()}))
@@ -75,7 +75,7 @@ def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[s
 
 
 def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
-    """Return what a checkpoint should hold, by name: the parts of all ranks, one after the other."""
+    """Return the expected content of a checkpoint by tensor name: the parts of all ranks in sequence."""
     content = Content(content_seed(seed, measurement["subject"]))
     shards = layout("llama3-8b", mode="open", processes=measurement["processes"], scale=measurement["scale"])
     found: dict[str, bytes] = {}

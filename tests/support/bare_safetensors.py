@@ -1,4 +1,4 @@
-"""The library safetensors by itself, as whoever finds a checkpoint uses it: programs without pytest-ckpt."""
+"""The library safetensors without pytest-ckpt, as a recipient of a checkpoint uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 _SECONDS = 120
 _METADATA = {"format": "pt"}
 
-# By the index, file after file, each mapped into memory.
+# According to the index, file after file, each mapped into memory.
 _LOAD = """
 import json, os, sys
 from safetensors import safe_open
@@ -52,9 +52,10 @@ with open(os.path.join(scratch, "found.json"), "w") as file:
 def load_bare(
     directory: Path, scratch: Path, *, metadata: Mapping[str, str] | None = _METADATA, dimensions: int = 1
 ) -> dict[str, tuple[str, bytes, str]]:
-    """Return what the index leads to: by name the type, the bytes and the file of each tensor of ``dimensions``.
+    """Return, by name, the type, the bytes and the file of each tensor in the index; tensors have ``dimensions``
+    dimensions.
 
-    ``metadata`` is what stands in the header of every file beside tensors.
+    ``metadata`` is the expected metadata in the header of every file.
     """
     _run(_LOAD, directory, scratch, json.dumps(metadata))
     found = {}
@@ -65,7 +66,7 @@ def load_bare(
 
 
 def save_bare(directory: Path, scratch: Path, files: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
-    """Save files of tensors, each given by its name as type and bytes."""
+    """Save files of tensors, each given by name as type and bytes."""
     asked: dict[str, dict[str, tuple[str, str]]] = {}
     for place, tensors in files.items():
         asked[place] = {}

@@ -1,4 +1,4 @@
-"""A real browser for tests and pictures: opens a page of ours and tells what it said, asked for and drew."""
+"""A real browser for tests and pictures: opens a page and reports its console lines, requests and layout."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _QUIET = (
     "--disable-sync", "--no-first-run", "--disable-default-apps", "--disable-extensions", "--hide-scrollbars",
     "--disable-domain-reliability", "--disable-dev-shm-usage", "--enable-logging=stderr",
     "--force-device-scale-factor=1",
-    # What the browser would ask of its maker is no name here.
+    # A host name that does not resolve, so that the browser's own requests fail.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )  # fmt: skip
 _DARK = "--blink-settings=preferredColorScheme=0"
-# What leaves the machine, or would.
+# Requests that leave the machine, or would.
 _OUTSIDE = ("http:", "https:", "ws:", "wss:", "ftp:")
 
 
@@ -63,7 +63,7 @@ onload = () => {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """What a visit left: lines on the console, addresses that were asked for, and the page where it was asked for."""
+    """The results of a visit: console lines, requested addresses, and the pages that requested them."""
 
     console: tuple[str, ...]
     requests: tuple[str, ...]
@@ -71,7 +71,7 @@ class Visit:
 
 
 def browse(page: Path, *arguments: str, width: int = 1280, height: int = 1600, dark: bool = False) -> Visit:
-    """Open a page in headless Chromium and return what it said and asked for."""
+    """Open a page in headless Chromium and return its console lines and requests."""
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-browser-") as home:
         net = Path(home, "net.json")
         words = [str(CHROMIUM), *_QUIET, f"--user-data-dir={home}/profile", f"--log-net-log={net}"]
@@ -87,21 +87,22 @@ def browse(page: Path, *arguments: str, width: int = 1280, height: int = 1600, d
 
 
 def screenshot(page: Path, picture: Path, *, width: int = 1280, height: int = 1600, dark: bool = False) -> Visit:
-    """Make a picture of a page's first ``height`` pixels."""
+    """Take a screenshot of the first ``height`` pixels of a page."""
     return browse(page, f"--screenshot={picture}", width=width, height=height, dark=dark)
 
 
 def print_pdf(page: Path, pdf: Path) -> Visit:
-    """Print a page as the browser does."""
+    """Print a page in the browser."""
     return browse(page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
 
 
 def faults_of_layout(page: Path, *widths: int) -> list[str]:
-    """Return what does not fit when a page of ours is drawn so wide: the page itself, labels of pictures.
+    """Return the elements that do not fit at this page width: the page itself, or labels of pictures.
 
-    A table may be wider than a phone: it scrolls sideways by itself.
+    A table may be wider than a phone, because it scrolls horizontally.
 
-    The page is drawn in frames, since windows have a least width, and measured from outside: it runs no script.
+    The page is drawn in frames, because windows have a minimum width, and is measured from outside, because it runs no
+    scripts.
     """
     text = html.escape(_POLICY.sub("", page.read_text(encoding="utf-8")))
     frames = "".join(f'<iframe width={w} height=4000 frameborder=0 srcdoc="{text}"></iframe>' for w in widths)
@@ -116,7 +117,7 @@ def faults_of_layout(page: Path, *widths: int) -> list[str]:
 
 
 def look(picture: Path) -> tuple[int, float]:
-    """Return how many colours a picture has (a blank page has one), and its mean brightness from 0 to 1."""
+    """Return the number of colours of a picture (1 for a blank page), and its mean brightness from 0 to 1."""
     with Image.open(picture) as image:
         small = image.convert("RGB")
         colours = len(small.getcolors(maxcolors=1 << 24))
@@ -124,7 +125,7 @@ def look(picture: Path) -> tuple[int, float]:
 
 
 def _asked_by_pages(net_log: Path) -> list[str]:
-    """Return every address that a page asked for. What the browser asks for itself comes from no page."""
+    """Return every address that a page requested, without the browser's own requests."""
     log = json.loads(net_log.read_text())
     start = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
     begun = (e["params"] for e in log["events"] if e["type"] == start and "url" in e.get("params", {}))

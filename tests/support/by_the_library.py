@@ -1,4 +1,4 @@
-"""What the library ``jsonschema`` finds in a document by the schema that ``pytest-ckpt schema`` prints."""
+"""Validation of a document with the library ``jsonschema``, against the schema that ``pytest-ckpt schema`` prints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pytest_ckpt.facts.written import schema_of
 
 
 def faults(document: Any, name: str) -> list[str]:
-    """Return a sentence for every place where a document does not follow the schema of that name."""
+    """Return a sentence for every violation of the schema with that name."""
     return [f"{error.json_path}: {error.message}" for error in _validator(name).iter_errors(document)]
 
 
 @functools.cache
 def _validator(name: str) -> Any:
     plain = jsonschema.Draft202012Validator
-    # To JSON schema 1e300 and 2.0 are integers; to what counts with them they are not.
+    # In JSON schema, 1e300 and 2.0 are integers; for our code they are not.
     types = plain.TYPE_CHECKER.redefine("integer", lambda _checker, value: type(value) is int)
     return jsonschema.validators.extend(plain, type_checker=types)(schema_of(DOCUMENTS[name]))

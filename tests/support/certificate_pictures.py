@@ -1,6 +1,6 @@
-"""Makes the pictures of docs/certificates.md anew: ``python -m tests.support.certificate_pictures [NAME …]``.
+"""Generates the pictures of docs/certificates.md: ``python -m tests.support.certificate_pictures [NAME …]``.
 
-Needs Chromium, WeasyPrint and pdftoppm. All figures in them are made up, and every picture says so.
+It needs Chromium, WeasyPrint and pdftoppm. All values in the pictures are invented, and every picture states this.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _WIDTH = 1180
 
 
 def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Callable[[Path, Path], None]:
-    """Return what makes a picture of a page as a screen shows it, from the element with the id ``at`` on."""
+    """Return a function that takes a screenshot of a page, from the element with the id ``at`` on."""
 
     def make(directory: Path, picture: Path) -> None:
         file = report_pages.PAGES[page](directory)
         if at:
-            # Everything before the wanted part is taken away; what is shown of it stays as it is.
+            # Everything before the shown part is removed; the shown part is unchanged.
             text = file.read_text(encoding="utf-8")
             before, found, rest = text.partition(f'<section class="subject" id="{at}">')
             assert found, at
@@ -38,7 +38,7 @@ def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Call
 
 
 def _paper(document: str, sheets: int) -> Callable[[Path, Path], None]:
-    """Return what makes a picture of the first sheets of a PDF, side by side."""
+    """Return a function that makes a picture of the first sheets of a PDF, side by side."""
 
     def make(directory: Path, picture: Path) -> None:
         write_pdf(report_pages.document(document), directory / "certificate.pdf")

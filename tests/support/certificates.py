@@ -1,4 +1,4 @@
-"""A certificate that only the tests know."""
+"""A TLS certificate for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(file: Path) -> Path:
-    """Write a certificate of localhost, and its key."""
+    """Write a certificate for localhost, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), datetime.datetime.now(datetime.UTC)
     made_one = (

@@ -1,4 +1,4 @@
-"""Lies that a process is told in the place of a target: the check that must find it, the lie, and what is found."""
+"""Faults injected into a process in place of a faulty target: the check that must detect each, and its finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of live metrics: a collector of OpenTelemetry in this process, and the parser of OpenMetrics text."""
+"""Readers of live metrics: an OpenTelemetry collector in this process, and a parser of OpenMetrics text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def values_of(text: str) -> Values:
 
 @dataclass
 class Collector:
-    """The requests so far; ``status`` is the answer to each of them."""
+    """The received requests; ``status`` is the answer to each."""
 
     port: int
     status: int = 200
@@ -38,7 +38,7 @@ class Collector:
         return f"otlp://127.0.0.1:{self.port}"
 
     def values(self, request: ExportMetricsServiceRequest | None = None) -> Values:
-        """Return the values of a request, the newest one without another, by name and labels."""
+        """Return the values of a request, by default the newest one, by name and labels."""
         found: Values = {}
         for resource in (request or self.requests[-1]).resource_metrics:
             for scope in resource.scope_metrics:
@@ -50,7 +50,7 @@ class Collector:
         return found
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many requests have arrived."""
+        """Wait until this number of requests has arrived."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: len(self.requests) >= count, timeout=patience(60)), (
                 "no metrics arrived"
@@ -59,7 +59,7 @@ class Collector:
 
 @contextlib.contextmanager
 def collector() -> Iterator[Collector]:
-    """Serve on a free port of this host."""
+    """Run a collector on a free port of this host."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -73,7 +73,7 @@ def collector() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Do not log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         kept = Collector(port=server.server_address[1])

@@ -1,7 +1,7 @@
-"""Stands in for storage that returns other bytes than it was given: run between the saves and the loads.
+"""Simulates storage that returns wrong bytes: runs between the saves and the loads.
 
-``corrupt.py TARGET KIND…`` damages the checkpoints of the one run on the target, then drops them from the page cache,
-as a command given with ``--ckpt-drop-caches`` has to.
+``corrupt.py TARGET KIND…`` damages the checkpoints of the single run on the target. Then it drops them from the page
+cache, as required of a ``--ckpt-drop-caches`` command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODEL, OPTIMIZER = "model_states.pt", "optim_states.pt"
 
 
 class Checkpoints:
-    """The checkpoints of the one run on a target."""
+    """The checkpoints of the single run on a target."""
 
     def __init__(self, target: Path) -> None:
         (self._directory,) = target.glob("pytest-ckpt-*/*/checkpoint-0001")
@@ -31,7 +31,7 @@ class Checkpoints:
 
 
 def tensor_start(file: Path, number: int) -> int:
-    """Return where in the file the bytes of a tensor begin."""
+    """Return the offset of a tensor's bytes in the file."""
     with zipfile.ZipFile(file) as archive, file.open("rb") as raw:
         member = next(m for m in archive.infolist() if m.filename.endswith(f"/data/{number}"))
         raw.seek(member.header_offset)
@@ -52,33 +52,33 @@ def read(file: Path, offset: int, count: int) -> bytes:
 
 
 def flipped(checkpoints: Checkpoints) -> None:
-    """One bit, in byte 8,200 of the first tensor."""
+    """Flip one bit, in byte 8,200 of the first tensor."""
     file = checkpoints.file(1, 0, MODEL)
     place = tensor_start(file, 0) + 8_200
     change(file, place, bytes([read(file, place, 1)[0] ^ 4]))
 
 
 def zeros(checkpoints: Checkpoints) -> None:
-    """The third page of the first tensor of the optimizer."""
+    """Write zeros to the third page of the optimizer's first tensor."""
     file = checkpoints.file(1, 1, OPTIMIZER)
     change(file, tensor_start(file, 0) + 2 * PAGE, bytes(PAGE))
 
 
 def stale(checkpoints: Checkpoints) -> None:
-    """The sixth page of the second tensor, as it was in the checkpoint before."""
+    """Replace the sixth page of the second tensor by its content in the previous checkpoint."""
     new, old = checkpoints.file(2, 0, OPTIMIZER), checkpoints.file(1, 0, OPTIMIZER)
     place = tensor_start(new, 1) + 5 * PAGE
     change(new, place, read(old, place, PAGE))
 
 
 def torn(checkpoints: Checkpoints) -> None:
-    """The second half of a page of the third tensor was never written."""
+    """Undo the write of the second half of a page of the third tensor."""
     file = checkpoints.file(2, 1, OPTIMIZER)
     change(file, tensor_start(file, 2) + 7 * PAGE + 2048, bytes(2048))
 
 
 def misplaced(checkpoints: Checkpoints) -> None:
-    """The files of two ranks in each other's place."""
+    """Exchange the files of two ranks."""
     one, other = checkpoints.file(1, 0, OPTIMIZER), checkpoints.file(1, 1, OPTIMIZER)
     aside = one.with_name("aside")
     one.rename(aside)
@@ -87,13 +87,13 @@ def misplaced(checkpoints: Checkpoints) -> None:
 
 
 def short(checkpoints: Checkpoints) -> None:
-    """The last three quarters of a file are missing."""
+    """Remove the last three quarters of a file."""
     file = checkpoints.file(1, 1, OPTIMIZER)
     os.truncate(file, file.stat().st_size // 4)
 
 
 def unreadable(checkpoints: Checkpoints) -> None:
-    """Other bytes where the container begins."""
+    """Overwrite the start of the container."""
     file = checkpoints.file(2, 0, MODEL)
     change(file, 0, bytes(range(255, 191, -1)))
 

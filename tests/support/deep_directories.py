@@ -1,4 +1,4 @@
-"""Directories in directories, so deep that the kernel takes no path to the last of them."""
+"""Nested directories that are too deep for a path to the innermost one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COUNT, _NAME = 25, "d" * 200
 
 
 def make_too_deep(directory: Path) -> None:
-    """Make them below a directory."""
+    """Create them below a directory."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):
         with contextlib.suppress(FileExistsError):

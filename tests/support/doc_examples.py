@@ -1,4 +1,4 @@
-"""Makes the examples of a page as a reader would, and compares what they print."""
+"""Runs the examples of a page like a reader, and compares their output."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tests.support.doc_pages import CHECKOUT, Block
 _SECONDS = 240
 _ANYTHING = "…"
 _UNITS = "ns|µs|ms|s|min|h|d|%|B|kB|MB|GB|TB|PB|KiB|MiB|GiB|TiB"
-# A figure with its unit. Digits within a name (llama3-8b) are none. How many checks and verdicts there are is a figure
-# too: an example shows one run, and the next check changes its page no more than the next machine does.
+# A number with its unit, except digits within a name (llama3-8b). Counts of checks and verdicts are numbers too: an
+# example shows one run, and a new check must not change its page.
 _QUANTITY = re.compile(rf"(?<![\w.-])[-+]?\d+(?:,\d+)*(?:\.\d+)*(?:[eE][-+]?\d+)?(?: ?(?:{_UNITS})(?:/s)?)?(?![\w])")
-# A margin: beyond twice the limit it is a multiple of it, which is the machine's business.
+# A margin; beyond twice the limit it is printed as a multiple, which depends on the machine.
 _MULTIPLE = re.compile(r"# x limit\b")
-# So is where the slowest rank spent its time.
+# The phase in which the slowest rank spent its time also depends on the machine.
 _SLOWEST_PHASE = re.compile(r"(most of it in )[^,.]+?( on rank)")
-# What was not met, and what a start measured; the lines that follow its first are indented by two blanks.
+# Lists of unmet requirements and of measured subjects; continuation lines are indented by two spaces.
 _SENTENCE = re.compile(r"(advisory )?(failed|not run|waived): |Start \d+, ")
 _RULE = re.compile(r"([=_-])\1{2,}")
 _BARS = re.compile("[▁▂▃▄▅▆▇█]+")
 _BLANKS = re.compile(r"[ \t]+")
-# Of the environment of a test run, what would change what a command prints.
+# Environment variables of a test run that would change the output of a command.
 _NOT_INHERITED = ("CI", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_VERSION", "FORCE_COLOR", "NO_COLOR", "LINES")
 
 
 class Commands:
-    """A shell in a directory of its own, in which ``pytest`` and ``pytest-ckpt`` are those of this checkout."""
+    """A shell in a separate directory, in which ``pytest`` and ``pytest-ckpt`` are those of this checkout."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home / "a directory of examples"
@@ -52,17 +52,17 @@ class Commands:
 
     @property
     def programs(self) -> Path:
-        """The directory of programs that stands first on PATH."""
+        """The directory of programs that comes first in PATH."""
         return self._programs
 
     def add(self, name: str, script: str) -> None:
-        """Put a program on PATH: the lines of a shell script."""
+        """Add a program to PATH, given the lines of a shell script."""
         program = self._programs / name
         program.write_text("#!/bin/bash\n" + script)
         program.chmod(0o755)
 
     def run(self, script: str, **environment: str) -> tuple[int, str]:
-        """Return the exit code of commands and what a terminal would have shown of them."""
+        """Return the exit code of commands and their output as on a terminal."""
         done = subprocess.run(
             ["/bin/bash", "-e", "-o", "pipefail", "-c", script],
             cwd=self.home,
@@ -78,7 +78,7 @@ class Commands:
 
 
 def follow(found: list[Block], commands: Commands) -> Iterator[str]:
-    """Do what the blocks of one page say, in order; return a sentence for everything that is not as the page has it."""
+    """Run the blocks of one page in order; return a sentence for every difference from the page."""
     printed = ""
     for block in found:
         word, _, rest = block.comment.partition(" ")
@@ -96,12 +96,12 @@ def follow(found: list[Block], commands: Commands) -> Iterator[str]:
 
 
 def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
-    """Whether a text that was printed is the one that a page shows.
+    """Whether a printed text matches the text of a page.
 
-    … within a line stands for anything in it or nothing; a line of nothing else for any lines. Where it need not be
-    exact, a figure with its unit is as good as any other but a count of verdicts, checks or requirements, and so is any
-    number of blanks, a margin told as a share or as a multiple of the limit, and the phase that took longest; and a
-    sentence on what was not met may be broken into lines elsewhere.
+    … within a line matches any text; a line with only … matches any lines. If an exact match is not required, all
+    numbers with units match, except counts of verdicts, checks and requirements. Any number of spaces, margins as a
+    share or a multiple of the limit, and the longest phase match too. A sentence about an unmet requirement may have
+    other line breaks.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):

@@ -1,18 +1,18 @@
-"""Reads the pages as a reader of Markdown sees them: headings, links, and blocks with what stands above each.
+"""Parses the Markdown pages: headings, links, and fenced blocks with the comment above each.
 
-A block between fences is an example, and a comment on the line above it says how it is tested:
+A fenced block is an example, and a comment on the line above it defines how it is tested:
 
-    <!-- runs -->               commands, made in the page's own directory; they end with 0
-    <!-- runs, exit 4 -->       the same; the last of them ends with 4
-    <!-- prints -->             what the commands above print: the words; figures may be others, … stands for anything
-    <!-- prints exactly -->     the same with its figures
-    <!-- says -->               lines that stand in the code, with … for what is put in
-    <!-- writes NAME -->        a file that the commands below find in the page's directory
-    <!-- shows FILE -->         the content of a file that lies beside the page
-    <!-- tried by FILE -->      another test reads it from the page and tries it
-    <!-- not run: REASON -->    what cannot be tried here, and why
+    <!-- runs -->               commands, run in the page's own directory; they exit with 0
+    <!-- runs, exit 4 -->       the same; the last command exits with 4
+    <!-- prints -->             the output of the commands above: numbers may differ, … matches any text
+    <!-- prints exactly -->     the same, with equal numbers
+    <!-- says -->               lines that the code contains, with … for inserted values
+    <!-- writes NAME -->        a file in the page's directory for the commands below
+    <!-- shows FILE -->         the content of a file next to the page
+    <!-- tried by FILE -->      another test reads it from the page and runs it
+    <!-- not run: REASON -->    not tested, with the reason
 
-Without a comment it must be data (json, toml, ini, yaml, python), and is parsed.
+A block without a comment must be data (json, toml, ini, yaml, python), and is parsed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support import CHECKOUT
 DOCS = CHECKOUT / "docs"
 # The pages with error messages, each with its cause and its remedy.
 MESSAGE_PAGES = ("faq.md", "refused_runs.md", "after_a_run.md")
-# All that is written for readers of Markdown; those in docs/ are pages of the site.
+# All Markdown documents; those in docs/ are pages of the site.
 PAGES = (*sorted(DOCS.glob("*.md")), *(CHECKOUT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")))
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})\s*(\S*)\s*$")
@@ -39,7 +39,7 @@ _SLUG_DROPS = re.compile(r"[^\w\- ]")
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """What stands between two fences. ``comment`` is that of the line above, ``line`` the number of the first fence."""
+    """A fenced block. ``comment`` is the comment on the line above, ``line`` the number of the opening fence."""
 
     page: Path
     line: int
@@ -49,12 +49,12 @@ class Block:
 
     @property
     def where(self) -> str:
-        """Return the place as editors open it."""
+        """Return the place in the form that editors open."""
         return f"{self.page.relative_to(CHECKOUT)}:{self.line}"
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page; a fence that is never closed is an error."""
+    """Return the blocks of a page; an unclosed fence is an error."""
     found, opened, body, comment = [], None, [], ""
     for number, line in enumerate(page.read_text().splitlines(), 1):
         fence = _FENCE.match(line)
@@ -74,7 +74,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def prose(page: Path) -> Iterator[tuple[int, str]]:
-    """Return the numbered lines that are no block: neither between fences nor indented."""
+    """Return the numbered lines outside of blocks: neither fenced nor indented."""
     fence = ""
     for number, line in enumerate(page.read_text().splitlines(), 1):
         found = _FENCE.match(line)
@@ -85,7 +85,7 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that hosts of Markdown make from the headings of a page."""
+    """Return the anchors that Markdown hosts derive from the headings of a page."""
     made: set[str] = set()
     for _, line in prose(page):
         if heading := _HEADING.match(line):
@@ -99,7 +99,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> list[tuple[int, str]]:
-    """Return (line, target) of every link and picture of a page; a link may be broken over two lines."""
+    """Return (line, target) of every link and picture of a page; a link may be split over two lines."""
     lines = list(prose(page))
     text = "\n".join(re.sub(r"`[^`]*`", "", line) for _, line in lines)
     return [(lines[text.count("\n", 0, found.start())][0], found[1]) for found in _LINK.finditer(text)]

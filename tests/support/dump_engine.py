@@ -1,4 +1,4 @@
-"""An engine as another package writes it: the tensors of a file one after the other, in files of its own form."""
+"""An engine as another package would define it: it writes tensors one after the other, in its own file format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of forged files share: how a document is changed, and what is put into it."""
+"""Common code of the tests with forged files: changes of documents, and inserted values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", "-1", "0", "-0.0", "1e300", "9" * 40, '"0.1"', "true", "null", "[]")
-"""As JSON: each would pass for less than a limit, or break what compares it."""
+"""Numbers in JSON that would be below any limit, or break a comparison."""
 
 HOSTILE = st.sampled_from(
     [None, True, -1, 0, 1e300, 10**15, 1e-320, "", "x", "\x1b[2J", "\ud800", "../../up", [], {}, [[]], {"a": None}]
@@ -18,7 +18,7 @@ HOSTILE = st.sampled_from(
 
 
 def edit(file: Path, change: Callable[[Any], object]) -> None:
-    """Change a document and write it as a run does."""
+    """Change a document and write it in the format of a run."""
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document, indent=1) + "\n")

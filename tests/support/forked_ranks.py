@@ -1,4 +1,4 @@
-"""Three ranks on two hosts as forked processes of a test, and what each returned."""
+"""Three ranks on two hosts as forked processes of a test, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOSTS = ("left", "left", "right")
 
 
 def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
-    """Fork one process for each of three ranks on two hosts, in this process; each tells what ``work`` returned."""
+    """Fork a process for each of three ranks on two hosts, within this process; each returns the result of ``work``."""
     children = []
     for rank, host in enumerate(HOSTS):
         of_host = [number for number, other in enumerate(HOSTS) if other == host]
@@ -32,7 +32,7 @@ def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
 
 
 def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
-    """Hand on what the processes ask for, as their ranks do together, until it is over."""
+    """Relay the messages of the processes, as their ranks do together, until the end."""
     deadline = time.monotonic() + patience(10)
     while not is_over():
         assert time.monotonic() < deadline, [child.error for child in children]

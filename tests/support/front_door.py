@@ -1,4 +1,4 @@
-"""Runs pytest-ckpt as a user does: a process of its own, in a directory of its own, told only by its options."""
+"""Runs pytest-ckpt like a user: in a separate process and directory, controlled only by its options."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ SMALLEST = (
     "--ckpt-profile=smoke",
     "--ckpt-operations=2",
 )
-# So small that a limit for 64 accelerators, 0.7 s, says more of the machine's load than of the storage.
+# The size is so small that a limit for 64 accelerators, 0.7 s, depends on the machine's load more than on the storage.
 TINY = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1")
-# Runs of a front door use stream where they name no engine: importing torch is half of the time of a small run.
+# Runs use stream unless they name an engine, because importing torch takes half of the time of a small run.
 TORCH = "--ckpt-engine=torch"
 STREAM = "--ckpt-engine=stream"
 MEASURED = f"{SUBJECT}/stream"
-# Of what it measured on the target and in the report.
+# Files of a measurement on the target and in the report.
 DIRECTORY = Subject.from_text(MEASURED).slug
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
-# Tests have hypothesis; users do not, and its plugin takes a quarter of a second of every start.
+# Tests have hypothesis, users do not; its plugin takes a quarter of a second of every start.
 _PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _KEPT = ("-p", "tests.support.kept_templates")
 _QUIET = ("-p", "tests.support.quiet_host")
@@ -54,7 +54,7 @@ _RUN_SECONDS = 240.0
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Return the processes that carry the mark of a run; one that has ended and waits for its parent does not."""
+    """Return the processes with the mark of a run, without zombies."""
     wanted = f"{_MARK}={run_id}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -65,7 +65,7 @@ def processes_of(run_id: str) -> list[int]:
 
 
 def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, str]:
-    """Return the environment in which every rank runs this code first."""
+    """Return the environment with which every rank runs this code first."""
     place = directory / "first"
     place.mkdir()
     (place / "sitecustomize.py").write_text(code)
@@ -103,7 +103,7 @@ class Run:
         return sorted(p.name for p in (self.report / "launches").iterdir() if p.name != "probe")
 
     def verdict(self, requirement: str, subject: str = SUBJECT) -> dict[str, Any]:
-        """Return the one verdict of a requirement and subject."""
+        """Return the only verdict of a requirement and subject."""
         (found,) = (
             v for v in self.document["requirements"] if v["id"] == requirement and _is_of(v["subject"], subject)
         )
@@ -121,7 +121,8 @@ class Run:
         return [o for o in self.measurement(subject)["operations"] if o["kind"] == kind]
 
     def assert_that_every_load_was_compared_and_none_cached(self, subject: str, times: int = 2) -> None:
-        """Every byte was loaded and compared; what every rank reads, as an index, is mapped by each."""
+        """Check that every byte was loaded and compared, and none was cached; files that every rank reads, such as an
+        index, count once per rank."""
         measurement = self.measurement(subject)
         integrity = measurement["integrity"]
         assert integrity["bytes_checked"] == integrity["bytes_expected"] == times * measurement["bytes"]
@@ -131,12 +132,12 @@ class Run:
 
 
 def _is_of(text: str, subject: str) -> bool:
-    """Whether a subject is the one that is meant: by its text, or by its layout, whatever engine measured it."""
+    """Whether this is the expected subject, given by its text or by its layout with any engine."""
     return subject in (text, text.split("/", maxsplit=1)[0])
 
 
 class Started:
-    """A run that goes on."""
+    """A run in progress."""
 
     def __init__(self, process: subprocess.Popen[bytes], home: Path, target: Path, report: Path, output: Path) -> None:
         self.process = process
@@ -165,7 +166,7 @@ class Started:
         return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
-        """Wait for something while the run goes on; fail with its output when it ends before that."""
+        """Wait for a condition during the run; fail with its output if it ends before."""
 
         def ended_or() -> Found | bool:
             return condition() or self.process.poll() is not None
@@ -176,7 +177,7 @@ class Started:
         return found
 
     def pid_of_rank(self, rank: int, launch: int = 1) -> int:
-        """Return the process of a rank, as it introduced itself."""
+        """Return the process id of a rank, from its first message."""
         log = self.report / "launches" / str(launch) / f"rank-{rank}.log"
         self.until(lambda: log.exists() and "hello" in log.read_text(), f"rank {rank} introduces itself")
         return next(e["pid"] for e in map(json.loads, log.read_text().splitlines()) if e["event"] == "hello")
@@ -195,7 +196,7 @@ class Started:
 
 
 class FrontDoor:
-    """Starts runs in one directory, and leaves no process of them behind."""
+    """Starts runs in one directory, and ends their processes."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -214,11 +215,11 @@ class FrontDoor:
         python: str = sys.executable,
         sees_load: bool = False,
     ) -> Started:
-        """Start a run and return at once.
+        """Start a run and return immediately.
 
-        The cluster is that of the options where they name one, else of 64 accelerators. ``terminal`` is the descriptor
-        of one to write to, in place of a file; ``around`` is a command that runs the one behind it;
-        ``sees_load`` is whether other work on this machine may change verdicts.
+        The cluster has 64 accelerators unless the options name one. ``terminal`` is the descriptor of a terminal to
+        write to, in place of a file; ``around`` is a command that wraps the run's command. ``sees_load``: other work on
+        this machine may change verdicts.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
@@ -228,9 +229,9 @@ class FrontDoor:
             words.append(f"--cluster={_CLUSTER}")
         if report:
             words.append(f"--ckpt-report={report}")
-        # A parameter in front of the first name (--ckpt-suite=near-full=on) chooses no suite.
+        # A parameter before the first name (--ckpt-suite=near-full=on) does not select a suite.
         if not any(re.match(r"--ckpt-(gate-table|suite=[a-z]+(,|:|$))", option) for option in options):
-            # Behaviour of the target is asked where a test is about that.
+            # Behaviour checks run only in tests about them.
             words.append("--ckpt-gate-table=speed-only")
         if python == sys.executable and str(CHECKOUT) in (environment or {}).get("PYTHONPATH", str(CHECKOUT)):
             words += _KEPT if sees_load else (*_KEPT, *_QUIET)
@@ -255,7 +256,7 @@ class FrontDoor:
         return self.start(*options, **how).finish()
 
     def pytest(self, *arguments: object) -> pytest.RunResult:
-        """Run pytest with these arguments and no others: what the plugin refuses, lists, or has nothing to do with."""
+        """Run pytest with only these arguments: for cases that the plugin refuses, lists or ignores."""
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *_PLUGIN, *map(str, arguments)],
@@ -271,7 +272,7 @@ class FrontDoor:
         return pytest.RunResult(done.returncode, output, wrong, time.monotonic() - began)
 
     def close(self) -> None:
-        """Kill what still runs, and clear what a killed controller could not."""
+        """Kill remaining processes, and clean up after killed controllers."""
         for started in self._started:
             if started.process.poll() is None:
                 started.process.kill()
@@ -287,7 +288,7 @@ class FrontDoor:
 
 @contextlib.contextmanager
 def opened_door(home: Path) -> Iterator[FrontDoor]:
-    """Give a front door in an empty directory and close it behind the test."""
+    """Yield a front door in an empty directory, and close it after the test."""
     door = FrontDoor(home)
     door.target.mkdir(exist_ok=True)
     try:
@@ -297,11 +298,10 @@ def opened_door(home: Path) -> Iterator[FrontDoor]:
 
 
 class Sabotage:
-    """Makes one rank misbehave in one checkpoint; see ``sabotage/sitecustomize.py`` for the ways.
+    """Makes one rank fail in one checkpoint; ``sabotage/sitecustomize.py`` lists the ways.
 
-    A rank that is held stands in the write of its first file, one that pauses before its first call, until it is
-    released, or killed. ``subject`` is its layout, whatever engine measures it; ``where`` is a pattern of an operation
-    in place of a checkpoint.
+    A held rank blocks in the write of its first file, a paused one before its first call, until it is released or
+    killed. ``subject`` is its layout, with any engine; ``where`` is a pattern for an operation instead of a checkpoint.
     """
 
     def __init__(
@@ -320,12 +320,12 @@ class Sabotage:
         self.environment = {"PYTHONPATH": f"{HERE / 'sabotage'}:{CHECKOUT}", "CKPT_SABOTAGE": json.dumps(plan)}
 
     def wait_until_held(self, run: Started) -> int:
-        """Wait until the rank stands still; return its process."""
+        """Wait until the rank is blocked; return its process."""
         run.until(self._held.exists, "the rank is held in its write")
         return int(self._held.read_text())
 
     def release(self) -> None:
-        """Let the rank go on."""
+        """Let the rank continue."""
 
         def opened() -> bool:
             try:
@@ -340,7 +340,7 @@ class Sabotage:
 
 
 def read_events(report: Path) -> list[dict[str, Any]]:
-    """Return the events of a run directory, without a last line that is still being written."""
+    """Return the events of a run directory, without an incomplete last line."""
     file = report / "events.jsonl"
     if not file.exists():
         return []
@@ -348,23 +348,23 @@ def read_events(report: Path) -> list[dict[str, Any]]:
 
 
 def started_operation(event: dict[str, Any]) -> str:
-    """Return the operation that an event says to have started, as a person reads it; empty for another event."""
+    """Return a description of the operation that an event starts; empty for other events."""
     found = event_from_plain(event)
     return str(found.operation) if isinstance(found, OperationStarted) else ""
 
 
 def counted_steps(text: str) -> list[tuple[int, int]]:
-    """Return of every line of progress which of how many it says it is."""
+    """Return the number of done and of all steps in every progress line."""
     return [(int(done), int(total)) for done, total in re.findall(r"^\[(\d+)/(\d+)\] ", text, re.MULTILINE)]
 
 
 def progress_lines(text: str) -> list[str]:
-    """Return the lines that tell of finished operations."""
+    """Return the lines about finished operations."""
     return re.findall(r"^\[\d+/\d+\] .*$", text, re.MULTILINE)
 
 
 def _mind_interrupts() -> None:
-    """Undo what a shell does to commands in its background: they, and all they start, ignore Ctrl-C."""
+    """Restore the handling of Ctrl-C, which a shell disables for background commands and their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,6 +1,6 @@
-"""A plugin of the front door's runs: patience of the product that grows with the deadline, or that each check pays.
+"""A plugin for end-to-end runs that shortens timeouts of the product.
 
-Requests to an endpoint that is gone end with their five attempts; a target that is silent is asked for half a second.
+Requests to an unreachable endpoint end with their five attempts; a silent target is queried for half a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cases of the judges of saves and loads: what is judged, by the case's name."""
+"""Golden cases of the requirements on saves and loads: the judged facts by the case's name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CACHE = CacheFacts(
 
 
 def timed(kind, limit):
-    """Cases of SAVE and LOAD, which have the same judge."""
+    """Cases of SAVE and LOAD, which share their rule."""
     done = {"saves": (1.0,) * 3, "loads": (1.0,) * 3}
     return {
         "met": measurement(),

@@ -1,4 +1,4 @@
-"""Cases of the judges of saves and loads that are not alone: what is judged, by the case's name."""
+"""Golden cases of the requirements on patterns: the judged facts by the case's name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.support.made_patterns import (
 
 
 def of_pattern(*names):
-    """Cases of the judges of loads by other ranks; the first pattern of a requirement goes wrong."""
+    """Cases of the requirements on loads by other ranks; the first pattern of a requirement fails."""
     name = names[0]
     return {
         "met": with_patterns(),

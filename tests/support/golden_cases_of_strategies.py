@@ -1,4 +1,4 @@
-"""Cases of the judges of strategies of saving: what is judged, by the case's name."""
+"""Golden cases of the requirements on save strategies: the judged facts by the case's name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What ranks do in the tests of their group: ``python -m`` this module, under mpiexec; rank 0 prints a line of JSON.
+"""The program of ranks in the tests of their group: ``python -m`` this module, under mpiexec; rank 0 prints a line of
+JSON.
 
-Where the environment says ``GROUP_HOSTS``, they believe that they are on so many hosts, in turn.
+If ``GROUP_HOSTS`` is set, ranks simulate this number of hosts, in turn.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ LARGE = 3_000_000
 
 
 def main() -> None:
-    """Use every method, some beside each other in two groups."""
+    """Use every method, some concurrently in two groups."""
     if hosts := os.environ.get("GROUP_HOSTS"):
         name = f"h{int(os.environ['OMPI_COMM_WORLD_RANK']) % int(hosts)}"
         socket.gethostname = lambda: name
-    # Starts MPI, and tests import this module.
+    # Importing it starts MPI, and tests import this module.
     from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415
 
     activity = Activity()
@@ -50,7 +51,7 @@ def main() -> None:
     together = group.gather(times)
     all_found = group.gather(found)
     if group.rank == 0:
-        # No rank starts before the last one has come.
+        # No rank may start before the last one has arrived.
         is_together = [
             min(of_rank[turn][1] for of_rank in together) >= max(of_rank[turn][0] for of_rank in together)
             for turn in range(STARTS)

@@ -1,7 +1,7 @@
-"""Hosts whose processes a controller cannot see: ranks start outside of its namespace of processes, and stay there.
+"""Simulates hosts whose processes a controller cannot see: ranks start outside of its process namespace and stay there.
 
-The launcher of a run, ``PROGRAM``, only asks `Hosts`, in the process of the test, to start them; when it is killed they
-go on, as on a host whose daemon did not notice.
+The launcher of a run, ``PROGRAM``, only requests `Hosts`, in the test's process, to start them. When it is killed they
+continue, as on a host whose daemon did not notice.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ with tempfile.NamedTemporaryFile("w", delete=False) as boot:
 words = f'hostname {name}; mount --bind {boot.name} /proc/sys/kernel/random/boot_id; rm {boot.name}; exec "$@"'
 os.execvp("unshare", ["unshare", "--uts", "--mount", "sh", "-c", words, "sh", *command])
 """
-"""What starts a rank, ``command``, under the name of a host of ``nodes``, with a boot of its own: one machine that two
-hosts could be."""
+"""Starts a rank, ``command``, under the name of a host of ``nodes`` with its own boot id: one machine simulates two
+hosts."""
 
 AS_HOST = f"""
 import os, sys, tempfile
@@ -61,11 +61,11 @@ rank = [sys.executable, {as_host!r}, nodes, processes, *command]
 os.execv(mpiexec, [mpiexec, "-n", processes, *local, *rank])
 """
 HIDDEN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-"""Before the command of a controller."""
+"""The words before the command of a controller."""
 
 
 def launcher_of_namespaces(home: Path) -> str:
-    """Return a value of --ckpt-launcher that starts ranks under the names of several hosts on this one.
+    """Return a value of --ckpt-launcher that starts ranks under several host names on this host.
 
     Its programs are written into ``home``.
     """
@@ -76,7 +76,7 @@ def launcher_of_namespaces(home: Path) -> str:
 
 
 class Hosts:
-    """Starts what launchers ask for. ``sweeps`` says whether it starts what ends the processes of a run."""
+    """Starts the processes that launchers request. ``sweeps``: it also starts the sweep that ends a run's processes."""
 
     def __init__(self) -> None:
         self.name = f"ckpt-hidden-{uuid.uuid4()}"
@@ -94,7 +94,7 @@ class Hosts:
         return PROGRAM.format(name=self.name)
 
     def close(self) -> None:
-        """End all that was started."""
+        """End all started processes."""
         self._socket.close()
         for process in self._started:
             process.kill()
@@ -141,7 +141,7 @@ class Hosts:
 
 
 def _pump(source, descriptor: int) -> None:  # type: ignore[no-untyped-def]
-    """Copy until the end; where nobody reads any more, read on all the same."""
+    """Copy until the end; continue to read if the output has no reader."""
     while data := os.read(source.fileno(), 1 << 16):
         with contextlib.suppress(OSError):
             os.write(descriptor, data)
@@ -150,7 +150,7 @@ def _pump(source, descriptor: int) -> None:  # type: ignore[no-untyped-def]
 
 @contextlib.contextmanager
 def hidden_hosts() -> Iterator[Hosts]:
-    """Have hosts for as long as they are needed."""
+    """Yield hosts and close them at the end."""
     hosts = Hosts()
     try:
         yield hosts

@@ -1,6 +1,7 @@
-"""Makes all checks of healthy targets again and again: ``python -m tests.support.honest_runs --times 20``.
+"""Repeats all checks on healthy targets: ``python -m tests.support.honest_runs --times 20``.
 
-A check that fails here is a false alarm. Needs root. Prints one line a file system; exit code 1 when anything failed.
+A check that fails here is a false alarm. Needs root. Prints one line per file system; the exit code is 1 if a check
+failed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MEBIBYTES = 1536
 
 @contextmanager
 def _made(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
-    """Make a target; give the words of a check's command line and the names of the checks that it can take."""
+    """Create a target; yield the arguments of a check's command line and the names of the applicable checks."""
     number = iter(range(100))
 
     def make(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The plugin of a vendor who misbehaves."""
+"""A plugin of a misbehaving vendor."""
 
 from __future__ import annotations
 

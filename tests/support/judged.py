@@ -1,4 +1,4 @@
-"""What the tests of ``judge`` on published results read of its output."""
+"""Parsers of the output of ``judge`` on published results, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strategy for tests that returns before its save is committed: the saves of a rank go on in a thread of its own."""
+"""A strategy for tests that returns before its save is committed: a thread per rank continues the save."""
 
 from __future__ import annotations
 

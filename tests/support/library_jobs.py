@@ -1,4 +1,4 @@
-"""Small jobs that save with the libraries that are installed; the patterns that ship are recorded from them.
+"""Small jobs that save with installed libraries; the built-in patterns are recorded from them.
 
     python -m tests.support.library_jobs [NAME ...]
 
@@ -190,7 +190,7 @@ JOBS = {
 
 
 def script_of(name: str) -> str:
-    """Return the program of a job; its argument is the directory to save below."""
+    """Return the program of a job; its argument is the directory for saves."""
     if name in _OF_ONE_PROCESS:
         return _OF_ONE_PROCESS[name]
     _, _, imports, joins, saves = JOBS[name]
@@ -198,13 +198,13 @@ def script_of(name: str) -> str:
 
 
 def installed_version(package: str) -> str:
-    """Return the version of a library, which some builds have under a name of their own."""
+    """Return the version of a library, which may be installed under another package name."""
     names = importlib.metadata.packages_distributions().get(package, [package])
     return importlib.metadata.version(names[0])
 
 
 def record_job(name: str, directory: Path) -> Path:
-    """Record a job as a user does; return its pattern."""
+    """Record a job like a user; return its pattern."""
     package, what, *_ = JOBS[name]
     job, under, out = directory / "job.py", directory / "saved", directory / f"{name}.json"
     job.write_text(script_of(name))
@@ -220,7 +220,7 @@ def record_job(name: str, directory: Path) -> Path:
 
 
 def main() -> None:
-    """Record all of them, or those that are named."""
+    """Record all jobs, or the named ones."""
     for name in sys.argv[1:] or SHIPPED:
         with tempfile.TemporaryDirectory() as directory:
             made = record_job(name, Path(directory))

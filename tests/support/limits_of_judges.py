@@ -1,4 +1,4 @@
-"""The requirements that every run is asked, and how close to a limit their judges are tried."""
+"""The requirements of every run, and how close to a limit tests must come."""
 
 from __future__ import annotations
 

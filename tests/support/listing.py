@@ -1,4 +1,4 @@
-"""A plugin that writes what the collected tests hold to the file named by ``CKPT_TESTS_HOLD``: markers, as JSON."""
+"""A plugin that writes the markers of the collected tests as JSON to the file named by ``CKPT_TESTS_HOLD``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ VARIABLE = "CKPT_TESTS_HOLD"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write what the tests hold."""
+    """Write the markers."""
     Path(os.environ[VARIABLE]).write_text(json.dumps(held_by(session.items)))
 
 
 def held_by(items: Iterable[pytest.Item]) -> dict[str, dict[str, list[str]]]:
-    """Return {test: {kind of thing: names}}."""
+    """Return {test: {kind of entry: names}}."""
     return {item.nodeid: _held(item) for item in items}
 
 

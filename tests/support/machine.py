@@ -1,4 +1,4 @@
-"""What tests ask of the machine they run on: privileges, mounts, a little patience."""
+"""The machine on which tests run: privileges, mounts, and timeouts that grow with load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if seen := os.environ.pop("CI", None):
 
 
 def need(condition: object, reason: str) -> None:
-    """Skip where a test cannot run; on CI, where everything is there, fail."""
+    """Skip if a condition of a test is not met; fail on CI, where all are met."""
     if condition:
         return
     if os.environ.get(_ON_CI) == "true":
@@ -36,23 +36,23 @@ def need(condition: object, reason: str) -> None:
 
 
 def need_fuse() -> None:
-    """Skip where nothing can be mounted by FUSE; on CI, where it can, fail."""
+    """Skip if FUSE is not available; fail on CI, where it is."""
     need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
 
 
 def patience(seconds: float) -> float:
-    """Return a limit on time that belongs to a test, for the machine as it is: twice as much for twice the work.
+    """Return a test's timeout for the present load of the machine: twice the time for twice the load.
 
-    ``seconds`` is enough on a machine that has a core for each process. Never for a limit that the product has.
+    ``seconds`` is sufficient on a machine with a core for each process. Not for limits of the product.
     """
     average, _, _, now, _ = Path("/proc/loadavg").read_text().split()
-    # Over a minute, and at this moment: work that has just begun does not show in an average.
+    # The averages over a minute and now, because an average does not show work that has just begun.
     busy = max(float(average), float(now.partition("/")[0])) / len(os.sched_getaffinity(0))
     return seconds * min(max(busy, 1.0), _MAXIMUM_PATIENT)
 
 
 def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:
-    """Return what the condition gives as soon as it is true; fail when it is not in time, longer on a busy machine."""
+    """Return the result of the condition as soon as it is true; fail after a timeout that grows with the load."""
     began = time.monotonic()
     while True:
         if found := condition():
@@ -64,20 +64,21 @@ def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATI
 
 
 def file_system_of(path: Path) -> str:
-    """Return the kind of file system that a path is on."""
+    """Return the type of the file system that contains a path."""
     output = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=True)
     return output.stdout.strip()
 
 
 class Mounts:
-    """Small file systems of a test's own; ``make_home`` makes a directory on a disk for each."""
+    """Creates small file systems for a test; ``make_home`` creates a directory on a disk for each."""
 
     def __init__(self, make_home: Callable[[str], Path]) -> None:
         self._make_home = make_home
         self._points: list[Path] = []
 
     def __call__(self, kind: str, mebibytes: int, below: Path | None = None, options: str = "") -> Path:
-        """Mount a new ``tmpfs``, or a file system on a loop device whose file is in ``below``, and return where."""
+        """Mount a new ``tmpfs``, or a file system on a loop device whose file is in ``below``; return the mount
+        point."""
         home = self._make_home(kind)
         point = home / "mounted"
         point.mkdir()
@@ -96,7 +97,7 @@ class Mounts:
             with image.open("wb") as file:
                 file.truncate(mebibytes << 20)
             need(shutil.which(f"mkfs.{kind}"), f"there is no mkfs.{kind}")
-            # mkfs.btrfs looks at all loop devices and fails when another test's goes away meanwhile.
+            # mkfs.btrfs inspects all loop devices, and fails if another test's device disappears during this.
             eventually(functools.partial(_succeeds, f"mkfs.{kind}", "-q", str(image)), f"mkfs.{kind} makes {image}")
             command = ["mount", "-o", "loop", str(image), str(point)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -105,7 +106,7 @@ class Mounts:
         return point
 
     def bind(self, directory: Path) -> Path:
-        """Show a directory in another place, by the same mount."""
+        """Bind-mount a directory at another place."""
         point = self._make_home("bind") / "mounted"
         point.mkdir()
         done = subprocess.run(
@@ -116,15 +117,15 @@ class Mounts:
         return point
 
     def unmount_all(self) -> None:
-        """Unmount what was mounted."""
+        """Unmount all."""
         for point in reversed(self._points):
-            # A process that was killed lets go of its files a little after it has left the table of processes.
+            # A killed process closes its files slightly after it has left the process table.
             eventually(functools.partial(_unmounted, point), "it is unmounted")
 
 
 @contextmanager
 def frozen(point: Path) -> Iterator[None]:
-    """Have every call that would change a file system wait in the kernel."""
+    """Make every call that would change a file system wait in the kernel."""
     done = subprocess.run(["fsfreeze", "-f", str(point)], capture_output=True, text=True, check=False)
     need(done.returncode == 0, f"a file system cannot be frozen here: {done.stderr}")
     try:
@@ -145,9 +146,10 @@ def _succeeds(*command: str) -> bool:
 
 
 def leave_mounts_of_others() -> None:
-    """In a mount namespace of this process's own: let go of file systems on loop devices that it was made with.
+    """In a private mount namespace of this process: unmount inherited file systems on loop devices.
 
-    Tests beside this one could not take theirs away, or cut their power, while it holds a copy of the mount.
+    Otherwise concurrent tests could not unmount theirs, or cut their power, because this process has a copy of the
+    mount.
     """
     for line in Path("/proc/self/mounts").read_text().splitlines():
         source, point, *_ = line.split(" ")

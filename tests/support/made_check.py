@@ -1,4 +1,4 @@
-"""One check, made as its users make it: by the command, in a process of its own."""
+"""One check, run like a user does: by the command, in a separate process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def made(
     seconds: float = 300.0,
     tidy: bool = True,
 ) -> Observation:
-    """Make a check and return what it saw. ``sabotage`` is code that runs before it in its process.
+    """Run a check and return its observation. ``sabotage`` is code that runs before it in its process.
 
-    ``tidy`` is whether it can have removed what it made: not where a listing hides that.
-    One that takes longer than ``seconds`` is killed, and the test fails: the targets of these tests end what they hold.
+    ``tidy``: the check must have removed its files; not if a fault of listings hides them. A check that takes longer
+    than ``seconds`` is killed, and the test fails.
     """
     command = [
         sys.executable,
@@ -46,5 +46,5 @@ def made(
 
 
 def kinds(seen: Observation) -> set[str]:
-    """Return the kinds of what was wrong."""
+    """Return the kinds of the anomalies."""
     return {anomaly.kind for anomaly in seen.anomalies}

@@ -1,4 +1,4 @@
-"""Patterns made up for tests, as the texts of their files."""
+"""Patterns for tests, as the text of their files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAUSED = json.dumps(
     | {
         "steps": [
             [0, 0, 0, "create", 0, 0, 0, 1, 20_000],
-            # A run: half of it before each write.
+            # A sequence of writes, with half of the pause before each.
             [0, 0, 0, "write", 0, 0, 50_000, 2, 40_000],
             [0, 0, 0, "close", 0, 0, 0, 1],
         ]

@@ -1,4 +1,4 @@
-"""The run as its launches see it, made up: on a real directory, with a launcher that starts nothing."""
+"""The context of launches for tests: on a real directory, with a launcher that starts nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ckpt.targets.posix.target import PosixTarget
 
 
 def made_context(home: Path, options: Mapping[str, str]) -> LaunchContext:
-    """Return the context of a run with these options, whose target and directory are made in ``home``."""
+    """Return the context of a run with these options, with target and directory created in ``home``."""
     (home / "target").mkdir()
     (home / "run").mkdir()
     settings = resolve({**options, "ckpt_target": str(home / "target")}, {})

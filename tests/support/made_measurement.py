@@ -1,4 +1,4 @@
-"""A measurement made up for judges: all well, unless a test says otherwise."""
+"""A measurement for tests of requirements, without faults unless a test changes it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def on_busy_host(of, span="operations"):
 
 
 def compared(expected, checked=None, *, fault_count=0, faults=()):
-    """Return what a comparison of so many bytes found; all were compared, unless ``checked`` says otherwise."""
+    """Return the integrity record of a comparison of this number of bytes; all were compared unless ``checked`` is
+    given."""
     return Integrity(
         bytes_expected=expected,
         bytes_checked=expected if checked is None else checked,

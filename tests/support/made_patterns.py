@@ -1,4 +1,4 @@
-"""Measurements made up for judges of what is measured beside a subject's own saves and loads."""
+"""Measurements for tests of requirements on patterns."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def with_reads(size=FULL, **changes):
 
 
 def paced(share, seconds=None):
-    """Return the pace of saves of a share of the full size, such as a run for the limits of tests makes them."""
+    """Return the pace of saves of a share of the full size, as in a run with the limits of the tests."""
     usual = PACE.seconds * share
     return SavePace(seconds=usual if seconds is None else seconds, bytes=round(FULL * share), full_bytes=FULL)
 
 
 def endured(saves, asked=100.0):
-    """Return saves that were spread evenly over the time."""
+    """Return saves that are evenly spread over the time."""
     whole = 100.0
     began = tuple(whole * n / len(saves) for n in range(len(saves)))
     found = Endurance(requested_seconds=asked, seconds=whole, kept=2, start_seconds=began, save_seconds=tuple(saves))
@@ -124,7 +124,8 @@ def resized(**changes):
 
 
 def of_copies(read, *, needed=4, copy_bytes=FULL // 4):
-    """Return what a restart of 16,000 accelerators reads that hold so many copies, of which some were read at once."""
+    """Return the restart reads of 16,000 accelerators with this number of copies, some of which were read
+    concurrently."""
     return RestartReads(
         copies=read, accelerators_per_copy=16_000 // needed, first_copy_bytes=FULL, copy_bytes=copy_bytes
     )
@@ -151,7 +152,7 @@ def operations_at(size, rate, *, resident=None, mapped=None):
 
 
 def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None, faults=(), **changes):
-    """Return a measurement in which so many clients saved and loaded at these rates, in bytes a second."""
+    """Return a measurement in which this number of clients saved and loaded at these rates, in bytes a second."""
     counts = tuple(
         ClientCount(
             clients=clients,
@@ -171,12 +172,12 @@ def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None
 
 
 def up_to(measured, save_ceiling, load_ceiling):
-    """Have a measurement judged by maximum rates that the vendor declares."""
+    """Judge a measurement with maximum rates declared by the vendor."""
     return ByLimits(measured, StatedLimits(save_bytes_per_second=save_ceiling, load_bytes_per_second=load_ceiling))
 
 
 def grown(rates):
-    """Have growing counts of ranks save and load at these rates."""
+    """Return a measurement in which increasing counts of ranks save and load at these rates."""
 
     def change(m):
         counts = tuple(
@@ -224,7 +225,7 @@ WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
 
 
 def served(*loads, **changes):
-    """Return a measurement of loads; without any, of one cold and one warm in each way."""
+    """Return a measurement with these loads; by default one uncached and one cached load in each way."""
     found = Serving(
         bytes=WEIGHTS,
         full_bytes=FULL_WEIGHTS,
@@ -261,7 +262,7 @@ def trial(kind="save", **changes):
 
 
 def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), failure=None, **changes):
-    """Return a measurement in which something was broken as often as it should be; ``first`` is the first time."""
+    """Return a measurement with the required number of injected faults; ``first`` is the first one."""
     trials = tuple(trials) if trials is not None else (first or trial(), *(trial(kind) for kind in BREAKS[1:]))
     known = {
         "fault_command": "fail-drive 7",
@@ -309,7 +310,7 @@ def snapshot(**changes):
 
 
 def snapshotted(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
-    """Return a measurement with as many snapshots as there should be; ``first`` is the first."""
+    """Return a measurement with the required number of snapshots; ``first`` is the first one."""
     trials = tuple(trials) if trials is not None else (first or snapshot(), *[snapshot()] * (PAIRS - 1))
     known = {
         "command": "take",

@@ -1,4 +1,4 @@
-"""What a run on an object store counts of its requests, made up."""
+"""Invented request counts of a run on an object store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def row(endpoint: str, kind: str, sent: int, p99: float | None, *, again: int = 
 
 
 def requests(*, again: int = 0, slower: float = 1.0) -> list[dict[str, Any]]:
-    """Return the requests of saves and loads over two endpoints; to one of them a request was never answered."""
+    """Return the requests of saves and loads over two endpoints; one request to one of them was not answered."""
     times = {"begin upload": 0.012, "put part": 0.084, "end upload": 0.131, "get": 0.045, "head": 0.004}
     return [
         row(endpoint, kind, 2_645, slower * p99, again=again if kind == "put part" else 0)

@@ -1,7 +1,7 @@
-"""Made-up result directories of DLIO and mlpstorage, in the shapes in which they are published.
+"""Simulated result directories of DLIO and mlpstorage, in the forms in which they are published.
 
-A run is simulated as the tool runs: a barrier, every rank's own time, the pause, the next barrier. So what is inferred
-from one rank's starts can be held against what all ranks took.
+A run is simulated like the tool: a barrier, every rank's own time, the pause, the next barrier. So times that are
+inferred from one rank's starts can be compared with the times of all ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Seconds = Callable[[str, int, int], float]
 
 
 def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
-    """Every rank takes nearly the same; the slowest is another one each time, never rank 0."""
+    """Return nearly equal times; the slowest rank changes every time and is never rank 0."""
     return lambda kind, number, rank: (
         (save if kind == "save" else load) + (0.3 if rank == 1 + number % 3 else 0.001 * rank)
     )
@@ -43,10 +43,10 @@ def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
 
 @dataclass(kw_only=True)
 class MadeRun:
-    """One run. ``seconds`` is called with kind, number and rank; ``offsets`` are clocks that are set apart, by rank.
+    """One simulated run. ``seconds`` is called with kind, number and rank; ``offsets`` are clock offsets by rank.
 
-    ``listing`` is what every rank takes between the saves and the loads to list the checkpoints. ``received`` is the
-    share of the loaded bytes that the host's network interface receives during the loads; ``zone_hours`` is by how much
+    ``listing`` is the time in which every rank lists the checkpoints between saves and loads. ``received`` is the share
+    of the loaded bytes that the host's network interface receives during the loads; ``zone_hours`` is by how much
     DLIO's clock is ahead of UTC; ``dropped`` counts how often the host had dropped its page cache.
     """
 
@@ -72,7 +72,7 @@ class MadeRun:
         return self.size or BYTES[self.model, self.processes]
 
     def stats(self, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
-        """Return the statistics of every rank that was asked for; the others took part all the same."""
+        """Return the statistics of the requested ranks; the other ranks also took part."""
         rng = random.Random(self.seed)
         at = 0.0
         wanted = range(self.processes) if ranks is None else ranks
@@ -99,18 +99,18 @@ class MadeRun:
         return {rank: {"1": epoch} for rank, epoch in epochs.items()}
 
     def slowest(self, kind: str) -> list[float]:
-        """Return what the slowest rank took in every operation."""
+        """Return the time of the slowest rank in every operation."""
         count = self.saves if kind == "save" else self.loads
         return [
             round(max(self.seconds(kind, n, rank) for rank in range(self.processes)), 6) for n in range(1, count + 1)
         ]
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary that rank 0 writes: means over its own times, in "GB" that are GiB."""
+        """Return the summary of rank 0: means over its own times, in GiB that are called "GB"."""
         metric: dict[str, Any] = {}
         for kind, count in (("save", self.saves), ("load", self.loads)):
             own = [round(self.seconds(kind, n, 0), 6) for n in range(1, count + 1)]
-            # A mean over nothing is NaN, and so is written.
+            # The mean of an empty list is NaN and is written as such.
             mean = sum(own) / count if count else float("nan")
             rate = sum(self.bytes / GIB / s for s in own) / count if count else float("nan")
             if count or kind == "save":
@@ -178,7 +178,7 @@ class MadeRun:
         }
 
     def counters(self, every: float = 10.0) -> list[tuple[str, int]]:
-        """Return (time in UTC, bytes received so far) from 20 s before the run until the first sample after it."""
+        """Return (UTC time, bytes received so far) from 20 s before the run until the first sample after it."""
         epoch = self.stats([0])[0]["1"]
         loads = [entry for name, entry in epoch.items() if name.startswith("load_ckpt")]
         end = (datetime.fromisoformat(epoch["end"]) - self.started).total_seconds()
@@ -193,7 +193,7 @@ class MadeRun:
         return found
 
     def snapshots(self) -> dict[str, Any]:
-        """Return the first and last of the counters as mlpstorage's metadata has them."""
+        """Return the first and last counters in the form of mlpstorage's metadata."""
         counted = self.counters()
 
         def one(moment: str, received: int) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class MadeRun:
         return {"start": one(*counted[0]), "end": one(*counted[-1])}
 
     def series(self) -> dict[str, Any]:
-        """Return mlpstorage's time series of the host, but for counters that are not read."""
+        """Return mlpstorage's time series of the host, without counters that are not read."""
         samples = [
             {
                 "timestamp": moment,
@@ -222,7 +222,7 @@ class MadeRun:
         return {"collection_interval_seconds": 10.0, "samples_by_host": {"10.0.0.1": samples}}
 
     def log(self) -> str:
-        """Return the log that rank 0 writes."""
+        """Return the log of rank 0."""
         lines = [f"[OUTPUT] {self._moment(0, 0)} Running DLIO [Checkpointing] with {self.processes} process(es)"]
         for name, entry in self.stats([0])[0]["1"].items():
             if isinstance(entry, str):
@@ -240,7 +240,7 @@ class MadeRun:
     def write(
         self, directory: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
     ) -> Path:
-        """Write the directory with these ranks (None: all) and parts.
+        """Write the result directory with these ranks (None: all) and parts.
 
         The parts are summary, config, metadata, snapshots (in the metadata), log, separation (``fs_separation.json``)
         and series.
@@ -280,7 +280,7 @@ CAPABILITIES = {
 
 
 def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, Any] | None = None) -> Path:
-    """Write the description of a system in a tree of published results, in the layout of v3.0."""
+    """Write a system description into a tree of published results, in the layout of v3.0."""
     file = top / "closed" / submitter / "systems" / f"{system}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     declared = CAPABILITIES if capabilities is None else capabilities

@@ -1,4 +1,4 @@
-"""What a target that nobody looked at might be."""
+"""Facts of targets for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements made up for judges of saves that let the job go on."""
+"""Measurements for tests of requirements on background saves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def background_save(index, committed, *, blocked=0.5, copying=0.0, size=FULL):
 
 
 def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
-    """Return steps around a save, of which those beside it take ``beside`` seconds, more or less by ``scatter``."""
+    """Return steps around a save; steps during it take about ``beside`` seconds, with variance ``scatter``."""
     alone = (STEP,) * 20
     shifts = [scatter * (-1) ** n for n in range(batches)]
     return StepsOfSave(
@@ -50,7 +50,7 @@ def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
 
 
 def in_background(*committed, blocked=0.5, copying=0.0, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
-    """Return a measurement of saves that were committed after so many seconds."""
+    """Return a measurement of saves that were committed after this number of seconds."""
     committed = committed or (20.0, 20.0, 20.0)
     saves = [
         background_save(n, seconds, blocked=blocked, copying=copying, size=size)
@@ -85,7 +85,7 @@ RESTORES = (FULL, FULL + DELTA, FULL + 2 * DELTA)
 
 
 def of_chains(*seconds, **changes):
-    """Return a measurement of a full save and two deltas, whose restores took so many seconds."""
+    """Return a measurement of a full save and two deltas, whose restores took this number of seconds."""
     seconds = seconds or (10.0, 11.0, 12.0)
     saves = [
         dataclasses.replace(operation("save", n, 5.0 * size / FULL), checkpoint=n, bytes=size)
@@ -106,7 +106,7 @@ def of_chains(*seconds, **changes):
 
 
 def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, faults=(), checked=RESTORES[2]):
-    """Return a chain that was loaded after others were deleted, of whose space a share came back."""
+    """Return a chain that was loaded after the deletion of others, of whose space a share was freed."""
     integrity = compared(RESTORES[2], checked, fault_count=fault_count, faults=faults)
     return Chains(
         deltas=2,
@@ -122,7 +122,7 @@ COMPRESSED = dataclasses.replace(SUBJECT, strategy="compressed")
 
 
 def compressed(*saves, codec=(4.0, 4.0, 4.0), stored=0.9, fault_count=0, **changes):
-    """Return a measurement in which saves through a codec took so many seconds, and plain ones 10."""
+    """Return a measurement in which compressed saves took this number of seconds, and plain ones 10."""
     found = Compression(
         codec="zstd:1",
         content="numbers of few exponents",
@@ -144,7 +144,7 @@ EVERY_TENTH = DrainRule(every=10, target_share=0.1)
 
 
 def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
-    """Return a restore that took what it should, or something else."""
+    """Return a restore of the expected checkpoint, or of another one."""
     taken = (expected_tier if tier is None else tier, expected if number is None else number)
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     is_right = taken == (expected_tier, expected)
@@ -162,7 +162,7 @@ COMPLETE, INCOMPLETE = restored("local", 169), restored("target", 168)
 
 
 def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
-    """Return the loss of one of three hosts, whose files came back and were loaded in so many seconds."""
+    """Return the loss of one of three hosts, whose files were returned and loaded in this number of seconds."""
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     return NodeLoss(
         hosts=3,
@@ -181,7 +181,7 @@ def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=())
 def two_tiers(
     *, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), complete=COMPLETE, incomplete=INCOMPLETE, node_loss=None
 ):
-    """Return saves to a local tier and restores from both."""
+    """Return saves to a local tier and restores from both tiers."""
     return Tiers(
         bytes=FULL,
         undisturbed_seconds=alone,
@@ -201,6 +201,6 @@ def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
 
 
 def at_notice(*seconds, **changes):
-    """Return a measurement in which jobs were given notice and saved in so many seconds."""
+    """Return a measurement in which jobs received a notice and saved in this number of seconds."""
     found = Preempted(bytes=FULL, committed_seconds=seconds or (30.0, 31.0, 29.0))
     return in_background(patterns=Patterns(preempt=found), **changes)

@@ -1,7 +1,7 @@
-"""Runs made up without a run: times are drawn, everything that follows from them is decided as in a run.
+"""Simulated runs: times are random, and everything else is derived as in a real run.
 
-``make_run`` writes the directory of a small run. ``report`` returns the report of a large one, of an array that does
-not exist: for pages, their tests and their pictures, in which the vendor's name says that nothing was measured.
+``make_run`` writes the directory of a small run. ``report`` returns the report of a large run on an array that does not
+exist, for pages, tests and pictures; its vendor's name states that nothing was measured.
 """
 
 from __future__ import annotations
@@ -133,10 +133,9 @@ def make_run(
     system: Told | None = None,
     change: Callable[[Measurement], Measurement] = lambda measurement: measurement,
 ) -> Document:
-    """Write a run directory whose saves and loads take about so many seconds; return its report.
+    """Write a run directory whose saves and loads take about this number of seconds; return its report.
 
-    ``change`` makes other measurements of the made-up ones, before they are judged. A run of suite conformance alone
-    measures none.
+    ``change`` changes the simulated measurements before they are judged. A run of only the suite conformance has none.
     """
     rng = random.Random(seed)
 
@@ -190,7 +189,7 @@ def make_run(
 
 
 def _session(document: Document) -> Document:
-    """Return what is written down of a run when it begins."""
+    """Return the content of a run's session file."""
     run = document["run"]
     return {
         "run_id": run["id"],
@@ -228,7 +227,8 @@ def _judged(
     waivers: tuple[Waiver, ...] = (),
     system: Mapping[str, Any] | None = None,
 ) -> _Judged:
-    """Return the run of these options, whose plan is measured and observed so; ``changed`` is of the environment."""
+    """Return the judged run of these options with these measurements and observations; ``changed`` are changes of the
+    environment."""
     settings = resolve(options, {})
     gates = load_gates(settings.gate_table, target.gate_kind)
     catalogue = offered(REQUIREMENTS, target.capabilities)
@@ -280,7 +280,7 @@ def _judged(
 
 
 def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
-    """Yield what rank 0 tells of these measurements, all of one launch."""
+    """Yield the events of rank 0 for these measurements, in one launch."""
     yield Ready()
     yield Imported()
     for measurement in measurements:
@@ -295,7 +295,7 @@ def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
             )
             yield OperationDone(subject=subject, operation=operation)
             if operation.kind == "load" and measurement.integrity:
-                # Whatever is wrong is found in the last load.
+                # All faults are found in the last load.
                 done = measurement.integrity
                 so_far = made_measurement.compared(done.bytes_expected, done.bytes_checked * operation.index // loads)
                 integrity = done if operation.index == loads else so_far
@@ -314,7 +314,7 @@ def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
 
 
 def _pattern_events(measurement: Measurement) -> Iterator[Event]:
-    """Yield what is told of patterns; of the saves of endurance as many as a run tells of."""
+    """Yield the events of patterns; for endurance as many saves as a run reports."""
     subject = measurement.subject
     for field in dataclasses.fields(Patterns):
         found = getattr(measurement.patterns, field.name, None)
@@ -355,7 +355,7 @@ def _operations(
 def _operation(
     planned: PlannedCheckpoint, kind: OperationKind, index: int, each: Sequence[float], phases: dict[str, float]
 ) -> Operation:
-    """Return an operation whose ranks took so many seconds; the phases are those of the slowest."""
+    """Return an operation whose ranks took this number of seconds; the phases are those of the slowest rank."""
     commit = phases.get("commit", 0.0)
     made = made_measurement.operation(kind, index, max(each) + commit, ranks=each, size=planned.layout.bytes)
     return dataclasses.replace(made, phases=phases, checkpoint=index)
@@ -396,7 +396,7 @@ def steady(save: float = 0.72, load: float = 0.45) -> Seconds:
 
 
 def late(rng: random.Random, kind: OperationKind, index: int) -> float:
-    """Return times of which those of two saves are beyond the limit."""
+    """Return times with two saves over the limit."""
     return rng.uniform(0.82, 0.96) + (0.42 if kind == "save" and index in (4, 8) else 0.0)
 
 
@@ -417,9 +417,9 @@ def report(
 ) -> Document:
     """Return the report of a run on shared storage whose operations take ``seconds``, as shares of their limits.
 
-    ``slow_ranks`` take ``slower`` times as long as the others. ``seen`` changes what checks of behaviour saw, by name.
-    ``fails_after`` ends the first measurement after so many operations; without ``is_measured`` no rank starts.
-    ``text`` is put behind every string that comes from outside.
+    ``slow_ranks`` take ``slower`` times as long as the others. ``seen`` changes observations of checks, by name.
+    ``fails_after`` ends the first measurement after this number of operations; without ``is_measured`` no rank starts.
+    ``text`` is appended to every external string.
     """
     hosts = tuple(f"node{n + 1:03}" for n in range(max(1, ranks // _HOST_RANKS)))
     given = {
@@ -477,7 +477,7 @@ _FROM_OUTSIDE = {
 
 
 def _with_text(value: Any, text: str, *, is_outside: bool = False) -> Any:
-    """Return a document with a text behind what hosts, vendors and users say in it."""
+    """Return a document with a text appended to all strings from hosts, vendors and users."""
     match value:
         case str():
             return value + text if is_outside else value
@@ -636,12 +636,12 @@ def _observation(rng: random.Random, check: Check, changes: Mapping[str, Any]) -
 
 
 def certified(**changes: Any) -> Document:
-    """Return the report of an array that meets everything with some room."""
+    """Return the report of an array that meets everything with some margin."""
     return report(**changes)
 
 
 def not_certified(**changes: Any) -> Document:
-    """Return that of one with a slow host, late saves, a torn rename, and a waiver."""
+    """Return the report of an array with a slow host, late saves, a non-atomic rename, and a waiver."""
     torn = Anomaly(
         kind="a file was torn",
         where="COMMIT.file-second-client-4711/latest",
@@ -669,12 +669,12 @@ def not_certified(**changes: Any) -> Document:
 
 
 def incomplete() -> Document:
-    """Return that of a run without a second client, a power cut and a volume to fill, on too few ranks."""
+    """Return the report of a run without a second client, a power cut and a volume to fill, on too few ranks."""
     return report(ranks=8, options={"ckpt_power_cut": None, "ckpt_small_volume": None})
 
 
 def rehearsal() -> Document:
-    """Return that of a run at 1/1000 of the size on a local disk."""
+    """Return the report of a run at 1/1000 of the size on a local disk."""
     there = ("ckpt_model", "ckpt_hosts", "ckpt_engine", "ckpt_power_cut", "ckpt_small_volume")
     options = dict.fromkeys(there) | {"ckpt_profile": "smoke"}
     return report(steady(0.4, 0.3), options=options, file_system="ext4")
@@ -686,14 +686,14 @@ def thousand_ranks() -> Document:
 
 
 def nothing_ran() -> Document:
-    """Return what is left of a run that ended before the first rank started."""
+    """Return the report of a run that ended before the first rank started."""
     whole = report(models="llama3-8b", ranks=8, is_measured=False)
     environment = {"hosts": [], "target": whole["environment"]["target"], "versions": {}, "launcher": ""}
     return {**whole, "environment": environment, "settings": [], "disclosures": [], "stages": {}, "system": None}
 
 
 def contract_only() -> Document:
-    """Return a document with nothing but the fields of the contract, as early or foreign ones may be."""
+    """Return a document with only the fields of the contract, as an early or foreign one may have."""
     whole = incomplete()
     kept = ("schema", "run", "grade", "cluster", "requirements", "catalogue_names", "measurements",
             "sufficient_up_to_accelerators")  # fmt: skip

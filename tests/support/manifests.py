@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes with their values, as ``envsubst`` fills them in."""
+"""The Kubernetes manifests with their values inserted, as by ``envsubst``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VARIABLE = re.compile(r"\$\{(CKPT_[A-Z_]+)\}")
 
 
 def values(**others: str) -> dict[str, str]:
-    """Return the values of the file, and others in their place."""
+    """Return the values of the file, with some replaced."""
     lines = (DIRECTORY / "values.env").read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     return {name: " ".join(shlex.split(text)) for name, text in found.items()} | others
 
 
 def filled(name: str, of: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the documents of a manifest; KeyError for a value that is not there."""
+    """Return the documents of a manifest. Raises KeyError for a missing value."""
     text = _VARIABLE.sub(lambda found: of[found[1]], (DIRECTORY / name).read_text())
     return list(yaml.safe_load_all(text))
 
@@ -36,7 +36,7 @@ def variables(path: Path) -> set[str]:
 
 
 def templates(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the templates of pods in a document."""
+    """Yield the pod templates in a document."""
     if document["kind"] == "Job":
         yield document["spec"]["template"]
     elif document["kind"] == "MPIJob":

@@ -1,9 +1,9 @@
-"""Makes many checks of one place, a few at a time, each in a process forked from this one: ``python many_checks.py``.
+"""Performs many checks of one target, a few at a time, each in a forked process: ``python many_checks.py``.
 
-Reads from standard input what is asked, as JSON: ``room`` (of the checks: ``posix`` or ``objects``), ``checks``
-(names), ``words`` (of the command line of a check), ``at_once``, ``seconds`` (after which a check counts as blocked)
-and ``seconds_in_all`` (after which none is begun any more: a target that answers nothing would take that long for
-each). Writes {check: observation} to standard output.
+Reads a request as JSON from standard input: ``room`` (package of the checks: ``posix`` or ``objects``), ``checks``
+(names), ``words`` (of a check's command line), ``at_once``, ``seconds`` (after which a check counts as blocked) and
+``seconds_in_all`` (after which no check is begun, because each would time out on a target that does not answer). Writes
+{check: observation} to standard output.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _started = subprocess.Popen
 
 
 def fork_agents() -> None:
-    """Have every client that this process and its forks make on this host fork its agent.
+    """Make every client that this process and its forks create on this host fork its agent.
 
-    Many checks in a row have some ten agents each, and a Python that starts costs more than what most of them are
-    asked. That an agent starts as a program is shown where one check is made, as users make it.
+    Many checks in sequence have about ten agents each, and starting Python takes longer than most requests. Other tests
+    start an agent as a program.
     """
     for name in _AGENTS:
         importlib.import_module(name)
@@ -42,7 +42,7 @@ def fork_agents() -> None:
 
 
 class _Forking:
-    """What clients use of ``subprocess``."""
+    """Replaces the functions of ``subprocess`` that clients use."""
 
     DEVNULL, PIPE, TimeoutExpired = subprocess.DEVNULL, subprocess.PIPE, subprocess.TimeoutExpired
 
@@ -54,7 +54,7 @@ class _Forking:
 
 
 class _Forked:
-    """A fork of this process that is an agent, as a client has it."""
+    """A fork of this process that is an agent, with the interface of a client's process."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.returncode: int | None = None
@@ -86,7 +86,7 @@ class _Forked:
 
 
 def _be(command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Become the agent, with nothing of this process but what a program that is started has."""
+    """Become the agent, with the environment of a newly started program."""
     code = 1
     try:
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -102,7 +102,7 @@ def _be(command: Sequence[str], env: Mapping[str, str]) -> None:
     os._exit(code)
 
 
-# Those beside which no other of their kind may be under way: they take the target away, or its space.
+# Checks that exclude others of their kind, because they take the target or its space away.
 ALONE = ("power cut", "small directory")
 
 

@@ -1,8 +1,8 @@
-"""Which checks each fault of a target fails: the table that test_matrix.py holds against targets that misbehave.
+"""The table of faults of a target and the checks that fail; test_matrix.py compares it with faulty targets.
 
-``fails`` are the checks that must fail; nothing else may. ``may_fail`` are those that luck decides, and which are not
-made: a fault that damages bytes meets other checks' files at the right moment or does not. ``says`` are words that the
-verdict of a check must contain. Each row is written at its fault, in ``targets/fuse_faults_*.py``.
+``fails`` are the checks that must fail; no other check may. ``may_fail`` are checks that are not run, because they fail
+by chance: a fault that damages bytes may or may not affect their files. ``says`` are words that a check's verdict must
+contain. Each row is defined at its fault, in ``targets/fuse_faults_*.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pytest_ckpt.facts.checks import in_room
 from tests.support.targets.misbehaving import FAULTS
 
 ALL = frozenset(c.name for c in in_room("posix"))
-# What reads no byte back, or none that a fault of content could meet.
+# Checks that read no bytes back, or none that a content fault could affect.
 WITHOUT_CONTENT = frozenset(
     c.name
     for c in in_room("posix")
@@ -24,7 +24,7 @@ WITHOUT_CONTENT = frozenset(
     or c.name in ("COMMIT.directory", "COMMIT.directory-second-client", "STALE.negative-names")
 )
 CONTENT = ALL - WITHOUT_CONTENT
-# They compare every byte of files of some size, written before and read from storage.
+# These checks compare every byte of files of some size, written before and read from storage.
 WHOLE_FILES = frozenset(
     [
         *(
@@ -45,28 +45,28 @@ WHOLE_FILES = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One fault, switched on with ``parameters``, and what it does to the checks."""
+    """One fault, enabled with ``parameters``, and its effect on the checks."""
 
     fault: str
     fails: frozenset[str]
     says: dict[str, str]
     may_fail: frozenset[str] = frozenset()
     parameters: dict[str, Any] = field(default_factory=dict)
-    # After which a check counts as blocked.
+    # The time after which a check counts as blocked.
     seconds: float = 150.0
-    # A capability that is missing is reported, as words in the facts of a check, and fails nothing.
+    # A missing capability is reported in the facts of a check and is not a failure.
     reported: dict[str, str] = field(default_factory=dict)
 
     @property
     def sentence(self) -> str:
-        """What the fault does."""
+        """The description of the fault."""
         return FAULTS[self.fault].sentence
 
     def meets(self, operations: Mapping[str, Collection[str]]) -> frozenset[str]:
-        """Return the checks that the fault can meet: it acts in their directories, on an operation that they ask for.
+        """Return the checks that the fault can affect: it acts in their directories, on an operation that they use.
 
-        ``operations`` are those that each check asks of the honest target. Without those that may fail besides: what
-        luck decides proves nothing.
+        ``operations`` are the operations that each check uses on a healthy target. Checks that fail by chance are
+        omitted, because they prove nothing.
         """
         path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
         reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
@@ -85,10 +85,10 @@ def row(
     damages: str = "",
     **parameters: Any,
 ) -> Row:
-    """Return the row of a fault, as the words of its class have it: names of checks are written as words.
+    """Return the row of a fault from the keywords of its class; names of checks are written as words.
 
-    ``says`` is of the first of ``fails``, or by check. ``may`` is ``content`` for every check that reads something
-    back. ``damages``, in place of the rest, is how a check names what happens to content wherever it is.
+    ``says`` applies to the first of ``fails``, or is given by check. ``may`` is ``content`` for every check that reads
+    data back. ``damages``, in place of the others, is the name that checks give to this damage of content.
     """
     if damages:
         says = {"MMAP.private": damages}
@@ -116,12 +116,12 @@ MATRIX = tuple(row(name, **fault.row) for name, fault in FAULTS.items() if fault
 
 
 def kind_of(fault: str) -> str:
-    """Return what a fault is about: data, names, durable, errors or time."""
+    """Return the topic of a fault: data, names, durable, errors or time."""
     return FAULTS[fault].__module__.rpartition("_")[2]
 
 
 def _one_of_each() -> tuple[Row, ...]:
-    """Return a row for every requirement, and for every kind of fault: the one that the fewest checks must find."""
+    """Return a row for every requirement and every kind of fault: the one with the fewest checks that must find it."""
     rows = sorted((row for row in MATRIX if row.fails), key=lambda row: len(row.fails))
     requirements, kinds = {name.partition(".")[0] for name in ALL}, {kind_of(row.fault) for row in rows}
     of_requirements = {
@@ -133,5 +133,5 @@ def _one_of_each() -> tuple[Row, ...]:
 
 
 KINDS = frozenset(kind_of(fault) for fault in FAULTS)
-# What the fast set holds of the matrix.
+# The rows of the matrix in the fast set.
 ONE_OF_EACH = _one_of_each()

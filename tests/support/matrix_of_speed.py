@@ -1,4 +1,4 @@
-"""The faults that only a run can show, and the requirements that each fails."""
+"""Faults that only a run can detect, and the requirements that fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.targets.misbehaving import FAULTS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedRow:
-    """One fault that only a run can show (none: the honest target), and the requirements that fail."""
+    """One fault that only a run can detect (none: a healthy target), and the requirements that fail."""
 
     title: str
     fault: str
@@ -19,14 +19,14 @@ class SpeedRow:
     may_fail: frozenset[str] = frozenset()
     parameters: dict[str, Any] = field(default_factory=dict)
     options: tuple[str, ...] = ()
-    # The smallest has limits that no load of the machine reaches.
+    # The smallest model; its limits are met at any load of the machine.
     cluster: int = 1
     # On a mount whose cache the kernel does not show, with a second client.
     without_gauge: bool = False
 
     @property
     def sentence(self) -> str:
-        """What the fault does."""
+        """The description of the fault."""
         return FAULTS[self.fault].sentence if self.fault else "Nothing."
 
 
@@ -51,7 +51,7 @@ OF_SPEED = (
         fault="writes trickle",
         options=("--ckpt-engine=torch", "--ckpt-io-timeout=3s"),
         cluster=16_000,
-        # Elsewhere the kernel itself goes on with what is left of a large write.
+        # Otherwise the kernel itself continues with the rest of a large write.
         without_gauge=True,
         fails=frozenset(("SAVE",)),
         says={"SAVE": "was far too slow"},

@@ -1,4 +1,4 @@
-"""Requirements of behaviour: how often a run misses a fault that only a share of all trials has. Pure."""
+"""For requirements of behaviour: how often a run misses a fault that occurs only in a share of all trials. Pure."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ TRIALS = (1, 3, 10, 59, 60, 100, 299, 1000)
 
 
 def miss_probability(share: float, trials: int) -> float:
-    """Return the probability that no trial of ``trials`` shows a fault that a ``share`` of all trials has."""
+    """Return the probability that none of ``trials`` shows a fault that occurs in a ``share`` of all trials."""
     return (1 - share) ** trials

@@ -1,4 +1,4 @@
-"""Model arrays with a known truth, the verdict that each deserves, and what runs saw of them."""
+"""Model arrays with known properties, the verdict that each must get, and the recorded results of runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support import CHECKOUT
 
 FILE = CHECKOUT / "docs" / "model_arrays.json"
 UPDATE = "CKPT_UPDATE_MODEL_ARRAYS"
-"""The variable of the environment that makes the tests record in FILE what they see."""
+"""The environment variable that makes the tests record their results in FILE."""
 REPEATS = "CKPT_ARRAY_REPEATS"
-"""The variable of the environment with the number of runs on each array; 1 by default."""
+"""The environment variable with the number of runs on each array; 1 by default."""
 
 # The small model's checkpoint has 51.5 MB, and this cluster's limit of a save is 1.48 s: 34.7 MB/s are needed.
 CLUSTER = 300_000
 NEEDED_BYTES_PER_SECOND = 34.7e6
-# Far from the limit: other work on the machine may double the time.
+# Far from the limit, because other work on the machine may double the time.
 _GOOD = 2.5 * NEEDED_BYTES_PER_SECOND
 _CAP = 0.6 * NEEDED_BYTES_PER_SECOND
 _MET = {"SAVE": "met", "LOAD": "met", "INTEGRITY": "met", "COLD": "met", "DURABLE-CALLS": "met"}
@@ -30,7 +30,7 @@ _FAIR = _MET | {"NEIGHBOUR": "met"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Array:
-    """One model array: its truth, the fault that makes it, the expected outcome of each required row."""
+    """One model array: its property, the fault that creates it, the expected outcome of each required row."""
 
     name: str
     truth: str
@@ -168,16 +168,16 @@ ARRAYS = (
 
 
 def recorded() -> dict[str, Any]:
-    """Return what runs saw, by the name of the array."""
+    """Return the recorded results of runs by the name of the array."""
     found: dict[str, Any] = json.loads(FILE.read_text() or "{}") if FILE.exists() else {}
     return found
 
 
 def record(array: Array, seen: dict[str, str], exit_code: int, *, says: str) -> None:
-    """Keep what a run saw of an array, and those words of its certificate, if the environment requests it."""
+    """Record the results of a run on an array, and those words of its certificate, if the environment requests it."""
     if not os.environ.get(UPDATE):
         return
-    # Several processes may record at the same time.
+    # Several processes may record concurrently.
     with FILE.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         rows = recorded()

@@ -1,4 +1,4 @@
-"""How far a run that was started has come: what its files and processes show."""
+"""The progress of a started run, determined from its files and processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.front_door import Started, read_events, started_operation
 
 
 def operates(action: str) -> Callable[[Started], bool]:
-    """Return a function that says whether ranks are in an operation, or have been."""
+    """Return a function that returns whether ranks are or have been in an operation."""
     return lambda started: any(f" {action} " in started_operation(e) for e in read_events(started.report))
 
 
@@ -20,7 +20,7 @@ def is_in_a_check(started: Started) -> bool:
 
 
 def is_certifying(started: Started) -> bool:
-    """Whether the isolated process that judges runs."""
+    """Whether the isolated process that judges is running."""
     for entry in Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split():
         with contextlib.suppress(OSError):
             if b"pytest_ckpt.run.certify" in Path("/proc", entry, "cmdline").read_bytes():

@@ -1,4 +1,4 @@
-"""Which directories the ranks of a run have made: each process writes down every one of them."""
+"""Records which directories the ranks of a run create; each process writes a list."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ os.mkdir = made
 
 
 class DirectoriesMade:
-    """Give a run its ``environment``; ``names`` are then the directories of its checkpoints, in order."""
+    """Pass its ``environment`` to a run; ``names`` are then the directories of its checkpoints, in order."""
 
     def __init__(self, home: Path) -> None:
         self._log = home / "directories-made"

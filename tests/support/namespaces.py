@@ -1,4 +1,4 @@
-"""Namespaces that get a network: the first process of a host, or of a pod, on the bridge of its lab."""
+"""Network for namespaces: connects the first process of a host or pod to the bridge of its lab."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from tests.support.file_systems.serving import run, until
 
 
 def plug_in(process: subprocess.Popen[bytes], cable: str, bridge: str, log: Path, ready: Path) -> str:
-    """Give the network of the first process below ``process`` a cable to the bridge; return its number when ready."""
+    """Connect the network namespace of the first process below ``process`` to the bridge; return its process id when
+    ready."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     until(lambda: children.read_text().split(), "the first process runs", process, log)
     (first,) = children.read_text().split()
-    # Not before it has a network of its own, or the cable would end here.
+    # Only after it has a separate network namespace, because the link would otherwise end here.
     until(lambda: _network(first) != _network("self"), "it has a network", process, log)
     run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", first)
     run("ip", "link", "set", cable, "master", bridge, "up")

@@ -1,4 +1,4 @@
-"""Adds one thing of each kind to a copy of the tree, at the places that ARCHITECTURE.md names and at no others."""
+"""Adds one entry of each kind to a copy of the tree, only at the places that ARCHITECTURE.md names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tests.support import dump_engine
 
 @dataclass(frozen=True, kw_only=True)
 class NewThing:
-    """What is added: (file, what a text is inserted before, "" for the end of the file or a new file; the text)."""
+    """The additions: (file, the text before which to insert, "" for the end of the file or a new file; the inserted
+    text)."""
 
     insertions: tuple[tuple[str, str, str], ...]
     pages: tuple[str, ...] = ()
 
 
-# As a module of the package; the engine itself is the one that tests have as another package's.
+# As a module of the package; the engine itself is the one that tests use as another package's.
 ENGINE = f'''"""A tensor after the other, one write a file."""
 
 from __future__ import annotations
@@ -337,7 +338,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
 
 
 def add(kind: str, tree: Path) -> None:
-    """Insert what a thing needs into a tree; the pages that are made from tables are left to their makers."""
+    """Insert an entry into a tree; generated pages are not changed."""
     for name, before, text in THINGS[kind].insertions:
         file = tree / name
         found = file.read_text() if file.exists() else ""

@@ -1,10 +1,10 @@
-"""The init process of the Linux that ``nfs_machine`` boots: an NFS server, two clients of it, and the checks.
+"""The init process of the Linux that ``nfs_machine`` boots: an NFS server, two clients, and the checks.
 
-It needs the standard library alone and sees the host's files through hostfs, read-only; it may write only the directory
-that it is given, and there it leaves what it saw, a line of JSON each. The server is this kernel's nfsd with an ext4
-volume on a virtual disk. For NFS 4 each client has a network namespace and a host name of its own: to the server they
-are two hosts, with a client id, a connection and delegations each. NFS 3 knows no clients but their locks; there they
-are two mounts of one host that share no cache.
+It needs only the standard library, and reads the host's files by hostfs. It may write only to a given directory, into
+which it writes its results, one line of JSON each. The server is this kernel's nfsd with an ext4 volume on a virtual
+disk. For NFS 4 each client has a separate network namespace and host name: for the server they are two hosts, each with
+a client id, a connection and delegations. NFS 3 identifies clients only by locks; there they are two mounts of one host
+without a shared cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MS_BIND = 4096
 
 
 def main() -> None:
-    """Set everything up, make the checks, and power off whatever happens."""
+    """Set everything up, perform the checks, and always power off."""
     try:
         os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
         mount("proc", "/proc", "proc")
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def set_up_machine() -> None:
-    """Give user space what it expects: devices, temporary directories, modules, the network of this machine alone."""
+    """Set up devices, temporary directories, modules and a private network for user space."""
     for directory in ("/var/lib/nfs", "/dev/shm"):
         make(directory)
         mount("tmpfs", directory, "tmpfs")
@@ -67,7 +67,7 @@ def set_up_machine() -> None:
         make(directory)
     for name in ("etab", "rmtab", "state"):
         Path("/var/lib/nfs", name).touch()
-    # Nobody outside is asked for the clients' names.
+    # Names of clients must not be resolved by other hosts.
     Path("/run/hosts").write_text("127.0.0.1 localhost\n10.0.0.1 server\n10.0.0.2 first\n10.0.1.2 second\n")
     _mount("/run/hosts", "/etc/hosts", None, _MS_BIND, None)
     _LIBC.sethostname(b"server", 6)
@@ -88,7 +88,7 @@ def set_up_machine() -> None:
 
 
 def set_up_server() -> None:
-    """Export an ext4 volume and a small one; clients may lock and open at once, since no earlier ones are awaited."""
+    """Export an ext4 volume and a small one; clients may lock and open immediately, without a grace period."""
     for disk, directory, number in (("/dev/ubda", EXPORT, 0), ("/dev/ubdb", f"{EXPORT}/small", 2)):
         make(directory)
         mount(disk, directory, "ext4")
@@ -105,7 +105,7 @@ def set_up_server() -> None:
 
 
 def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
-    """Mount the export on two clients with these options, make the checks, unmount."""
+    """Mount the export on two clients with these options, perform the checks, and unmount."""
     points = {"first": f"{MOUNTS}/nfs-a", "second": f"{MOUNTS}/nfs-b", "small": f"{MOUNTS}/nfs-small"}
     for client, point in points.items():
         make(point)
@@ -129,7 +129,8 @@ def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
 
 
 def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Make the checks one after the other, each in a fork of one process: a Python that starts takes seconds here."""
+    """Perform the checks one after the other, each in a fork of one process, because starting Python takes seconds
+    here."""
     asked = {
         "room": "posix",
         "checks": job["checks"],
@@ -154,30 +155,30 @@ def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[s
 
 
 def tell(**facts: Any) -> None:
-    """Leave a line for the host."""
+    """Write a line for the host."""
     with (OUT / "lines").open("a") as file:
         file.write(json.dumps(facts) + "\n")
 
 
 def uptime() -> float:
-    """Return the seconds since the kernel began."""
+    """Return the seconds since the kernel started."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def make(directory: str) -> None:
-    """Make a directory where there is none."""
+    """Create a directory unless it exists."""
     Path(directory).mkdir(parents=True, exist_ok=True)
 
 
 def run(*words: str) -> None:
-    """Run a command; what it says goes into the error when it fails."""
+    """Run a command; if it fails, the error contains its output."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"exit code {done.returncode} of {' '.join(words)}: {done.stderr.strip()}")
 
 
 def mount(source: str, point: str, kind: str, data: str | None = None) -> None:
-    """Mount a file system, by the system call: there is no /proc yet for the command."""
+    """Mount a file system by the system call, because the mount command needs /proc."""
     _mount(source, point, kind, 0, data)
 
 

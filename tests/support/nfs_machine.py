@@ -1,7 +1,8 @@
-"""``python -m tests.support.nfs_machine``: boot an NFS server with two clients as one process, make the checks there.
+"""``python -m tests.support.nfs_machine``: boot an NFS server with two clients in one process, and run the checks
+there.
 
-Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2, e2fsprogs and gcc; no network, no virtualisation,
-nothing mounted on this host. It prints a line of JSON for each thing seen, and leaves nothing behind.
+Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2, e2fsprogs and gcc, but no network, virtualisation or
+mounts on this host. It prints its results as lines of JSON, and leaves no files.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _POLL_SECONDS = 0.1
 
 
 def missing() -> list[str]:
-    """Return which of the programs that are needed are not installed."""
+    """Return the required programs that are not installed."""
     return [program for program in NEEDED if not shutil.which(program, path=_environment(Path())["PATH"])]
 
 
@@ -68,10 +69,10 @@ def seen(
     deadline: float = 240.0,
     checkout: Path = CHECKOUT,
 ) -> Iterator[dict[str, Any]]:
-    """Boot the machine, make the checks under each configuration, and yield what it tells as it comes.
+    """Boot the machine, perform the checks under each configuration, and yield its lines when they arrive.
 
-    ``check_seconds`` is how long one check may take; after ``deadline`` seconds the machine is killed, which the last
-    line says. ``kind`` tells lines apart: machine, mounts, check, error, end.
+    ``check_seconds`` is the timeout of one check. After ``deadline`` seconds the machine is killed, and the last line
+    states this. ``kind`` tells lines apart: machine, mounts, check, error, end.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-nfs-") as home:
         job = {
@@ -96,7 +97,7 @@ def _lines(machine: subprocess.Popen[bytes], path: Path, deadline: float, consol
     until, ended, unread = time.monotonic() + deadline, False, ""
     with path.open() as file:
         while not ended:
-            # After a panic it turns round and round, and never ends.
+            # After a panic it loops and never ends.
             gone, panicked = machine.poll() is not None, b"Kernel panic" in console.read_bytes()
             unread += file.read()
             *whole, unread = unread.split("\n")
@@ -121,7 +122,8 @@ def _disk(path: Path, mebibytes: int) -> Path:
 
 
 def _with_large_registers(home: Path) -> dict[str, str]:
-    """Return what to preload on a processor with more registers than the kernel knows; without a compiler, nothing."""
+    """Return a library to preload on a processor with more registers than the kernel supports; nothing without a
+    compiler."""
     if not (compiler := shutil.which("cc")):
         return {}
     library = home / "registers.so"
@@ -131,14 +133,14 @@ def _with_large_registers(home: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _booted(home: Path, out: Path, disks: list[Path], console: Any) -> Iterator[subprocess.Popen[bytes]]:
-    # The guest's processes are processes of this host, which the kernel that traces them would leave behind when it is
-    # killed: in a namespace of their own they end with it, and it ends with this process.
+    # The guest's processes are processes of this host. The tracing kernel would leave them behind when it is killed, so
+    # they are in a separate namespace that ends with it, and it ends with this process.
     words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child=KILL"]
     words += [KERNEL, f"mem={_MEMORY_MIB}M", "quiet"]
     words += ["root=none", "rootfstype=hostfs", "rootflags=/", "ro"]
     words += [f"ubd{letter}={disk}" for letter, disk in zip("ab", disks, strict=True)]
     words += ["con=null", "con0=null,fd:1", f"uml_dir={home}", "umid=machine"]
-    # The kernel's command line knows no quotes: a path with a space in it cannot stand there.
+    # The kernel's command line has no quoting, so it cannot contain a path with a space.
     init = home / "init"
     init.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, str(GUEST), str(out)])}\n")
     init.chmod(0o755)
@@ -158,7 +160,7 @@ def _booted(home: Path, out: Path, disks: list[Path], console: Any) -> Iterator[
 
 
 def _environment(home: Path) -> dict[str, str]:
-    # Its memory is a file, by default in /dev/shm, which a container may keep too small for it.
+    # Its memory is a file, by default in /dev/shm, which may be too small in a container.
     directory = Path("/dev/shm")
     has_room = directory.is_dir() and shutil.disk_usage(directory).free > 2 * _MEMORY_MIB << 20
     path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
@@ -166,7 +168,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Print what is seen, a line of JSON each; exit 1 when the machine did not come to its end."""
+    """Print the results, a line of JSON each; exit 1 if the machine did not reach its end."""
     from pytest_ckpt.facts.checks import in_room  # noqa: PLC0415 - found from the checkout that this file lies in
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

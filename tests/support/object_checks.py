@@ -1,4 +1,4 @@
-"""Makes the checks of object stores against any endpoint, and judges what they saw."""
+"""Performs the checks of object stores against any endpoint, and judges their observations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.observing import judged, made
 from tests.support.targets.object_server import TARGET
 
 GATES = built_in("object")
-# After which a check counts as blocked: the longest takes some ten seconds.
+# The time after which a check counts as blocked; the longest takes about ten seconds.
 _MAXIMUM_SECONDS = 150.0
 
 
@@ -21,9 +21,9 @@ def failed(
     environment: Mapping[str, str] | None = None,
     target: str = TARGET,
 ) -> dict[str, str]:
-    """Make checks, two at a time; return why some failed.
+    """Perform checks, two at a time; return why some failed.
 
-    ``environment`` has the credentials that the store asks for, None where it asks for none.
+    ``environment`` contains the credentials for the store; None if it needs none.
     """
     words = [f"--target={target}", f"--endpoint={endpoint}", "--share=0.05", "--json",
              f"--patience={patience(silent_seconds)}"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Makes all checks of a target with two clients, and judges them as a run on shared storage does."""
+"""Performs all checks of a target with two clients, and judges them like a run on shared storage."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SHARE, AT_ONCE = 0.02, 3
 MAXIMUM_SECONDS = 150.0
 # All checks of a row take a minute or two; beyond that the target no longer answers.
 MAXIMUM_SECONDS_IN_ALL = 600.0
-# A healthy target of these tests answers a call, and shows free space, far sooner than real storage must.
+# A healthy target of these tests answers a call, and reports free space, far sooner than real storage must.
 CALL_SECONDS, SPACE_SECONDS = 5.0, 6.0
 EFFORT = (f"--share={SHARE}", "--json")
 
 
 def limits() -> list[str]:
-    """Return what a check of these targets waits for, longer on a busy machine."""
+    """Return the timeouts of a check of these targets, longer on a busy machine."""
     return [f"--patience={patience(CALL_SECONDS)}", f"--space-seconds={patience(SPACE_SECONDS)}"]
 
 
@@ -53,7 +53,8 @@ class Pair:
             self.small.fault(name, **parameters)
 
     def observe(self, names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
-        """Make checks of both targets and judge them; where some did not end, both tell what their threads do."""
+        """Perform checks of both targets and judge them; if some did not end, both targets print the stacks of their
+        threads."""
         found, blocked = made(self.words(), names, seconds)
         if blocked:
             self.target.say_where()
@@ -61,7 +62,7 @@ class Pair:
         return judged(found)
 
     def words(self) -> dict[str, list[str]]:
-        """Return the words of a check's command line, by what it needs."""
+        """Return the command-line arguments of a check, according to its needs."""
         return {
             "": [f"--directory={self.target.path}", *EFFORT, *limits()],
             "second client": [f"--second-directory={self.target.second}"],
@@ -71,7 +72,7 @@ class Pair:
 
 
 def observe(words: dict[str, list[str]], names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
-    """Make checks and judge them as a run on shared storage does."""
+    """Perform checks and judge them like a run on shared storage."""
     return judged(made(words, names, seconds)[0])
 
 
@@ -84,14 +85,14 @@ def made(
     at_once: int = AT_ONCE,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Make checks, ``at_once`` at a time; return what each saw, and the names of those that did not end."""
+    """Perform checks, ``at_once`` at a time; return the observations, and the names of checks that did not end."""
     asked = {
         "room": room,
         "checks": list(names),
         "words": words,
         "at_once": at_once,
         "seconds": patience(seconds),
-        # A target that answers nothing at all must not hold the tests for an hour, however busy the machine is.
+        # A target that does not answer must not stop the tests for an hour, even on a busy machine.
         "seconds_in_all": min(patience(MAXIMUM_SECONDS_IN_ALL), 2 * MAXIMUM_SECONDS_IN_ALL),
     }
     done = subprocess.run(
@@ -109,7 +110,7 @@ def made(
 
 
 def judged(seen_of: dict[str, Any], gates: Gates = SHARED) -> dict[str, Verdict]:
-    """Judge what checks saw as a run with these gates does."""
+    """Judge observations like a run with these gates."""
     found = {}
     for name, seen in seen_of.items():
         assert "fault" not in seen, f"{name} itself broke: {seen['broke']}"

@@ -1,7 +1,7 @@
-"""One rank by itself, in a process of its own: ``python -m`` this module, told on standard input what to do.
+"""A single rank in a separate process: ``python -m`` this module, with instructions on standard input.
 
-It saves checkpoint 1 of a layout by an engine, as strategy ``sync`` does, or loads it, into and from an area that is
-there; its last line is JSON: what it found, its peak of memory, and which modules it has imported.
+It saves checkpoint 1 of a layout with an engine and the strategy ``sync``, or loads it, in an existing area. Its last
+line is JSON: its results, its peak memory, and the imported modules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECONDS = 300
 
 
 class Alone:
-    """A group of one rank; as rank ``rank``, it is asked what no other rank is asked."""
+    """A group of one rank, which acts as rank ``rank`` without communication."""
 
     size, host, leads_host, spans_hosts = 1, "here", True, False
 
@@ -60,7 +60,7 @@ def area_in(target: Path) -> AreaRef:
 
 
 def checkpoint_in(target: Path) -> Path:
-    """Return the directory of the checkpoint that a rank has committed."""
+    """Return the directory of the checkpoint committed by a rank."""
     (directory,) = target.glob("*/*/checkpoint-0001")
     return directory
 
@@ -68,7 +68,7 @@ def checkpoint_in(target: Path) -> Path:
 def as_one_rank(
     engine: str, whole: Layout, area: AreaRef, action: str, front: Sequence[str] = (), pattern: str = ""
 ) -> dict[str, Any]:
-    """Let rank 0 of a layout save or load in a process of its own, started by ``front``; return what it tells."""
+    """Let rank 0 of a layout save or load in a separate process, started by ``front``; return its results."""
     asked = {"engine": engine, "area": to_plain(area), "action": action, "processes": whole.processes,
              "pattern": pattern, "model": whole.model.name, "mode": whole.mode, "scale": whole.scale}  # fmt: skip
     done = subprocess.run(
@@ -87,7 +87,7 @@ def as_one_rank(
 
 
 def _peak_bytes() -> int:
-    """Return the most that this process has had in memory; getrusage would count its parent, too."""
+    """Return the peak memory of this process; getrusage would include its parent."""
     (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(kib) * 1024
 

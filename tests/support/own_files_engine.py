@@ -1,4 +1,5 @@
-"""An engine for tests that commits itself, and writes three files a rank under names that it chooses at each save."""
+"""An engine for tests that commits itself, and writes three files per rank under names that it chooses for each
+save."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ FILES, FILE_BYTES = 3, (1 << 20) + 12_345
 
 
 class OwnFilesEngine:
-    """``group`` is one that nobody else speaks in while this engine saves."""
+    """``group`` is a group that only this engine uses during a save."""
 
     def __init__(self, *, rank, content, group) -> None:
         self._rank, self._content, self._group = rank, content, group

@@ -1,4 +1,4 @@
-"""A small model of one's own, and the name that its file has in tests."""
+"""A small user's model, and the name of its file in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the certificate as PDF read of one."""
+"""Parsers for tests of the PDF certificate."""
 
 from __future__ import annotations
 

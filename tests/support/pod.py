@@ -1,7 +1,7 @@
-"""Runs the pods of a manifest on this machine: containers made of namespaces, with the manifest's own commands.
+"""Runs the pods of a manifest on this machine: containers made from namespaces, with the manifest's own commands.
 
-A pod has a name, a network, a boot, a root that is read-only, an ordinary user without any capability, and what its
-manifest mounts: claims are directories that all pods share, by FUSE, the rest is its own. The image is this machine's
+A pod has its own name, network and boot id, a read-only root, an ordinary user without capabilities, and the mounts of
+its manifest. Claims are directories that all pods share by FUSE; other mounts are private. The image is this machine's
 programs and the environment of the tests. As a program, ``python -m`` this module is the first process of the lab's
 namespaces.
 """
@@ -37,7 +37,7 @@ _MEBIBYTES = {"Mi": 1, "Gi": 1024}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pod:
-    """A pod: its names in the network, its template, and more files and variables than the template says."""
+    """A pod: its names in the network, its template, and additional files and variables."""
 
     name: str
     other_names: tuple[str, ...] = ()
@@ -48,16 +48,16 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a pod ended, and what it said."""
+    """How a pod ended, and its output."""
 
     code: int
     text: str
 
 
 def run_pods(home: Path, pods: Sequence[Pod], config: Mapping[str, str], keys: str) -> Ended:
-    """Start all pods, the first last, and return how that one ended; the others end with it.
+    """Start all pods, the first one last, and return how that one ended; the others end with it.
 
-    ``config`` are the files of the config map. Keys of ssh are made, and lie in ``keys`` of every pod. Claims are the
+    ``config`` are the files of the config map. ssh keys are created, and are in ``keys`` of every pod. Claims are the
     directories ``claims/NAME`` below ``home``.
     """
     asked = {"pods": [asdict(pod) for pod in pods], "config": dict(config), "keys": keys}
@@ -86,7 +86,7 @@ def _address(number: int) -> str:
 
 
 def _mount_image(root: Path) -> None:
-    """Make a root of memory with this machine's programs."""
+    """Mount an in-memory root with this machine's programs."""
     run("mount", "-t", "tmpfs", "image", made(root))
     for name in _OF_SYSTEM:
         there = Path("/", name)
@@ -110,14 +110,14 @@ def _mount_image(root: Path) -> None:
 
 
 def _mount_environment(root: Path) -> None:
-    """Mount the environment of the tests and the checkout, after all else: they may lie below what a pod mounts."""
+    """Mount the environment of the tests and the checkout last, because they may be below a mount of the pod."""
     for directory in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
         if not directory.is_relative_to("/usr"):
             run("mount", "--bind", directory, made(root / directory.relative_to("/")))
 
 
 def _mount_volumes(home: Path, root: Path, asked: Mapping[str, Any], pod: Mapping[str, Any]) -> None:
-    """Mount what the template mounts, and the keys."""
+    """Mount the volumes of the template, and the keys."""
     spec = pod["template"]["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     (container,) = spec["containers"]
@@ -147,7 +147,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _be_pod(home: Path, number: int) -> None:
-    """Be a pod: make its root, go there, become its user, and run its command."""
+    """Be a pod: create its root, change to it, become its user, and run its command."""
     asked = json.loads((home / "asked.json").read_text())
     pod = asked["pods"][number]
     (container,) = pod["template"]["spec"]["containers"]
@@ -221,7 +221,7 @@ def main() -> int:
     run("ip", "link", "add", _BRIDGE, "type", "bridge")
     run("ip", "link", "set", _BRIDGE, "up")
     with contextlib.ExitStack() as stack:
-        # A file system that other hosts may see, as that of a claim must be.
+        # A file system that counts as shared, as for a claim.
         claims, shared = made(home / "claims"), made(home / "shared")
         for claim in {v["persistentVolumeClaim"]["claimName"] for v in _volumes(pods) if "persistentVolumeClaim" in v}:
             os.chown(made(claims / claim), USER, USER)

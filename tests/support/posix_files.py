@@ -1,4 +1,4 @@
-"""Saves into and loads from a directory through the store's own classes, for tests of engines."""
+"""Saves and loads in a directory through the store's classes, for tests of engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def committed_in(directory: Path, clock: Clock | None = None, way: DirectSupport
 
 
 def save(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[Sequence[Entry], DurabilityProof, Clock]:
-    """Save as all ranks do, up to the commit."""
+    """Save like all ranks, up to the commit."""
     clock = clock_of()
     engine.fill(number)
     draft = draft_in(directory, clock)
@@ -38,7 +38,7 @@ def save(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[Seq
 
 
 def load(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[int, Comparison]:
-    """Load as all ranks do; return (loaded bytes, comparison)."""
+    """Load like all ranks; return (loaded bytes, comparison)."""
     assert engine.load_steps() == 1
     expect(engine, number)
     loaded = engine.load(committed_in(directory), 0, clock_of())
@@ -46,7 +46,8 @@ def load(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[int
 
 
 def assert_that_each_checkpoint_comes_back(engine: Engine, directory: Path, wanted_bytes: int) -> None:
-    """Save two checkpoints, let go of what was prepared, and load them from their files, the first once in between."""
+    """Save two checkpoints, release prepared resources, and load them from their files, the first one once in
+    between."""
     for number in (1, 2):
         save(engine, directory / str(number), number)
     engine.release()

@@ -1,4 +1,4 @@
-"""Public models: their config.json as far as sizes go, and what their makers publish."""
+"""Public models: the size-related part of their config.json, and their published counts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 
 class Public(NamedTuple):
-    """A public model: its config.json as far as sizes go, and what its maker publishes.
+    """A public model: the size-related part of its config.json, and its published counts.
 
-    ``exact`` is the sum over the tensors of its published weights, ``billions`` what its card says; ``active`` too.
+    ``exact`` is the sum over the tensors of its published weights; ``billions`` and ``active`` are from its model card.
     """
 
     config: dict[str, Any]
@@ -91,7 +91,7 @@ PUBLIC = {
     ),
 }  # fmt: skip
 
-# Qwen3-Next-80B-A3B: three layers of four have linear attention.
+# Qwen3-Next-80B-A3B: three of four layers have linear attention.
 HYBRID = """
 layers = 48
 hidden = 2048

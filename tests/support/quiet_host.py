@@ -1,4 +1,4 @@
-"""A plugin of the front door's runs: the load of hosts is not recorded, so other tests do not change a verdict.
+"""A plugin for end-to-end runs that does not record the load of hosts, so that other tests do not change a verdict.
 
 A run with ``sees_load`` records it (`tests.support.front_door`).
 """

@@ -1,4 +1,4 @@
-"""What makes a refusal: exit 4, what is wrong, what to do, and nothing written."""
+"""Checks of a refusal: exit code 4, the problem, the remedy, and no writes."""
 
 from __future__ import annotations
 

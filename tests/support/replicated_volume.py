@@ -1,8 +1,8 @@
-"""A GlusterFS volume of three copies on this host, and a command that is run with it mounted.
+"""A GlusterFS volume with three copies on this host, and a command that runs while it is mounted.
 
-``python -m tests.support.replicated_volume HOME COMMAND …`` makes and mounts it at ``HOME/volume``, runs the command,
-takes the volume away and ends as the command did. It must run in name spaces of its own (`ALONE`): it takes an address
-and the places where GlusterFS keeps its state, and whatever it leaves ends with them.
+``python -m tests.support.replicated_volume HOME COMMAND …`` creates the volume, mounts it at ``HOME/volume``, runs the
+command, removes the volume and exits with the command's code. It must run in separate namespaces (`ALONE`), because it
+uses a fixed address and GlusterFS's fixed directories.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BREAK = ("sh", "-c", "kill -9 $(cat /run/gluster/vols/ckpt/*second*.pid)")
 """Kills the server of the second copy."""
 
 MEND = ("gluster", "--mode=script", "volume", "start", "ckpt", "force")
-"""Starts it again; it then fetches what it missed."""
+"""Starts the server again, which then copies the changes that it missed."""
 
 _ADDRESS = "10.98.7.1"
 _BRICKS = ("first", "second", "third")
@@ -28,7 +28,7 @@ _BYTES = 600 << 20
 
 
 def main() -> int:
-    """Make the volume, run the command, take it away."""
+    """Create the volume, run the command, and remove the volume."""
     home, command = Path(sys.argv[1]), sys.argv[2:]
     leave_mounts_of_others()
     _do("ip", "link", "set", "lo", "up")

@@ -1,4 +1,4 @@
-"""Every page that the project writes, from made-up facts, for tests that look at pages and for pictures of them."""
+"""Every page that the project writes, from invented facts, for tests and pictures of pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG = HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-wi
 
 
 def hostile(text: str = _LONG) -> dict[str, Any]:
-    """Return a report in which every text from outside is as bad as it can be, hosts and system included."""
+    """Return a report in which every external text is hostile, including hosts and system."""
     document = made_up_run.not_certified(
         models="llama3-8b,llama3-70b,llama3-405b",
         options={"ckpt_suite": "performance,contention,endurance,conformance"},
@@ -43,7 +43,7 @@ def hostile(text: str = _LONG) -> dict[str, Any]:
     return document
 
 
-# The grades in many shapes: documents of the report, written as certificates.
+# Reports with all grades in many variants, written as certificates.
 DOCUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "certified": made_up_run.certified,
     "not certified": made_up_run.not_certified,
@@ -62,7 +62,7 @@ def _text_of(name: str) -> str:
 
 
 def document(name: str) -> dict[str, Any]:
-    """Return one of the documents, which is the caller's own."""
+    """Return a copy of one of the documents."""
     made: dict[str, Any] = json.loads(_text_of(name))
     return made
 
@@ -88,7 +88,7 @@ def judged_result(directory: Path) -> Path:
 
 
 def judged_tree(directory: Path) -> Path:
-    """Judge a tree of published results: in time, too late, with signs of a cache, of all ranks and of one."""
+    """Judge a tree of published results: in time, too late, with signs of a cache, with all ranks and with one."""
     places = {
         "example-array-1": (MadeRun(), None),
         "example-array-2": (MadeRun(seconds=lambda kind, n, _rank: 31.0 if kind == "save" and n == 7 else 12.0), None),
@@ -98,7 +98,7 @@ def judged_tree(directory: Path) -> Path:
 
 
 def judged_hostile_tree(directory: Path) -> Path:
-    """Judge a tree of published results whose names try to break out."""
+    """Judge a tree of published results whose names contain markup."""
     names = ("array", "</style><script>alert(1)< & ü".replace("/", "_"), "a" * 90)
     return _tree(directory, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
 
@@ -111,7 +111,7 @@ def _tree(directory: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) 
 
 
 def trend(directory: Path) -> Path:
-    """Follow forty nights, of which the last ones are slower."""
+    """Return the trend of forty nightly runs, of which the last ones are slower."""
     line = entry(made_up_run.make_run(directory / "run"))
     nights = []
     for number in range(40):
@@ -131,7 +131,7 @@ def trend(directory: Path) -> Path:
 
 
 def diff(directory: Path) -> Path:
-    """Compare two runs, the second with another release, mounted otherwise, and slower."""
+    """Compare two runs; the second has another release and other mount options, and is slower."""
     ten = {"ckpt_operations": "10"}
     made_up_run.make_run(directory / "first", options=ten, run_id="made-up-before")
     made_up_run.make_run(
@@ -159,7 +159,7 @@ PAGES: dict[str, Callable[[Path], Path]] = {
 
 
 def _command(directory: Path, name: str, *words: str) -> Path:
-    """Run a command of ours in a directory, and return the page that it wrote there."""
+    """Run a command in a directory, and return the page that it wrote there."""
     page = directory / f"{name}.html"
     with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(directory):
         code = main([*words, f"--html={page}"])

@@ -1,4 +1,4 @@
-"""Every option of the contract with a value for it, and settings from what is said on a command line."""
+"""Every option of the contract with a value, and settings from a command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.sizing.architectures import MODELS
 
-# A value other than the default for each, what it means, and the field of the settings that it ends in.
+# A value other than the default for each, its meaning, and its field of the settings.
 VALUES = {
     "target": ("/mnt/array", "target", "/mnt/array"),
     "cluster": ("24000", "cluster", 24_000),

@@ -1,7 +1,7 @@
-"""What two ranks do in tests of the seams: ``python -m`` this module, under mpiexec; rank 0 prints a line of JSON.
+"""The program of two ranks in tests of the seams: ``python -m`` this module, under mpiexec; rank 0 prints a line of
+JSON.
 
-The environment says the area (``SEAM_AREA``), and with ``SEAM_HANG`` that rank 1 stops in the write of its second
-save.
+``SEAM_AREA`` in the environment is the area. With ``SEAM_HANG``, rank 1 blocks in the write of its second save.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAVES = 2
 
 
 class HangingEngine(StreamEngine):
-    """Stops in the first write of its second save, as in a call that does not return."""
+    """Blocks in the first write of its second save, like a call that does not return."""
 
     saves = 0
 
@@ -70,7 +70,7 @@ def main():
 
 
 def measure(area, group, activity, strategy_name, engine, model):
-    """Save twice, load twice, delete; return what rank 0 knows of it."""
+    """Save twice, load twice, delete; return the results on rank 0."""
     store = load(area.opener)(area)
     subject = Subject(model=model, mode="test")
     do = Operations(group, activity, subject, LAYOUT.rank(group.rank), store)

@@ -1,15 +1,15 @@
-"""Which of the project's own tests run, and beside which others: a plugin that tests/conftest.py loads.
+"""Selection and parallelism of the project's own tests: a plugin that tests/conftest.py loads.
 
-Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Those of them that need a lab
-(several hosts, servers of storage, whole matrices of faults) are marked ``lab`` by the table below: .ci/run runs all
-others on each change, .ci/labs runs these.
+Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Tests that need a lab (several
+hosts, storage servers, whole matrices of faults) are marked ``lab`` by the table below; .ci/labs runs these, and
+.ci/run all others on each change.
 
-Where no file is named, the tests run in one process more than there are cores, with ``--all`` in four more, a module to
-a process: most of them wait for other processes. Tests marked ``alone`` run while no other test does. A test that takes
-15 minutes is ended and shows the stack of each thread.
+If no file is named, the tests run in one process more than there are cores, with ``--all`` in four more, one module per
+process, because most tests wait for other processes. Tests marked ``alone`` run when no other test runs. A test that
+takes 15 minutes is ended and prints the stack of each thread.
 
-A run of the product in a checkout loads this file too, in an environment without what the tests need: then it leaves.
-There, ``pytest --help`` and ``pytest --markers`` work, and whoever asks for the tests is told what they need.
+A run of pytest-ckpt in a checkout loads this file too, possibly without the packages that tests need; then it is
+inactive. ``pytest --help`` and ``pytest --markers`` work there, and running the tests prints the missing packages.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _FailuresAtOnce:
-    """Shows why a test failed when it does: the run of all tests takes an hour, and may be stopped before its end."""
+    """Prints the reason for a failure immediately, because the run of all tests takes an hour and may be stopped."""
 
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
         self._terminal = terminal
@@ -219,14 +219,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def examples(count: int) -> int:
-    """Return how many examples a property that costs much is tried with: a fifth in the fast set."""
+    """Return the number of examples for an expensive property; a fifth of it in the fast set."""
     from hypothesis import settings  # noqa: PLC0415
 
     return count if settings.default.max_examples > _FAST_EXAMPLES else max(1, count // 5)
 
 
 def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
-    """Return the cases of a test: the first ``fast`` ones for every run, the others for that of all tests."""
+    """Return the cases of a test: the first ``fast`` ones always, the others only in the run of all tests."""
     found = []
     for number, case in enumerate(cases):
         values = case if isinstance(case, tuple) else (case,)
@@ -236,7 +236,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Spread the tests over processes before pytest-xdist looks how many are wanted."""
+    """Distribute the tests over processes, before pytest-xdist reads their number."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         more = 4 if config.option.all_tests else 1
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
@@ -244,19 +244,19 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process of pytest-xdist whether what it collects is the fast set and nothing less."""
+    """Tell a process of pytest-xdist whether its collection is exactly the fast set."""
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
     node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
-    """Whether a target is judged here, and no test of the project runs."""
+    """Whether this run judges a target and runs no tests of the project."""
     return any(config.getoption(name, None) for name in ("ckpt_target", "ckpt_config"))
 
 
 def _is_all_of_ours(config: pytest.Config) -> bool:
-    """Whether this is the run of all tests; one of the product, of a file or to list tests is not."""
+    """Whether this is a run of all tests, and not of the product, of a file or a listing."""
     return (
         config.args_source is pytest.Config.ArgsSource.TESTPATHS
         and not hasattr(config, "workerinput")
@@ -267,7 +267,7 @@ def _is_all_of_ours(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process a module at a time: what the tests of a module share is made once."""
+    """Give each process one module at a time, because the tests of a module share fixtures."""
     if config.getvalue("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where pytest-xdist is there
@@ -275,7 +275,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByModule(LoadScopeScheduling):
         @functools.cached_property
         def _pieces(self) -> dict[str, str]:
-            """For each test its piece of work: those of a module that come later than its others are another one."""
+            """Return the unit of work of each test; tests of a module that come later than its others form a separate
+            unit."""
             follow = enumerate(itertools.groupby(self.collection or (), lambda nodeid: nodeid.partition("::")[0]))
             return {
                 nodeid: nodeid if module in SPREAD else f"{module}, {number}"
@@ -292,7 +293,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave what was collected to no collector of garbage: ten thousand tests stay, and cost each pass."""
+    """Exclude the collected tests from garbage collection, because ten thousand permanent objects slow each pass."""
     if not _is_of_the_product(session.config):
         session.config.stash[IMPORTED] = {name for name in _TAKE_SECONDS if name in sys.modules}
         gc.collect()
@@ -300,7 +301,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs a lab, before ``-m`` chooses."""
+    """Mark tests that need a lab, before ``-m`` selects."""
     is_lab = item.nodeid.startswith(LABS) and not item.nodeid.startswith(NOT_LABS)
     matrix = item.nodeid.partition("[")[0]
     if matrix in MATRICES:
@@ -313,7 +314,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the set does not run; begin with what takes longest, end with who is alone."""
+    """Deselect tests outside the set; run the longest first and those marked ``alone`` last."""
     other_set = "in_short" if config.getoption("all_tests") else "thorough"
     if left_out := [item for item in items if item.get_closest_marker(other_set)]:
         config.hook.pytest_deselected(items=left_out)
@@ -350,9 +351,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @contextlib.contextmanager
 def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
-    """Wait until no other process is in here alone, or, to be alone, until none is in here."""
+    """Wait until no other process is in here exclusively, or, with ``alone``, until no other process is in here."""
     with (directory / "door.lock").open("w") as door, (directory / "room.lock").open("w") as room:
-        # Who waits to be alone keeps the door shut, so that the room empties.
+        # A process that waits for exclusive access blocks new entries, so that the others finish.
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)

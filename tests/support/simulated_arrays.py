@@ -1,8 +1,8 @@
-"""Arrays with a known truth, as distributions of the time of an operation. Pure, seeded.
+"""Simulated arrays with known properties, as distributions of the time of an operation. Pure, seeded.
 
-A time is a multiple of the array's usual time. The margin of an array is that of its usual time, as on a certificate:
-an array with a margin of 20 % takes 80 % of the limit. In service, an array is good if at most one operation in a
-hundred exceeds the limit.
+A time is a multiple of the array's usual time. The margin of an array is the margin of its usual time, as on a
+certificate: with a margin of 20 % the usual time is 80 % of the limit. In service, an array is good if at most one
+operation in a hundred exceeds the limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Times = NDArray[np.float64]
 Generator = np.random.Generator
 
 GOOD_LATE_SHARE = 0.01
-"""The largest share of operations in service that exceed the limit on a good array."""
+"""The maximum share of operations in service over the limit on a good array."""
 
 # Standard deviations of the logarithm of a time.
 _NOISE, _TAIL = 0.04, 0.35
@@ -38,7 +38,8 @@ _NORMAL = statistics.NormalDist()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """Operations of arrays: one row an array, in multiples of the usual time. ``others``: the ranks but the slowest."""
+    """The operations of arrays, one row per array, in multiples of the usual time. ``others`` are all ranks except the
+    slowest."""
 
     slowest: Times
     others: Times
@@ -48,9 +49,9 @@ class Drawn:
 class Truth:
     """One kind of array.
 
-    ``draw`` takes a source of random numbers, the margin, a count of arrays and the counts of operations of each
-    series of a run; the series of one array share its state. ``late`` returns the share of operations in service that
-    take longer than a multiple of the usual time; None if the truth is not a share of late operations.
+    ``draw`` takes a random generator, the margin, a count of arrays, and the counts of operations of each series of a
+    run; the series of one array share its state. ``late`` returns the share of operations in service that take longer
+    than a multiple of the usual time; None if the array is not defined by such a share.
     """
 
     name: str
@@ -62,11 +63,11 @@ class Truth:
     is_independent: bool = False
 
     def late_share(self, margin: float) -> float | None:
-        """The share of operations in service that exceed the limit; None if the truth is not such a share."""
+        """The share of operations in service over the limit; None if the array is not defined by such a share."""
         return None if self.late is None else self.late(1 / (1 - margin))
 
     def is_good(self, margin: float) -> bool:
-        """Whether the array deserves to pass."""
+        """Whether the array should pass."""
         late = self.late_share(margin)
         return margin >= 0 if late is None else late <= GOOD_LATE_SHARE
 
@@ -111,7 +112,7 @@ def _tail_late(ratio: float) -> float:
 
 
 def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    """Each operation of the run makes the array older, whatever its kind."""
+    """Each operation of the run ages the array, whatever its kind."""
     found, done = [], 0
     for n in series:
         age = np.arange(done + 1, done + n + 1)
@@ -170,7 +171,7 @@ def _slope(chance: Generator, margin: float, arrays: int, series: Sequence[int])
 
 
 LATE_SHARES = (0.2, 0.1, 0.05, 0.02, GOOD_LATE_SHARE, 0.002)
-"""The shares of late operations at which each kind of array is tried, beside other margins."""
+"""The shares of late operations for which each kind of array is tested, in addition to other margins."""
 
 
 def _margins(late: Callable[[float], float], *more: float) -> tuple[float, ...]:
@@ -229,7 +230,7 @@ TRUTHS: tuple[Truth, ...] = (
         late=_straggling_late,
     ),
 )
-"""Arrays for requirements with a limit of time."""
+"""Arrays for requirements with a time limit."""
 
 TRUTHS_OF_STEADINESS: tuple[Truth, ...] = (
     Truth(

@@ -1,7 +1,6 @@
-"""Runs on simulated arrays: from the times of operations to the verdict that the judge of the requirement gives.
+"""Runs on simulated arrays: from the times of operations to the verdict of a requirement.
 
-The plan gives operations, ranks, bytes and limits. The judge is the function of `suites/` itself, called as a run calls
-it. Pure.
+The plan gives operations, ranks, bytes and limits. The function of `suites/` itself judges, called as in a run. Pure.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ NOT_SIMULATED = {
     "NEIGHBOUR": "two jobs share the array: the scheduler decides, not a distribution of times",
     "MIXED": "saves and readers share the array: the scheduler decides, not a distribution of times",
 }
-"""Requirements with a limit of time that the study leaves out if a gate table makes them mandatory, and why."""
+"""Requirements with a time limit that the study omits although a gate table requires them, with the reason."""
 
 _STEP_SECONDS = 0.1
 # A save that returns early stops the job for this share of the save limit.
@@ -71,10 +70,10 @@ Series = Sequence[Timed]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One requirement, or several that one run must meet together.
+    """One requirement, or several that a run must meet together.
 
     ``limits`` has the limit in seconds of each series of operations, ``operations`` the counts, of which ``deciding``
-    in total decide (0: all). ``measured`` makes the measurement of a run from the series.
+    in total decide (0: all). ``measured`` creates the measurement of a run from the series.
     """
 
     name: str
@@ -87,11 +86,11 @@ class Row:
 
     @property
     def trials(self) -> int:
-        """How many operations decide."""
+        """The number of operations that decide."""
         return self.deciding or sum(self.operations)
 
     def verdicts(self, series: Sequence[Series]) -> dict[str, Verdict]:
-        """Return the verdict of each requirement, as the judges decide."""
+        """Return the verdict of each requirement."""
         measurement, limits = self.measured(series), plan().limits
         return {name: decide(REQUIREMENTS[name], measurement, limits, GATES) for name in self.requirements}
 
@@ -102,7 +101,7 @@ class Row:
 
 @functools.cache
 def plan(ranks: int = 8) -> Plan:
-    """Return the plan of the simulated run; ``ranks`` other than 8 shard the model in mode open."""
+    """Return the plan of the simulated run; with ``ranks`` other than 8 the model is sharded in mode open."""
     mode = {} if ranks == 8 else {"ckpt_mode": "open"}
     return plan_run(resolve(OPTIONS | {"ckpt_ranks": str(ranks)} | mode, {}), None)
 
@@ -113,7 +112,7 @@ def planned_by(strategy: str, ranks: int = 8) -> PlannedCheckpoint:
 
 
 def timed_requirements() -> set[str]:
-    """Return the mandatory requirements of shared storage whose limit of time decides."""
+    """Return the required requirements of shared storage with a time limit that decides."""
     return {
         row.id
         for row in REQUIREMENTS.values()
@@ -149,11 +148,11 @@ def rows(ranks: int = 8, hosts: tuple[str, ...] = ("n1",)) -> tuple[Row, ...]:
             measured=lambda s: _saved_in_background(background, s[0], stops=s[0])),
         Row(name="BACKGROUND", requirements=("BACKGROUND",), limits=(limits.interval_seconds,), operations=(n,),
             measured=lambda s: _saved_in_background(background, s[0], stops=_constant(stop, s[0]))),
-        # Half of the cost stops the job, half is work at risk.
+        # Half of the cost blocks the job, half is work at risk.
         Row(name="LOST-WORK", requirements=("LOST-WORK",), limits=(save,), operations=(n,),
             measured=lambda s: _saved_in_background(
                 background, _times(0.5 + 0.5 * limits.checkpoints_per_failure, s[0]), stops=_times(0.5, s[0]))),
-        # Each restore reads more than the one before; the longest chain decides.
+        # Each restore reads more than the previous one; the longest chain decides.
         Row(name="CHAIN", requirements=("CHAIN",), limits=(load,), operations=(n,), deciding=1,
             measured=lambda s: _chain(deltas, s[0])),
         Row(name="DRAIN", requirements=("DRAIN",), limits=(_drain_limit(tiered, limits, stop),), operations=(n,),
@@ -168,7 +167,7 @@ def rows(ranks: int = 8, hosts: tuple[str, ...] = ("n1",)) -> tuple[Row, ...]:
 
 
 CERTIFICATE = "SAVE, LOAD, SHIFTED and RESHAPED"
-"""The timed rows of a run with synchronous saves: all must be met for a certificate."""
+"""The timed rows of a run with synchronous saves; a certificate requires all."""
 
 
 def _operation(kind: OperationKind, index: int, timed: Timed, size: int) -> Operation:
@@ -193,7 +192,7 @@ def _operations(kind: OperationKind, series: Series, size: int) -> tuple[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """A run by one strategy before its operations are known: what its measurements have in common."""
+    """The common part of the measurements of a run by one strategy."""
 
     base: Measurement
 
@@ -261,7 +260,8 @@ def _constant(seconds: float, series: Series) -> list[Timed]:
 
 
 def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: Tiers | None = None) -> Measurement:
-    """Return saves that stop the job for some time and are committed later; the copy takes a small part of the stop."""
+    """Return saves that block the job for some time and are committed later; the copy takes a small part of the
+    block."""
     saves = tuple(
         dataclasses.replace(
             save,
@@ -276,7 +276,7 @@ def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: 
 
 @functools.cache
 def _training(saves: int) -> Training:
-    """Return steps of training, none of which a save slows."""
+    """Return training steps that saves do not slow."""
     return Training(
         step_seconds=_STEP_SECONDS,
         cpu_share=0.1,

@@ -1,7 +1,7 @@
-"""A host with little memory on a machine that has much: a memory control group, and a /proc/meminfo that says so.
+"""Simulates a host with little memory: a memory control group, and a matching /proc/meminfo.
 
-All that runs in the group, and every page that its processes read or write through the kernel, counts against its
-limit. So what a program believes of this host's memory is true of all caches that its processes can fill.
+All processes in the group, and every page that they read or write through the kernel, count against its limit. So the
+reported memory applies to all caches that these processes can fill.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOTALS = ("MemTotal", "MemFree", "MemAvailable")
 
 
 def cannot() -> str:
-    """Say why no such group can be made here; empty where one can."""
+    """Return why such a group cannot be created here; empty if it can."""
     try:
         with small_memory(64 << 20):
             return ""
@@ -30,7 +30,7 @@ def cannot() -> str:
 
 @contextlib.contextmanager
 def small_memory(limit_bytes: int) -> Iterator[Path]:
-    """Make a group with a limit; what is left in it at the end is killed. OSError where none can be made."""
+    """Create a group with a limit; remaining processes are killed at the end. Raises OSError if this is impossible."""
     home, limits = _memory_groups()
     group = home / f"pytest-ckpt-{os.getpid()}-{limit_bytes}"
     group.mkdir()
@@ -45,18 +45,18 @@ def small_memory(limit_bytes: int) -> Iterator[Path]:
         for pid in _members(group):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        # What was killed leaves the group when it is reaped.
+        # A killed process leaves the group when it is reaped.
         eventually(lambda: not _members(group), f"{group} is empty")
         group.rmdir()
 
 
 def join(group: Path) -> None:
-    """Move this process into a group; what it starts is in it, too."""
+    """Move this process into a group; its children are in it, too."""
     (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def meminfo(limit_bytes: int) -> str:
-    """Return what /proc/meminfo says on a host with so much memory."""
+    """Return the content of /proc/meminfo on a host with this memory."""
     lines = []
     for line in _MEMINFO.read_text().splitlines():
         name, rest = line.split(":", 1)
@@ -66,7 +66,7 @@ def meminfo(limit_bytes: int) -> str:
 
 
 def _memory_groups() -> tuple[Path, tuple[str, ...]]:
-    """Return where groups for memory are made, and the files that limit one: without swap, where that can be said."""
+    """Return the directory of memory groups, and the files that limit one: without swap, if possible."""
     if (GROUPS / "memory").is_dir():
         return GROUPS / "memory", ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
     with contextlib.suppress(OSError):

@@ -1,4 +1,5 @@
-"""What the tests of the engine stream share: layouts, both engines on one content, a save and a load with one rank."""
+"""Common code for tests of the engine stream: layouts, both engines with the same content, a save and a load with one
+rank."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from tests.support.posix_files import clock_of, committed_in, draft_in
 
-# What was found out about direct requests holds for all that an engine does in a test.
+# The detected support for direct requests holds for all operations of an engine in a test.
 WAYS: weakref.WeakKeyDictionary[object, DirectSupport] = weakref.WeakKeyDictionary()
 CONTENT = Content(7)
 # Small requests, so that small files have many.
@@ -33,14 +34,15 @@ REQUEST = 64 << 10
 
 
 def by_torch(shard):
-    """Return the engine torch of a shard, imported here: every worker imports this module, and torch takes seconds."""
+    """Return the engine torch of a shard, imported here, because every worker imports this module and torch takes
+    seconds."""
     from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
 
     return TorchEngine(shard, CONTENT, Activity())
 
 
 def shard_of(rank, *files):
-    """Return what a rank writes: files of (dtype, elements) each."""
+    """Return the shard of a rank: files of (dtype, elements) each."""
     made = []
     for number, shapes in enumerate(files):
         tensors = (Tensor(name=f"tensor/{n}", dtype=dtype, elements=count) for n, (dtype, count) in enumerate(shapes))
@@ -65,7 +67,7 @@ def streaming(shard, *, alignment=4096, request=REQUEST, depth=2, activity=None)
 
 
 def save(engine, directory, checkpoint=1):
-    """Save into a directory; return what the draft counted, and the clock."""
+    """Save into a directory; return the draft's counts, and the clock."""
     engine.fill(checkpoint)
     clock = clock_of()
     draft = draft_in(directory, clock, WAYS.setdefault(engine, DirectSupport()))
@@ -89,7 +91,7 @@ def load(engine, directory, checkpoint=1):
 
 
 def everything(shard):
-    """Return what a load gives that brings all that was saved."""
+    """Return the result of a load that returns everything that was saved."""
     return shard.bytes, shard.bytes, []
 
 
@@ -98,12 +100,12 @@ def bytes_of(directory):
 
 
 def open_files():
-    """Return what this process has open, without what it takes to look."""
+    """Return the open files of this process, without those needed for the query."""
     return {(p.name, str(p.readlink())) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
 
 
 def failure_of(act, capfd):
-    """Return what a rank tells the controller of an error."""
+    """Return a rank's report of an error to the controller."""
     activity = Activity()
     with pytest.raises(OSError) as caught:  # noqa: PT011 - which one it is the caller looks at
         act(activity)

@@ -1,4 +1,4 @@
-"""A plugin of the front door's runs: what is waited for is told after half a second in place of thirty."""
+"""A plugin for end-to-end runs: waits are reported after half a second instead of thirty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that save a checkpoint, to be recorded, and the recording of them as a user does it."""
+"""Jobs that save a checkpoint, and their recording like a user's."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ if rank == 0:
 
 
 def need_strace() -> None:
-    """Skip where strace may not trace."""
+    """Skip if strace is not permitted."""
     strace = shutil.which("strace")
     if not strace or subprocess.run([strace, "-q", "-o", "/dev/null", "true"], check=False).returncode:
         pytest.skip("no strace that may trace")
@@ -87,7 +87,7 @@ def record(
 ) -> subprocess.CompletedProcess[str]:
     """Record a script that saves below its first argument; the pattern is ``job.pattern.json`` in ``directory``.
 
-    Without pauses, which differ from run to run.
+    Pauses are omitted, because they differ between runs.
     """
     job, under = directory / "job.py", directory / "saved"
     job.write_text(script)
@@ -99,7 +99,7 @@ def record(
 
 
 def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
-    """Return the calls of each file by its name, with their bytes; files in the order of their first calls."""
+    """Return the calls of each file by name, with their bytes; files are in the order of their first calls."""
     paths = {number: path for path, number in found.numbers.items()}
     made: dict[str, list[tuple[str, int]]] = {}
     for act in found.acts:
@@ -110,7 +110,7 @@ def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
 
 
 def traced_save(directory: Path, engine: str, whole: Layout, pattern: str = "") -> JobFiles:
-    """Save as one rank under strace, below ``directory``; return what it did to its files."""
+    """Save as one rank under strace, below ``directory``; return the calls on its files."""
     target, log = directory / "target", directory / "log"
     target.mkdir()
     names = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))

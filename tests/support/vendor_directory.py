@@ -1,4 +1,4 @@
-"""The vendor's directory that the documentation shows, as tests use it."""
+"""The example directory of a vendor in the documentation, for tests."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checks of how an object store behaves, by requests of S3 that two clients make."""
+"""Checks of an object store's behaviour, by S3 requests of two clients."""

@@ -19,7 +19,7 @@ from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.keys import read_url
 
 AGENT = "pytest_ckpt.conformance.objects.agent"
-# A request to an agent may be a race, or many objects to put.
+# The limit for one request to an agent, which may be a race or the upload of many objects.
 _REQUEST_SECONDS = 300.0
 
 
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def make(check: Check, context: ObjectContext) -> Observation:
-    """Perform a check and return its result; a request that is unanswered, or refused without need, is an anomaly."""
+    """Perform a check and return its result. An unanswered request, or a refusal of a valid request, is an anomaly."""
     findings = Findings(unit=check.unit)
 
     def failed(error: OSError) -> str:

@@ -1,9 +1,9 @@
-"""Objects of parts: OBJECT-MULTIPART, OBJECT-LIMITS and OBJECT-LARGE.
+"""Multipart objects: OBJECT-MULTIPART, OBJECT-LIMITS and OBJECT-LARGE.
 
-OBJECT-MULTIPART, OBJECT-LIMITS: an upload in parts becomes one whole object at its end, and is invisible before.
-OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects beyond the limits of 32 bits and one page, read at their ends.
-Most of their parts are copies that the store makes of one object (UploadPartCopy), so that little crosses the network;
-a store that copies no parts receives them all.
+OBJECT-MULTIPART and OBJECT-LIMITS: a multipart upload becomes one complete object when it is completed, and is
+invisible before. OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects larger than 4 GiB, or with more parts than a
+page lists, are read at critical offsets. The store makes most parts by copying one object (UploadPartCopy), so that
+little data crosses the network. If a store does not support this, all parts are sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALL = 5000
 
 
 def hidden(context: ObjectContext, findings: Findings) -> None:
-    """Begin, abort and leave uploads; both clients look for their objects."""
+    """Begin, abort and abandon uploads; both clients look for their objects."""
     for number in range(context.count(_ROUNDS, minimum=3)):
         findings.trials += 1
         _until_its_end(context, findings, f"ended-{number}")
@@ -39,7 +39,7 @@ def _until_its_end(context: ObjectContext, findings: Findings, name: str) -> Non
     here = context.here
     before, after = content(context.seed, name, 1), content(context.seed, name, 2)
     for there in (False, True):
-        # The second time, there is an object of that name already: it stays until the upload ends.
+        # In the second round an object of that name already exists; it must stay until the upload is completed.
         if there:
             here.put(name, before).needed("an object")
         upload = here.begin(name)
@@ -67,7 +67,7 @@ def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
 
 
 def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
-    """Let a separate client begin an upload, and end that client."""
+    """Let a separate client begin an upload, and kill the client."""
     third = context.third()
     try:
         upload = third.ask("parts:begun", name)
@@ -116,7 +116,8 @@ def seen(session: Session, name: str) -> dict[str, int | None]:
 
 
 def parts(context: ObjectContext, findings: Findings) -> None:
-    """Send parts out of order, repeatedly, with different sizes and by two clients; name some of them at the end."""
+    """Send parts out of order, repeatedly, with different sizes and by two clients, and complete the upload with some
+    of them."""
     for number in range(context.count(_LARGE_ROUNDS)):
         here, name = context.here, f"object-{number}"
         sizes = {2: MINIMUM_PART_BYTES, 5: MINIMUM_PART_BYTES + 12_345 + number, 9: _SMALL}
@@ -124,7 +125,7 @@ def parts(context: ObjectContext, findings: Findings) -> None:
         etags = {9: _sent(here, name, upload, 9, sizes[9], 1)}
         _sent(here, name, upload, 2, _SMALL, 1)
         etags[5] = context.other.ask("parts:send", name, upload=upload, number=5, size=sizes[5], version=1)
-        # A part that is sent again replaces the first one.
+        # A part that is sent again replaces its first version.
         etags[2] = _sent(here, name, upload, 2, sizes[2], 2)
         _sent(here, name, upload, 11, _SMALL, 1)
         here.end(name, upload, sorted(etags.items())).needed("the end of an upload")
@@ -157,7 +158,7 @@ def _part(seed: int, name: str, number: int, size: int, version: int) -> bytes:
 
 
 def read(session: Session, name: str, size: int) -> tuple[int, str]:
-    """Read such an object; return its bytes and their fault."""
+    """Read a multipart object; return its bytes and their fault."""
     data = session.get(name).needed("an object of parts").data
     at = 0
     for number, version, count in (
@@ -213,12 +214,12 @@ def _must_refuse(findings: Findings, answer: Reply, what: str, code: str, also: 
 _MIB, _GIB = 1 << 20, 1 << 30
 _FILLER = "filler"
 _WINDOW = 1000
-# Unique bytes are at the start, across 4 GiB, and beyond 5 GiB: a truncated offset shows other bytes.
+# Unique bytes are at the start, across 4 GiB and beyond 5 GiB: if an offset is truncated, other bytes are returned.
 _SIZES = (
     ("first", 30 * _MIB), *((_FILLER, 32 * _MIB),) * 127, ("across 4 GiB", MINIMUM_PART_BYTES),
     *((_FILLER, 32 * _MIB),) * 33, ("last", MINIMUM_PART_BYTES),
 )  # fmt: skip
-# One page of a listing of parts, and of many a table of a store, has 1,000.
+# A listing page of parts has 1,000 entries, and so have many internal tables of stores.
 _MINIMUM_PARTS = 1001
 
 
@@ -233,7 +234,7 @@ class Part:
 
 
 def large_object(context: ObjectContext, findings: Findings) -> None:
-    """Make an object above 5 GiB, and read it around 2 GiB, 4 GiB, 5 GiB and at its end."""
+    """Create an object above 5 GiB, and read it around 2 GiB, 4 GiB, 5 GiB and at its end."""
     name, parts = "object", _placed([(number, *part) for number, part in enumerate(_SIZES, 1)])
     size = parts[-1].offset + parts[-1].size
     offsets = (0, 2 * _GIB - _WINDOW // 2, 4 * _GIB - _WINDOW // 2, 4 * _GIB, 4 * _GIB + _MIB, 5 * _GIB,
@@ -244,7 +245,8 @@ def large_object(context: ObjectContext, findings: Findings) -> None:
 
 
 def many_parts(context: ObjectContext, findings: Findings) -> None:
-    """Make an object of as many parts as S3 allows, in a shorter run of more than 1,000; the last number is 10,000."""
+    """Create an object of as many parts as S3 allows (in a shorter run, more than 1,000); the last part has number
+    10,000."""
     count = context.count(MAXIMUM_PARTS, minimum=_MINIMUM_PARTS)
     own = {1: "first", count // 2: "middle", MAXIMUM_PARTS: "last"}
     numbers = (*range(1, count), MAXIMUM_PARTS)
@@ -271,11 +273,11 @@ def _content_of_parts(seed: int, parts: Sequence[Part]) -> dict[str, bytes]:
 def _make_large(
     context: ObjectContext, findings: Findings, name: str, parts: Sequence[Part], data: Mapping[str, bytes]
 ) -> bool:
-    """Make an object of these parts; return whether the store took all of them."""
+    """Create an object of these parts; return whether the store accepted all of them."""
     here = context.here
     here.put(_FILLER, data[_FILLER]).needed("an object")
     upload = here.begin(name)
-    # Not from the answer to the first copy: some stores take the request for a part without bytes.
+    # Copies are tested with an additional request: some stores accept the request for a copy as a part without bytes.
     copies = bool(here.copied(name, upload, next(p.number for p in parts if p.of == _FILLER), _FILLER))
     refused: list[tuple[int, str]] = []
 
@@ -338,7 +340,7 @@ def _look_at_ends(
 
 
 def read_window(session: Session, name: str, *, first: int, count: int) -> tuple[str, str]:
-    """Read a range; return the store's answer, and the bytes in text."""
+    """Read a range; return the store's answer, and a description of the bytes."""
     answer = session.get(name, {"Range": f"bytes={first}-{first + count - 1}"})
     return answer.outcome, encoded(answer.data[: count + 1])
 
@@ -348,7 +350,7 @@ def _at(parts: Sequence[Part], offset: int) -> Part:
 
 
 def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> bytes:
-    """Return the bytes of a window, which may cross into the next part."""
+    """Return the expected bytes of a window, which may cross into the next part."""
     found = b""
     while len(found) < _WINDOW:
         part = _at(parts, offset + len(found))
@@ -358,7 +360,7 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return the origin of bytes as text."""
+    """Return a description of the part that the bytes belong to."""
     for part in {part.of: part for part in reversed(parts)}.values():
         if seen and (at := data[part.of].find(seen)) >= 0:
             return f"those from {part.offset + at:,}"

@@ -24,7 +24,7 @@ _ROUNDS = 10
 
 
 def digest_of_object(context: ObjectContext, findings: Findings) -> None:
-    """Put objects with wrong and right digests, new ones and over others."""
+    """Put objects with wrong and correct digests, new objects and over existing ones."""
     here = context.here
     for header in here.digests:
         for number in range(context.count(_ROUNDS)):
@@ -47,7 +47,7 @@ def digest_of_object(context: ObjectContext, findings: Findings) -> None:
 
 
 def digest_of_part(context: ObjectContext, findings: Findings) -> None:
-    """Send parts with wrong and right digests."""
+    """Send parts with wrong and correct digests."""
     here = context.here
     for header in here.digests:
         fields = {} if header == MD5 else {"x-amz-checksum-algorithm": _algorithm(header)}
@@ -90,7 +90,7 @@ def _algorithm(header: str) -> str:
 
 
 def _must_refuse_digest(findings: Findings, answer: Reply, header: str) -> bool:
-    """Note an answer that does not refuse a wrong digest; return whether the store refused at all."""
+    """Record an anomaly if the store accepted a wrong digest; return whether it refused the request."""
     if answer.status not in (400, 422):
         findings.wrong("wrong digest accepted" if answer else "wrong refusal", where=f"{header} of {answer.where}",
                    seen=answer.outcome, expected="400 BadDigest")  # fmt: skip
@@ -107,7 +107,7 @@ def _must_take_digest(findings: Findings, answer: Reply, header: str) -> None:
 _TAIL = 1000
 _SIZE = MINIMUM_PART_BYTES + _TAIL
 _READS, _HALF = 300, 40_000
-# First, last, one byte, across the border of the parts; an end of None is the end of the object.
+# Ranges: first, last, one byte, across the border of the parts. An end of None is the end of the object.
 _RANGES: tuple[tuple[int, int | None], ...] = (
     (0, 1), (0, 4096), (1, 3), (4095, 4097), (MINIMUM_PART_BYTES - 1, MINIMUM_PART_BYTES),
     (MINIMUM_PART_BYTES - 1, MINIMUM_PART_BYTES + 1), (MINIMUM_PART_BYTES - 500, MINIMUM_PART_BYTES + 500),
@@ -157,7 +157,7 @@ def _in_words(stated: str, data: bytes, whole: bytes) -> str:
 
 
 def range_overwritten(context: ObjectContext, findings: Findings) -> None:
-    """Read an object in two ranges with If-Match, while the other client overwrites it, and once more at rest."""
+    """Read an object in two ranges with If-Match: first while the other client overwrites it, then without writes."""
     here, name = context.here, "object"
     etag = _put(here, name, 1)
     _put(here, name, 2)
@@ -172,7 +172,7 @@ def range_overwritten(context: ObjectContext, findings: Findings) -> None:
         whole = sum(_read_of_one_version(context, findings, name) for _ in range(reads))
     finally:
         overwrites = context.other.stop()
-    # However fast the other client was: without its writes, the request is not refused.
+    # This holds at any speed of the other client: without its writes, the request must not be refused.
     whole += _read_of_one_version(context, findings, name)
     findings.facts |= {"read whole": f"{whole:,} of {reads + 1:,}", "overwritten meanwhile": f"{overwrites:,} times"}
 
@@ -223,7 +223,7 @@ _LIVE_ROUNDS = 10
 def live(context: ObjectContext, findings: Findings) -> None:
     """Time every kind of request.
 
-    A request that the store does not answer raises after some attempts: it is named with its object.
+    A request that the store does not answer raises after some attempts: the report names it with its object.
     """
     here = context.here
     slowest: dict[str, float] = {}

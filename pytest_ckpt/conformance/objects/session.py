@@ -1,6 +1,6 @@
-"""One client of a bucket, as the checks use it: every answer is returned as it is, refusals included.
+"""One client of a bucket, for the checks. Every answer is returned unchanged, including refusals.
 
-Every name and version of an object has unique bytes, so that any others are recognised.
+Every name and version of an object has unique bytes, so that foreign bytes are recognised.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 AT_ONCE = 8
-"""Threads of a client that act at the same time, each with a separate connection."""
+"""The number of threads of a client that act concurrently, each with a separate connection."""
 
 CROWD = 32
-"""Threads of a client that is many."""
+"""The number of threads of a client that simulates a crowd."""
 
 _CONNECT_SECONDS, _ATTEMPTS = 10.0, 3
 _XML = {"Content-Type": "application/xml"}
@@ -41,7 +41,7 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionSpec:
-    """The facts for both clients of a check: the place of its objects, how to reach it, and the seed of content."""
+    """The facts that both clients of a check need: the place of its objects, the connection, the seed of content."""
 
     bucket: str
     prefix: str
@@ -53,7 +53,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """The store's answer, which is false if the store refused the request; ``code`` is the store's error code."""
+    """The store's answer. It is false if the store refused the request; ``code`` is the store's error code."""
 
     status: int
     where: str
@@ -67,7 +67,7 @@ class Reply:
 
     @property
     def etag(self) -> str:
-        """The name of these bytes, as the store gives it."""
+        """The ETag: the store's name of this content."""
         return self.headers.get("etag", "").strip('"')
 
     @property
@@ -76,14 +76,15 @@ class Reply:
         return f"{self.status} {self.code}".strip()
 
     def needed(self, what: str) -> Reply:
-        """Return this; if the store refused, a check cannot continue, and an OSError is raised."""
+        """Return this reply. If the store refused the request, raise OSError, because the check cannot continue."""
         if not self:
             raise OSError(errno.EIO, f"{what} was refused with {self.outcome}", self.where)
         return self
 
 
 class Session:
-    """A client: names are keys below the check's prefix. Safe from several threads; it remembers its own objects."""
+    """A client. Names are keys below the check's prefix. Safe for several threads; it remembers the objects it has
+    written."""
 
     def __init__(self, asked: SessionSpec, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
@@ -99,11 +100,11 @@ class Session:
 
     @property
     def room_for_names(self) -> int:
-        """The bytes that a name may have, so that its key has the 1,024 that S3 allows."""
+        """The number of bytes that a name may have, so that its key has the 1,024 bytes that S3 allows."""
         return 1024 - len(self._place.below.encode())
 
     def url(self, name: str) -> str:
-        """Return an object as a user writes it."""
+        """Return the URL of an object in the form that a user writes."""
         return self._place.url_of(f"{self._place.below}{name}")
 
     def ask(
@@ -116,7 +117,8 @@ class Session:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Reply:
-        """Return the answer to a request about an object, None: the bucket. Raises OSError without an answer."""
+        """Return the answer to a request about an object, or about the bucket if the name is None. Raises OSError if
+        there is no answer."""
         where = self._place.url if name is None else self.url(name)
         key = "" if name is None else f"{self._place.below}{name}"
         self._tell(what, where)
@@ -176,7 +178,7 @@ class Session:
     # --- objects of parts ---------------------------------------------------------------------------------------------
 
     def begin(self, name: str, headers: Mapping[str, str] | None = None) -> str:
-        """Begin an upload in parts; return its name."""
+        """Begin a multipart upload; return its id."""
         answer = self.ask("begin upload", "POST", name, query=[("uploads", "")], headers=headers)
         upload = fields_of(answer.needed("the begin of an upload").data).get("UploadId", "")
         self._made.add(name)
@@ -198,7 +200,7 @@ class Session:
     def end(
         self, name: str, upload: str, parts: Iterable[tuple[int, str]], headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """End an upload by naming its parts, each (number, ETag)."""
+        """Complete an upload from its parts, each (number, ETag)."""
         top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
         for number, etag in parts:
             part = ET.SubElement(top, "Part")
@@ -220,14 +222,14 @@ class Session:
         # Some stores list the uploads of the whole bucket.
         return [(key[len(below) :], upload) for key, upload in found if key.startswith(f"{below}{prefix}")]
 
-    # --- several at once, and the end ---------------------------------------------------------------------------------
+    # --- concurrent requests, and the end -----------------------------------------------------------------------------
 
     def at_once(self, act: Callable[[T], S], things: Iterable[T]) -> list[S]:
-        """Perform an action with each, several concurrently; return the result of each."""
+        """Perform an action with each item, several concurrently; return all results."""
         return list(self._threads.map(act, things))
 
     def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
-        """Run a function in all threads at the same moment, each with its number."""
+        """Run a function in all threads at the same moment; each gets its number."""
         threads, count = (self._crowd, CROWD) if as_crowd else (self._threads, AT_ONCE)
         line = threading.Barrier(count)
 
@@ -242,11 +244,11 @@ class Session:
         return sum(tally.busy for tally in self._wire.tallies().values())
 
     def remove_all(self) -> None:
-        """Remove this client's objects, and all others listed below the check's own prefix."""
+        """Remove this client's objects, and all other objects listed below the check's own prefix."""
         with contextlib.suppress(OSError):
             self._begun |= set(self.uploads())
             self._made |= {name for name, _, _ in self.listed()}
-        # Objects that cannot be removed are left to the end of the run, which names them.
+        # Objects that cannot be removed remain until the end of the run, which lists them.
         with contextlib.suppress(OSError):
             self.at_once(lambda pair: self.abort(*pair), sorted(self._begun))
             self.at_once(self.delete, sorted(self._made))
@@ -271,10 +273,10 @@ def _groups(page: ET.Element, name: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectContext(Effort):
-    """A check's surroundings: two clients with separate connections.
+    """The context of a check: two clients with separate connections.
 
-    ``here`` is this process's client, ``other`` one in another process; ``third`` starts one more, that a check may
-    end.
+    ``here`` is the client of this process, ``other`` a client in another process. ``third`` starts an additional
+    client, which a check may kill.
     """
 
     here: Session
@@ -286,17 +288,17 @@ SIZE_OF_VERSION = 1000
 
 
 def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
-    """Return the bytes of a version; without a size, the size that ``sized`` returns."""
+    """Return the bytes of a version. The default size is `sized`."""
     return random_bytes(size or sized(version), seed, name, version)
 
 
 def sized(version: int) -> int:
-    """Return the size of a version, by which versions are distinguished."""
+    """Return the size of a version; each version has a different size."""
     return SIZE_OF_VERSION + version
 
 
 def described(data: bytes, seed: int, name: str, versions: range, size: int = 0) -> str:
-    """Return the version that these bytes belong to, as text."""
+    """Return a description of the version that these bytes belong to."""
     for version in versions:
         if data == content(seed, name, version, size):
             return f"version {version}"

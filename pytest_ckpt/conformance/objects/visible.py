@@ -31,7 +31,7 @@ _MARKER = "_COMMITTED"
 
 
 def commit(context: ObjectContext, findings: Findings) -> None:
-    """Commit checkpoints by a marker, while both clients wait for it and then read the objects that it names."""
+    """Commit checkpoints by a marker. Both clients wait for the marker and then read the objects that it names."""
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_COMMITS, minimum=10)):
             directory, done = f"checkpoint-{number:04d}", threading.Event()
@@ -40,7 +40,7 @@ def commit(context: ObjectContext, findings: Findings) -> None:
             try:
                 _commit(context, findings, directory)
             finally:
-                # Each looks once more then: by now the marker must be there.
+                # Each client looks once more after this: by then the marker must be visible.
                 done.set()
                 findings.take(here.result())
                 findings.take(context.other.stop())
@@ -52,7 +52,7 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
     for name in names:
         context.here.put(name, content(context.seed, name, 1, _BYTES)).needed("an object")
     text = json.dumps(names).encode()
-    # Not raised: its readers report the fault.
+    # The error is not raised here: the readers report the fault.
     answer = context.here.put(f"{directory}/{_MARKER}", text, {"If-None-Match": "*"})
     if not answer:
         findings.wrong(
@@ -122,7 +122,7 @@ def listing(context: ObjectContext, findings: Findings) -> None:
 
 
 def _look(context: ObjectContext, findings: Findings, how: str) -> None:
-    """Change objects on one client and look on both; they change places with every object."""
+    """Change objects on one client and look at them on both. The clients swap roles after every object."""
     for number in range(context.count(_NAMES, minimum=4)):
         name = f"object-{number:04d}"
         lookers = {
@@ -130,7 +130,7 @@ def _look(context: ObjectContext, findings: Findings, how: str) -> None:
             "the second client": partial(context.other.ask, "visible:state", name, how=how),
         }
         writer = list(lookers)[number % 2]
-        # A client that has looked for a name without finding it may cache that answer.
+        # A client that has looked for a missing name may cache that answer.
         for look in lookers.values():
             look()
         for version, change, kind in _CHANGES:
@@ -159,7 +159,7 @@ def change_to(session: Session, name: str, *, version: int) -> None:
 
 
 def state(session: Session, name: str, *, how: str) -> int:
-    """Return the visible version of an object: 0 if it does not exist, -1 for bytes of no version."""
+    """Return the visible version of an object: 0 if it does not exist, -1 if its bytes belong to no version."""
     versions = [version for version, _, _ in _CHANGES if version]
     if how == "GET":
         reply = session.get(name)
@@ -194,7 +194,7 @@ _ODD = (
 
 
 def list_pages(context: ObjectContext, findings: Findings) -> None:
-    """List more objects than a page has, in pages of several sizes, while others are written."""
+    """List more objects than one page contains, in pages of several sizes, while other objects are written."""
     here, count = context.here, context.count(_KEYS, minimum=_MORE_THAN_A_PAGE)
     names = [f"keys/{number % _DIRECTORIES:02d}/{number:06d}" for number in range(count)]
     shuffled = random.Random(context.seed).sample(names, count)
@@ -203,7 +203,7 @@ def list_pages(context: ObjectContext, findings: Findings) -> None:
     put_all(here, "", names=shuffled[:half])
     context.other.finish(patience=600.0)
     wanted = sorted(names)
-    # A writer of other objects must not move existing ones between pages.
+    # Writes of other objects must not move existing objects between pages.
     context.other.start("visible:keep_writing", "keys/50-meanwhile")
     try:
         for size, of in ((0, "the store's own size"), (_SMALL_PAGE, f"at most {_SMALL_PAGE} keys")):
@@ -326,8 +326,8 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
 def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:
     """Look for a checkpoint with all threads of a client, concurrently.
 
-    Return the faults of LIST, HEAD or GET, how many looks there were, the slowest one's seconds, and how often the
-    store answered that it is busy.
+    Return the faults of LIST, HEAD or GET, the number of looks, the seconds of the slowest look, and the number of
+    "busy" answers.
     """
     before = session.times_busy()
     expected = sorted([f"{name}/{_MARKER}", *(f"{name}/shard-{number}" for number in range(_SHARDS))])
@@ -345,7 +345,7 @@ def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float
 
 
 def _fault(session: Session, name: str, how: str, expected: list[str]) -> str:
-    """Return the fault of the visible part of a checkpoint as text; empty without a fault."""
+    """Return a description of the visible fault of a checkpoint; empty without a fault."""
     marker, text = f"{name}/{_MARKER}", _names_of_shards()
     if how == "LIST":
         try:

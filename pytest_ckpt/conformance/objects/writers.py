@@ -1,7 +1,7 @@
 """Several writers of one object: OBJECT-CREATE, OBJECT-UPDATE and OBJECT-OVERWRITE.
 
 OBJECT-CREATE, OBJECT-UPDATE: if several clients write an object under the same condition, exactly one wins.
-OBJECT-OVERWRITE: while many overwrite one object, every reader gets one of their objects, complete.
+OBJECT-OVERWRITE: while many clients overwrite one object, every reader gets one of the written versions, complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _RACES = 100
 _ABSENT = {"If-None-Match": "*"}
-# A store that cannot decide immediately may make the loser try again.
+# A store may ask the loser to retry if it cannot decide immediately.
 _LOST = (409, 412)
 _HERE, _THERE = "this client", "the second client"
 
@@ -31,12 +31,12 @@ def create(context: ObjectContext, findings: Findings) -> None:
 
 
 def create_of_parts(context: ObjectContext, findings: Findings) -> None:
-    """Create objects by the end of uploads in parts."""
+    """Create objects by completing multipart uploads."""
     _create(context, findings, "multipart")
 
 
 def update(context: ObjectContext, findings: Findings) -> None:
-    """Overwrite objects on the condition that they are unchanged since the read."""
+    """Overwrite objects on the condition that they are unchanged since they were read."""
     here, name = context.here, "one-after-another"
     first = here.put(name, b"first").needed("an object").etag
     findings.trials += 1
@@ -103,7 +103,7 @@ def racers(session: Session, name: str, *, who: str, how: How, condition: dict[s
 
 
 def write(session: Session, name: str, data: bytes, how: How, condition: dict[str, str]) -> Reply:
-    """Write an object by one put or by parts; if a write by parts loses, it leaves no upload."""
+    """Write an object by one put or by parts. If a multipart write loses, it leaves no upload."""
     if how == "put":
         return session.put(name, data, condition)
     upload = session.begin(name)
@@ -121,7 +121,7 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 
 
 def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
-    """Check that both clients read the winner's text in the object."""
+    """Record an anomaly unless both clients read the winner's text in the object."""
     seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("writers:words", name)}
     for who, text in seen.items():
         if text != expected.decode():
@@ -169,7 +169,7 @@ def overwrite(context: ObjectContext, findings: Findings) -> None:
 
 
 def put_versions(session: Session, name: str, *, first: int) -> None:
-    """Put an object with all threads concurrently, each a different version."""
+    """Put an object with all threads concurrently, each with a different version."""
     data = [content(session.seed, name, first + number, _BYTES) for number in range(AT_ONCE)]
     for answer in session.together(lambda number: session.put(name, data[number])):
         answer.needed("an object")

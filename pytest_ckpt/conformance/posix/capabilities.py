@@ -1,4 +1,4 @@
-"""CAPABILITIES: links, names, times, free space and locks, and optional features of file systems."""
+"""CAPABILITIES: links, names, times, free space, locks, and optional features of file systems."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MIB = 1 << 20
 
 
 def links(context: CheckContext, findings: Findings) -> None:
-    """Make, follow, replace and remove symbolic links to files and directories, and hard links."""
+    """Create, follow, replace and remove symbolic links to files and directories, and hard links."""
     for number in range(context.count(_ROUNDS, minimum=2)):
         directory = context.directory / f"links-{number}"
         directory.mkdir()
@@ -48,7 +48,8 @@ def links(context: CheckContext, findings: Findings) -> None:
 
 
 def names(context: CheckContext, findings: Findings) -> None:
-    """Make files whose names differ in case, in form or in their last byte, of 255 bytes and in other alphabets."""
+    """Create files whose names differ in case, in Unicode form or in their last byte, have 255 bytes or use other
+    alphabets."""
     groups = {
         "case": ["model.pt", "Model.pt", "MODEL.PT"],
         "length": ["n" * (_LONGEST - 1) + end for end in "ab"],
@@ -96,7 +97,7 @@ def names(context: CheckContext, findings: Findings) -> None:
 
 
 class _WrongAnswerError(Exception):
-    """An optional feature that this file system offers does not work."""
+    """An optional feature that this file system offers returns a wrong result."""
 
     def __init__(self, seen: str, expected: str) -> None:
         super().__init__(seen)
@@ -106,7 +107,7 @@ class _WrongAnswerError(Exception):
 def extras(context: CheckContext, findings: Findings) -> None:
     """Try extended attributes, reserving and freeing space, clones and files without a name.
 
-    Any of them may be missing, and is reported; an available one must work.
+    A missing feature is reported and is not a fault; an available feature must work.
     """
     path = context.directory / "extras"
     for name, attempt in {
@@ -140,7 +141,7 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
 
 
 def _read_those_there(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of each existing file, by its name."""
+    """Return the bytes of each file that exists, by name."""
     seen = {}
     for name in names:
         with contextlib.suppress(FileNotFoundError):
@@ -153,7 +154,7 @@ def _symbolic(findings: Findings, directory: Path, contents: dict[str, bytes]) -
     link.symlink_to("first")
     _expect(findings, link, "text of the link", str(link.readlink()), "first")
     _leads_to(findings, link, contents["first"])
-    # As Lightning does with last.ckpt: to whatever is newest, without a moment in which it does not exist.
+    # As Lightning does with last.ckpt: the link is moved to the newest file and exists at every moment.
     beside = directory / "last.new"
     beside.symlink_to(directory / "second")
     beside.replace(link)
@@ -316,7 +317,7 @@ _PAIRS = 50
 _APART_SECONDS = 0.01
 _SKEW_SECONDS = 1.0
 _SPACE_BYTES = 1 << 30
-# Other clients use the same storage during the check: the effect of a smaller file would be lost among theirs.
+# Other clients use the same storage during the check and would hide the effect of a smaller file.
 _MINIMUM_BYTES = 64 << 20
 _PIECE_BYTES = 8 << 20
 _ATTEMPTS = 3
@@ -325,14 +326,14 @@ _NS = 1_000_000_000
 
 
 def mtime(context: CheckContext, findings: Findings) -> None:
-    """Write files 10 ms apart, here and on the other client, and look at the order of their times and at the clock."""
+    """Write files 10 ms apart, here and on the other client, and check the order of their times against the clock."""
     apart: list[int] = []
     before, last = 0, ""
     for number in range(context.count(_PAIRS, minimum=10)):
         path = context.directory / f"time-{number}"
         context.tell("write", str(path))
         began = time.time_ns()
-        # Every third file is an older one that is written again.
+        # Every third write overwrites an older file.
         _write(context.directory / "again" if number % 3 == 2 else path, b"%d" % number)
         ended = time.time_ns()
         if number % 3 == 2:
@@ -362,8 +363,8 @@ def mtime(context: CheckContext, findings: Findings) -> None:
 def statfs(context: CheckContext, findings: Findings) -> None:
     """Write incompressible files and wait until the free space has fallen by at least half of their size.
 
-    Other clients write and remove during this time, and some storage reports its free space late: up to three files are
-    written, and the decrease since before any of them counts.
+    Other clients write and remove files during this time, and some storage reports its free space late. So up to three
+    files are written, and the decrease since any of their starts counts.
     """
     patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
     size = context.count(_SPACE_BYTES, minimum=_MINIMUM_BYTES)
@@ -390,7 +391,7 @@ def statfs(context: CheckContext, findings: Findings) -> None:
         findings.trials += 1
         while True:
             now = _free(context.directory)
-            # Since before the n-th file, so many were written.
+            # The bytes written since the start of the n-th file.
             for number, before in enumerate(free_before):
                 fell = before - now
                 if fell >= size * (len(free_before) - number) // 2:
@@ -450,7 +451,7 @@ _NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 
 def flock(context: CheckContext, findings: Findings) -> None:
-    """Try every mixture of two locks from two processes, kill a holder, and increment a number in a file under the
+    """Try every combination of two locks in two processes, kill a holder, and increment a number in a file under the
     lock.
     """
     path = context.directory / "locked"
@@ -465,7 +466,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
                 if _got(path, wanted):
                     _both(findings, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
                 findings.trials += 1
-            # The block's end has killed the holder.
+            # The end of the block has killed the holder.
             _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
             if not all_said([holder], "held", context.tell):
@@ -483,7 +484,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
 
 
 def flock_second(context: CheckContext, findings: Findings) -> None:
-    """Hold an exclusive lock on each client in turn, and try to get it on the other; kill a holder there."""
+    """Hold an exclusive lock on each client in turn, and try to get it on the other; then kill the holder."""
     other = context.other
     assert other
     path = context.directory / "locked"
@@ -524,7 +525,7 @@ def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
 
 
 def _got(path: Path, mode: int) -> bool:
-    """Return whether this process gets a lock immediately; it is released again."""
+    """Return whether this process gets a lock immediately; the lock is released again."""
     with opened(path, os.O_RDWR) as descriptor:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Small checkpoints of known content, saved with the calls that ranks make and read back past the caches.
+"""Small checkpoints of known content. They are saved with the calls that ranks make, and read back without the caches.
 
-They are committed as saves of the run are (`targets.posix.commit`).
+They are committed in the same way as saves of the run (`targets.posix.commit`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pytest_ckpt.targets.posix.names import checkpoint_name
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Findings
 
-# Hears of each call and its path just before it is made.
+# A callback for each call and its path, just before it is made.
 Doing = Callable[[str, object], None]
 
 _PIECE_BYTES = 1 << 20
 
 
 class Calls:
-    """Keeps the current call, for the message if it fails, and reports it."""
+    """Keeps the current call for the error message, and reports it."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
         self._tell = tell
         self.call, self.path = "", ""
 
     def __call__(self, call: str, path: object) -> None:
-        """Take note of the next call."""
+        """Record and report the next call."""
         self.call, self.path = call, str(path)
         self._tell(call, self.path)
 
@@ -63,7 +63,7 @@ class ReportedCommitCalls:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointFault:
-    """The fault of an entry that should exist; ``is_name`` if the name itself is missing."""
+    """The fault of an entry that should exist. ``is_name`` is true if the name itself is missing."""
 
     where: str
     seen: str
@@ -87,7 +87,7 @@ class Checkpoint:
         return checkpoint_name(self.number)
 
     def places(self, directory: Path) -> tuple[Path, ...]:
-        """Return the paths that the checkpoint's directory has in its life."""
+        """Return the paths that the checkpoint's directory has before, during and after the commit."""
         final = directory / self.name
         return tuple(dict.fromkeys((self.commit.draft_of(final), final)))
 
@@ -119,9 +119,9 @@ class Checkpoint:
         self.commit.perform(final, ReportedCommitCalls(doing))
 
     def wrongs(self, directory: Path, doing: Doing) -> list[CheckpointFault]:
-        """Return the fault of the committed checkpoint, read past the caches; empty if it is bit-exact.
+        """Return the faults of the committed checkpoint, read without the caches; empty if it is bit-exact.
 
-        The files are read before the directory is listed: a listing makes some clients update their cached facts.
+        The files are read before the directory is listed: a listing makes some clients update their cached attributes.
         """
         expected = self.expected(directory)
         found = [wrong_bytes(directory / self.name / name, data, doing) for name, data in expected.items()]
@@ -144,7 +144,7 @@ class Checkpoint:
 
 
 def saved_right(findings: Findings, checkpoint: Checkpoint, directory: Path, doing: Doing, when: str) -> bool:
-    """Note the fault of a checkpoint that was not touched since it was saved; return whether it is right."""
+    """Record the faults of a checkpoint that is unchanged since its save; return whether it has none."""
     wrongs = checkpoint.wrongs(directory, doing)
     for wrong in wrongs:
         findings.wrong(
@@ -165,7 +165,7 @@ def write_durably(
     flags: int = os.O_CREAT | os.O_EXCL,
     sync: bool = True,
 ) -> None:
-    """Open a file, write, fsync and close it. The first call that fails raises OSError, no later one is made."""
+    """Open a file, write, fsync and close it. The first call that fails raises OSError; later calls are not made."""
     doing("open", path)
     descriptor = os.open(path, os.O_WRONLY | flags, 0o644)
     try:
@@ -183,7 +183,7 @@ def write_durably(
 
 
 def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> None:
-    """Write all bytes, in pieces, and continue after a write that the target took only in part."""
+    """Write all bytes, in pieces, and continue after a short write."""
     view = memoryview(data)
     done = 0
     while done < len(view):
@@ -201,7 +201,7 @@ def sync_directory(directory: Path, doing: Doing) -> None:
 
 
 def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None:
-    """Return the fault of a file's bytes on the target, None if they are right."""
+    """Return the fault of a file's bytes on the target; None if they are as expected."""
     doing("read", path)
     try:
         seen = read_past_caches(path)
@@ -216,7 +216,8 @@ def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None
 
 
 def read_past_caches(path: Path) -> bytes:
-    """Return the target's bytes: read with O_DIRECT, or if it refuses that, after its pages left the page cache."""
+    """Return the target's bytes, read with O_DIRECT. If the target refuses O_DIRECT, drop the file's pages and read
+    normally."""
     try:
         return _read_direct(path)
     except OSError as error:
@@ -228,11 +229,11 @@ def read_past_caches(path: Path) -> bytes:
 
 
 def _read_direct(path: Path) -> bytes:
-    # An anonymous mapping begins at a page: O_DIRECT needs aligned memory.
+    # An anonymous mapping is aligned to a page, as O_DIRECT requires.
     with opened(path, os.O_RDONLY | os.O_DIRECT) as descriptor, mmap.mmap(-1, _PIECE_BYTES) as buffer:
         read = bytearray()
         while True:
-            # A page that came short is read again: only a read that returns no more bytes than before is the end.
+            # A short page is read again: only a read that returns no more bytes than before is the end.
             start = len(read) - len(read) % mmap.PAGESIZE
             count = os.preadv(descriptor, [buffer], start)
             if start + count <= len(read):
@@ -246,7 +247,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def missing(path: Path) -> CheckpointFault:
-    """Return the text about a missing name, with the names that exist."""
+    """Return a description of a missing name, with the existing names."""
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
     return CheckpointFault(

@@ -1,11 +1,12 @@
-"""COMMIT and PUBLISH: a reader's view while a checkpoint receives its name, and the time until it sees the checkpoint.
+"""COMMIT and PUBLISH: the view of a reader during a commit, and the time until it sees the checkpoint.
 
 COMMIT: a rename replaces a name atomically for every reader (semantics 1 and 2).
 PUBLISH: another client that sees a checkpoint's marker soon finds all of its files, complete (semantics 1, 2, 6, 15).
 
 In PUBLISH the other client looks for the marker before it is written, like a serving or evaluating job that waits for
-the next checkpoint. That client measures the time: from the message that the commit has returned until it has seen the
-marker and opened every file, with correct size, first and last page. Then it reads and compares all bytes.
+the next checkpoint. The other client measures the time. It starts with the message that the commit has returned. It
+ends when the client has seen the marker and opened every file with correct size, first and last page. Then the client
+reads and compares all bytes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 _REPLACEMENTS, _RENAMES, _FILES = 10_000, 1_000, 1_000
 _MINIMUM_REPLACEMENTS, _MINIMUM_RENAMES = 200, 50
-# Operations between two messages to the watcher; few enough that a fault of every rename is found early.
+# Operations between two messages to the watcher. The number is small, so that a fault of every rename is found early.
 _AT_ONCE = 250
-# The kernel tries twice itself. A reader that meets another replacement in each of so many tries is not by chance.
+# The kernel itself tries twice. If every one of these tries meets a new replacement, it is not by chance.
 _STALE_IN_A_ROW = 5
 
 
@@ -105,7 +106,7 @@ def _unseen(findings: Findings, watcher: Client, path: str) -> None:
 
 
 def _settled(context: CheckContext, findings: Findings, path: Path, version: int) -> None:
-    """After the last rename, check that the file is the last version."""
+    """Check that the file has its last version after the last rename."""
     fault = page_fault(read_file(path), context.seed, _pages(version))
     if fault:
         findings.wrong(
@@ -119,8 +120,8 @@ def _settled(context: CheckContext, findings: Findings, path: Path, version: int
 def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Read a file repeatedly until stopped: every read is one complete version, and no older than the previous one.
 
-    If a file is replaced between its lookup and its open, or while it is open elsewhere, a network file system may
-    refuse it with ESTALE. No reader mistakes that for data, and the next attempt must find the new file.
+    If a file is replaced between lookup and open, or while another client has it open, a network file system may return
+    ESTALE. This is not an anomaly, because no reader mistakes it for data; the next attempt must find the new file.
     """
     findings, reads, refused, in_a_row, newest, last = Findings(), 0, 0, 0, -1, "none yet"
     while True:
@@ -164,7 +165,7 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
 
 
 def _pages(version: int) -> list[int]:
-    """Return a version's pages; sizes differ, so that old bytes in a file of the new size show."""
+    """Return a version's pages. Versions differ in size, so that old bytes in a file of the new size are detected."""
     return [version] * (1 + version % 4)
 
 
@@ -197,7 +198,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
     while race.goes_on(findings):
         paths = [f"{directory}/{path.name}" for path in both]
         watcher.start("commit:watch_directory", directory, paths=paths, files=files)
-        # An odd number, so that each name is the last one in turn.
+        # An odd number, so that both names take turns as the last one.
         for _ in race.some(min(_AT_ONCE, wanted) | 1, "rename", str(both[0])):
             both[0].rename(both[1])
             both.reverse()
@@ -219,7 +220,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
 
 
 def _begin_whole(watcher: Client, path: str, files: int) -> None:
-    """Wait until the watcher lists the complete directory. If it never does, the check cannot decide about renames."""
+    """Wait until the watcher lists the complete directory. Raises NotRun if this takes more than 10 s."""
     listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
@@ -230,7 +231,7 @@ def _begin_whole(watcher: Client, path: str, files: int) -> None:
 
 
 def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory by both its names until stopped: it is either absent or contains all its files."""
+    """List a directory by both its names until stopped: each listing must be absent or complete."""
     findings, lists, looks, in_a_row = Findings(), 0, 0, 0
     while True:
         for name in paths:
@@ -286,7 +287,7 @@ def _names(files: int) -> frozenset[str]:
 
 
 _CHECKPOINTS, _PUBLISHED_FILES, _MAXIMUM_PAGES = 100, 16, 6
-# Whether a marker that is this much too late is ever seen is not worth the wait.
+# After this delay the check fails anyway, so it does not wait longer.
 _GIVE_UP_TIMES = 1.5
 _POLL_SECONDS = 0.001
 _MARKER, _POINTER = ".metadata", "latest"
@@ -368,7 +369,7 @@ def _marker_text(lengths: Mapping[str, int]) -> bytes:
 
 
 def _remove_checkpoint(directory: Path, names: Iterable[str], calls: Calls) -> None:
-    """Remove a checkpoint by its known names, without a listing: the requirement NAMES tests listings."""
+    """Remove a checkpoint by its known names. It is not listed, because the requirement NAMES tests listings."""
     calls("remove", directory)
     for name in names:
         (directory / name).unlink()
@@ -388,7 +389,7 @@ def watch_for_marker(
 ) -> dict[str, Any]:
     """Wait for a checkpoint's marker and open its files; the check sends "stop" when it has committed the checkpoint.
 
-    Return the seconds from then until all files were present, or until the timeout, and the faults.
+    Return the faults, and the seconds from the commit until all files were present or until the timeout.
     """
     findings, committed = Findings(), None
     while (shown := _shown(path, way, step)) is None:
@@ -396,7 +397,7 @@ def watch_for_marker(
             committed = time.monotonic() if stopped() else None
         elif time.monotonic() - committed > give_up_seconds:
             return {"seconds": time.monotonic() - committed, "wrong": findings.plain()}
-        # Late files are looked for less often: 0.5 % of the wait is exact enough, and does not flood a target.
+        # The pause grows with the wait: 0.5 % of it is exact enough, and limits the load on the target.
         time.sleep(_POLL_SECONDS if committed is None else max(_POLL_SECONDS, (time.monotonic() - committed) / 200))
     if committed is None:
         committed = time.monotonic()
@@ -421,7 +422,8 @@ def watch_for_marker(
 
 
 def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
-    """Return the path that shows that a checkpoint is committed, and its bytes if it is a file; None without a path.
+    """Return the path that marks a checkpoint as committed, and its bytes if it is a file; None if there is no such
+    path.
 
     A marker is looked up by opening it: an earlier query for its name or attributes would hide its truncation.
     """
@@ -436,7 +438,7 @@ def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
 
 
 def _small_file(path: str) -> bytes | None:
-    """Return the bytes of a small file; None if it is not there, or was replaced while it was opened."""
+    """Return the bytes of a small file; None if it does not exist, or was replaced while it was opened."""
     try:
         return read_file(path)
     except OSError as error:

@@ -1,6 +1,6 @@
 """DURABLE: an acknowledged save survives the death of the process that made it, and a power cut of the target.
 
-For a power cut: the data that it must not destroy, may destroy, and certainly destroys.
+The power cut distinguishes data that must survive, data that may be lost, and data that are certainly lost.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 
 _KILLS = 60
 _TIMED_SAVES = 5
-# A kill comes somewhere in the first two saves of a process.
+# Each kill comes at a random time within the first two saves of a process.
 _SAVES_UNTIL_KILLED = 2.0
 
 
 def rank_killed(context: CheckContext, findings: Findings) -> None:
-    """Kill a process while it saves, repeatedly, and check the remaining files."""
+    """Kill a process repeatedly during its saves, and check the files that remain."""
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
-    # Errors without any kill must not be attributed to a kill.
+    # Errors that occur without a kill must not be attributed to a kill.
     if not saved_right(findings, kept, context.directory, calls, "before any process was killed"):
         return
     context.note_commit(findings)
@@ -85,7 +85,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
                     expected=wrong.expected,
                 )
         kept = [kept, *acknowledged][-1]
-        # The commit is the last thing that a save does before it is acknowledged: then all must be there.
+        # The commit is the last step of a save before the acknowledgement; after it, all files must exist.
         if begun.is_committed(context.directory):
             wrongs = begun.wrongs(context.directory, calls)
             for wrong in wrongs:
@@ -104,7 +104,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
 
 
 def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
-    """Save a few checkpoints and keep only the last; return this one, and the median of the save times."""
+    """Save a few checkpoints and keep only the last. Return the last one, and the median of the save times."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
         checkpoint = Checkpoint(number=number, seed=context.seed, commit=context.commit)
@@ -118,9 +118,9 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
 def _save_until_killed(
     context: CheckContext, findings: Findings, first: int, seconds: float
 ) -> tuple[Checkpoint | None, list[Checkpoint]]:
-    """Have a process save from checkpoint ``first`` on and kill it some seconds after it has begun.
+    """Start a process that saves from checkpoint ``first`` on, and kill it after some seconds.
 
-    Return the checkpoint that it was saving, None if a call of it failed, and the checkpoints that it had acknowledged.
+    Return the checkpoint that was being saved (None if a call failed), and the acknowledged checkpoints.
     """
 
     def checkpoint(number: int) -> Checkpoint:
@@ -139,7 +139,7 @@ def _save_until_killed(
         if all_said(workers, f"begins {first}", context.tell):
             time.sleep(seconds)
         worker.kill()
-        # If the kernel does not release the worker, this check blocks, and its last message names the call.
+        # If the kernel does not release the process, this check blocks, and its last message names the call.
         (end,) = gather(workers, context.tell)
     if end.error:
         findings.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
@@ -160,21 +160,22 @@ Loss = Literal["bytes written over others", "bytes of a new file", "a new direct
 LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 FILE_BYTES = 100_000
-"""Size of a file outside of checkpoints."""
+"""The size of a file outside of checkpoints."""
 
 
 _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A file elsewhere that lists every acknowledged file: its path, its text or the seed of its bytes, a digest."""
+    """A file on other storage that lists every acknowledged file: its path, its text or the seed of its bytes, a
+    digest."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.count = 0
 
     def acknowledge(self, files: Mapping[Path, bytes | tuple[int, tuple[object, ...]]]) -> None:
-        """Record {path: its text, or (bytes, seed of its content)}; the record is durable when this returns."""
+        """Record {path: its text, or (bytes, seed of its content)}. The record is durable when this returns."""
         with self._path.open("a") as out:
             for path, content in files.items():
                 source: dict[str, object]
@@ -190,7 +191,7 @@ class WriteWitness:
         self.count += len(files)
 
     def wrongs(self, calls: Calls) -> list[CheckpointFault]:
-        """Return the faults of the acknowledged files; for a missing directory, only the directory."""
+        """Return the faults of the acknowledged files. If a directory is missing, only the directory is listed."""
         found: list[CheckpointFault] = []
         gone: set[Path] = set()
         for line in self._path.read_text().splitlines():
@@ -211,7 +212,8 @@ class WriteWitness:
 
 @dataclass(slots=True)
 class UnsyncedNames:
-    """Names that no fsync of a directory has made durable: many file systems keep them, without an obligation."""
+    """Names that no fsync of a directory has made durable. Many file systems keep them after a power cut, but none
+    must."""
 
     trials: int = 0
     created: int = 0
@@ -219,7 +221,7 @@ class UnsyncedNames:
     renames: int = 0
 
     def prepare(self, context: CheckContext, findings: Findings, directory: Path, calls: Calls) -> None:
-        """Create them: a file that was fsynced itself, and a rename."""
+        """Create two unsynced names: a new file that is itself fsynced, and a renamed file."""
         write_durably(directory / "renamed-not-yet", b"renamed", calls)
         sync_directory(directory, calls)
         write_durably(directory / "created", b"created", calls)
@@ -234,7 +236,7 @@ class UnsyncedNames:
         self.renamed += "renamed" in names
 
     def facts(self) -> dict[str, str]:
-        """Return its facts for the report."""
+        """Return the counts for the report."""
         created = f"survived {self.created} of {self.trials} cuts"
         return {
             "name of an fsynced file without fsync of its directory": created,
@@ -245,8 +247,8 @@ class UnsyncedNames:
 class Canary:
     """Bytes and names that were never made durable. A real power cut destroys some of them.
 
-    Their names are unpredictable, and they are located among files that are durable: a command that only removes files
-    would have to guess which.
+    Their names are random, and they are stored among durable files. A command that only removes files cannot know which
+    names to remove.
     """
 
     def __init__(self, directory: Path, seed: int, calls: Calls) -> None:
@@ -262,8 +264,8 @@ class Canary:
     def wrong(self, calls: Calls) -> CheckpointFault | None:
         """Return the faults of the file whose bytes were overwritten: its name and its length are durable.
 
-        Each piece of it has its old or its new content; a command that removes everything that was never fsynced
-        removes it, too.
+        Each piece must have its old or its new content. A command that removes all data that were never fsynced also
+        removes this file.
         """
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:
@@ -277,7 +279,7 @@ class Canary:
         return None if is_mixed else found
 
     def lost(self, calls: Calls) -> tuple[Loss, ...]:
-        """Return its lost parts."""
+        """Return the parts of the canary that were lost."""
         gone = {
             "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
             "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
@@ -290,8 +292,8 @@ class Canary:
 class CutEvidence:
     """The evidence of one power cut, from strong to weak.
 
-    ``losses`` are the destroyed parts of its canary. ``restart`` is the server's restart as the command printed it,
-    empty without one. ``gap_seconds`` is the longest time without a successful write of another process; 0 if no other
+    ``losses`` are the lost parts of its canary. ``restart`` is the server's restart as printed by the command; empty if
+    it printed none. ``gap_seconds`` is the longest time without a successful write of another process; 0 if no other
     process wrote. ``back_seconds`` is the time from the command to the first answer of the target.
     """
 
@@ -302,17 +304,17 @@ class CutEvidence:
 
     @property
     def is_proof(self) -> bool:
-        """Whether data are gone that a target with power keeps, or the server has restarted."""
+        """Whether it proves a power cut: data are lost that a powered target keeps, or the server has restarted."""
         return bool(self.losses or self.restart)
 
     @property
     def is_outage(self) -> bool:
-        """Whether the target did not answer for a time that no healthy one takes."""
+        """Whether the target stopped answering for longer than a healthy target does."""
         return self.gap_seconds >= OUTAGE_SECONDS
 
 
 def describe_evidence(cuts: Sequence[CutEvidence]) -> str:
-    """Return the evidence of all cuts in words; each cut counts by its strongest evidence."""
+    """Return a description of the evidence of all cuts. Each cut is described by its strongest evidence."""
     lost = Counter(loss for cut in cuts for loss in cut.losses)
     restarts = [cut.restart for cut in cuts if cut.restart and not cut.losses]
     outages = [cut.gap_seconds for cut in cuts if cut.is_outage and not cut.is_proof]
@@ -342,7 +344,7 @@ _PRINTED = re.compile(r"^\s*(boot-id|uptime)[ =:]+(\S+)\s*$", re.MULTILINE)
 
 
 def restart_in(text: str) -> str:
-    """Return the restart of a server that the output of a power-cut command shows; empty if it shows none.
+    """Return the server restart shown in the output of a power-cut command; empty if there is none.
 
     The command prints ``boot-id ID`` or ``uptime SECONDS`` of the server before the cut and after it.
     """
@@ -359,7 +361,7 @@ def restart_in(text: str) -> str:
 
 
 def write_until_told(path: Path, talk: WorkerChannel) -> float:
-    """Write and fsync a small file repeatedly; return the longest time in seconds without a success."""
+    """Write and fsync a small file repeatedly until stopped; return the longest time in seconds without a success."""
     longest, last = 0.0, time.monotonic()
     while not talk.is_told_to_end():
         with contextlib.suppress(OSError):
@@ -374,7 +376,7 @@ def write_until_told(path: Path, talk: WorkerChannel) -> float:
 
 
 _SAVES_OF_A_CUT = 3
-# Shares of cuts with loss for which the report states how many cuts would detect them.
+# The report states how many cuts would detect a loss that occurs in these shares of cuts.
 _SHARES_OF_LOSSES = (0.05, 0.01)
 _TELL_SECONDS = 5.0
 _POLL_SECONDS = 0.25
@@ -382,30 +384,30 @@ _POLL_SECONDS = 0.25
 COMMAND_SECONDS = 1800.0
 BACK_SECONDS = 600.0
 OUTAGE_SECONDS = 5.0
-"""A longer time without a successful write counts as an outage. Chosen by this program."""
+"""A longer time without a successful write counts as an outage. We chose this value."""
 
 _WRITE_AGAIN_SECONDS = 0.05
-# For a target that is mounted but not fully available yet.
+# Wait for a target that is mounted but not yet fully available.
 _SETTLE_SECONDS = 5.0
 
 
 def power_cut(context: CheckContext, findings: Findings) -> None:
-    """Save, record the acknowledged files in a place that keeps its power, cut the power, and check all of them."""
+    """Save, record the acknowledged files on storage that keeps its power, cut the power, and check all of them."""
     if not context.power_cut or not context.witness:
         raise NotRun("no command that cuts the target's power (--ckpt-actions [power_cut] command)")
     if context.witness.stat().st_dev == context.directory.stat().st_dev:
         raise NotRun(f"the witness of acknowledged saves, {context.witness}, is on the target itself")
     if Path.cwd().stat().st_dev == context.directory.stat().st_dev:
-        # Whoever works in a file system keeps it from being unmounted.
+        # A process whose current directory is in a file system prevents its unmount.
         os.chdir("/")
     calls = Calls(context.tell)
     witness = WriteWitness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
     reported, evidence = UnsyncedNames(), list[CutEvidence]()
     root = _sync_up_to_the_mount(context.directory, calls)
-    # The client of a network file system may have sent everything at close, and sends again what its server lost.
+    # A network file system's client may have sent all data at close, and sends again what its server lost.
     shows_losses = mount_of(context.directory.resolve()).is_local
-    # Errors without a power cut must not be attributed to one. Only this one checkpoint is read before a cut: reading
-    # past the caches writes back the data that an fsync has left out.
+    # Errors without a power cut must not be attributed to one. Only this checkpoint is read before a cut, because an
+    # uncached read writes back data that an fsync has left out.
     probe = Checkpoint(number=1, seed=context.seed, commit=context.commit)
     probe.save(context.directory, calls)
     if not saved_right(findings, probe, context.directory, calls, "before any power cut"):
@@ -466,7 +468,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
 
 
 def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) -> float:
-    """Let the processes that write end; return the longest time in seconds in which one of them had no success."""
+    """Stop the writer processes; return the longest time in seconds in which one of them had no success."""
     for writer in writers:
         writer.go_on()
     ends = gather(writers, tell, patience_seconds=BACK_SECONDS)
@@ -476,7 +478,7 @@ def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) ->
 def _save_and_overwrite(
     context: CheckContext, findings: Findings, directory: Path, cut: int, witness: WriteWitness, calls: Calls
 ) -> None:
-    """Save checkpoints as ranks do; concurrently, rewrite a durable file in place, and replace one by rename."""
+    """Save checkpoints as ranks do. Concurrently, rewrite a durable file in place and replace another by rename."""
     seed = context.seed
     for number in range(_SAVES_OF_A_CUT):
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed, commit=context.commit)
@@ -485,7 +487,7 @@ def _save_and_overwrite(
         data = {final / name: (checkpoint.file_bytes, made) for name, made in checkpoint.made_from().items()}
         added = {final / name: text for name, text in context.commit.files_of(final).items()}
         witness.acknowledge({**data, **added})
-    # Their names do not distinguish them from data that are not durable.
+    # Random names, so that a power-cut command cannot distinguish them from data that are not durable.
     in_place, replaced, replacement = (directory / own_name() for _ in range(3))
     for file in (in_place, replaced):
         write_durably(file, random_bytes(FILE_BYTES, seed, directory.name, file.name, "old"), calls)
@@ -519,7 +521,7 @@ def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool
     with log.open("wb") as found:
         context.tell("power cut", command)
         try:
-            # In a separate session, because a signal that ends this check must not interrupt a cut.
+            # A separate session, because a signal that ends this check must not interrupt the power cut.
             process = subprocess.Popen(
                 context.power_cut, stdin=subprocess.DEVNULL, stdout=found, stderr=found, start_new_session=True
             )
@@ -550,7 +552,7 @@ def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool
 
 
 def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) -> bool:
-    """Wait until the target answers again; return whether it does, with the check's directory."""
+    """Wait until the target answers again; return whether it does, and has the check's directory."""
     began = time.monotonic()
     mounted_since: float | None = None
     while True:
@@ -584,7 +586,7 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
 
 
 def _sync_up_to_the_mount(directory: Path, calls: Calls) -> Path:
-    """Make the names of the directory and its parents durable, as far as these can be opened; return the mount point.
+    """Fsync the directory and its parents as far as they can be opened; return the mount point.
 
     The file that names the directory's owner becomes durable too: without it the directory would remain after the cut.
     """

@@ -2,9 +2,9 @@
 
 ERRORS: write, fsync and close report every error, so success means that the bytes are stored.
 FULL: space ends while shards are written.
-COMMIT-FULL: space ends in any phase of a commit; the checkpoint before stays, and later saves work (semantics 5). That
-is where checkpoint software is least prepared: when all data are durable and metadata, the marker or the pointer to the
-newest checkpoint are to be written.
+COMMIT-FULL: space ends in any phase of a commit; the previous checkpoint stays, and later saves work (semantics 5).
+Checkpoint software is least prepared for a full volume after all data are durable, when it writes metadata, the marker
+or the pointer to the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors by which a volume or a quota reports that it is full."""
 
 PIECE_BYTES = 1 << 20
-# More free space than this is not filled: it would take too long, and is hardly meant to be.
+# A volume with more free space is not filled: it would take too long, and is probably not the intended volume.
 MAXIMUM_FREE = MAXIMUM_TO_FILL_BYTES
 _MINIMUM_FREE = 24 << 20
-# Time in which the last handle of an ended process may still use space.
+# The time during which the last handle of an ended process may still use space.
 _STILL_OPEN_SECONDS, _POLL_SECONDS = 5.0, 0.1
 _RETRY_SECONDS = 0.25
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -80,13 +80,13 @@ def free_bytes(directory: Path) -> int:
 
 def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
     """Fill a volume with ballast except for ``room`` bytes."""
-    # Removed completely, because a truncation may itself take space.
+    # Removed completely, because a truncation may itself need space.
     try:
         write_durably(directory / "room", random_bytes(room, room), calls)
     except OSError as error:
         if error.errno not in FULL:
             raise
-        # A quota that statvfs does not show leaves less than that from the start.
+        # If a quota is not visible in statvfs, the free space is smaller from the start.
         remove(directory / "room", calls)
         return
     _take_space(directory / "ballast", free, calls)
@@ -111,7 +111,7 @@ def _take_space(path: Path, free: int, calls: Calls) -> None:
         os.lseek(descriptor, 0, os.SEEK_END)
         _write_until_full(descriptor, free + free // 4, calls, path)
     finally:
-        # NFS reports a full volume here.
+        # NFS reports a full volume at close.
         with contextlib.suppress(OSError):
             os.close(descriptor)
 
@@ -119,7 +119,7 @@ def _take_space(path: Path, free: int, calls: Calls) -> None:
 def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: Path) -> None:
     block = random_bytes(PIECE_BYTES, path)
     piece = written = 0
-    # Repeated content may take no space: each piece begins elsewhere in the block.
+    # Each piece begins at another offset of the block: deduplicating storage may need no space for repeated content.
     size = PIECE_BYTES
     while size >= 4096 and written < maximum_bytes:
         if not piece % 64:
@@ -140,7 +140,7 @@ def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: P
 
 
 def _fallocate(descriptor: int, offset: int, length: int) -> int:
-    """Return 0, or the error's number. The C library would write the bytes itself if the target cannot."""
+    """Return 0, or the errno. The C library's function is not used, because it writes the bytes itself on failure."""
     done = _LIBC.fallocate(descriptor, 0, ctypes.c_long(offset), ctypes.c_long(length))
     return ctypes.get_errno() if done else 0
 
@@ -148,8 +148,8 @@ def _fallocate(descriptor: int, offset: int, length: int) -> int:
 def remove(path: Path, calls: Calls) -> None:
     """Remove a file or a directory with its content.
 
-    A client of NFS keeps a deleted file under another name as long as a process has it open, even a process that is
-    just ending: so the removal of a directory that is not empty is repeated for a while.
+    An NFS client keeps a deleted file under another name while a process has it open, even a process that is ending. So
+    the removal is repeated for a while if the directory is not empty.
     """
     calls("remove", path)
     if not path.is_dir():
@@ -170,9 +170,9 @@ def remove(path: Path, calls: Calls) -> None:
 def when_there_is_space(
     save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
 ) -> float | None:
-    """Save as soon as it is possible; return the seconds until then, None if it was never possible in that time.
+    """Save as soon as possible; return the seconds until then, None if it was not possible in time.
 
-    ``undo`` removes the remains of a save that was refused for lack of space.
+    ``undo`` removes the remains of a save that failed for lack of space.
     """
     began = time.monotonic()
     while True:
@@ -190,7 +190,7 @@ def when_there_is_space(
 
 
 def note_no_space(findings: Findings, directory: Path, calls: Calls, patience_seconds: float) -> None:
-    """Note that space did not come back."""
+    """Record the anomaly that freed space is not available again."""
     findings.wrong(
         "no save succeeds after space was given back",
         where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
@@ -200,7 +200,7 @@ def note_no_space(findings: Findings, directory: Path, calls: Calls, patience_se
 
 
 def note_refusal(findings: Findings, error: OSError, calls: Calls, expected: str) -> None:
-    """Note that a call failed with an error that it should not have given."""
+    """Record the anomaly that a call failed with an unexpected error."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     findings.wrong(
         f"a call failed: {name} in {calls.call}",
@@ -211,7 +211,7 @@ def note_refusal(findings: Findings, error: OSError, calls: Calls, expected: str
 
 
 def note_missing(findings: Findings, where: str, when: str, seen: str) -> None:
-    """Note that bytes are missing for which every call had reported success."""
+    """Record the anomaly that bytes are missing although every call had reported success."""
     findings.wrong(
         "acknowledged bytes are not there",
         where=f"{where}, {when}",
@@ -220,7 +220,7 @@ def note_missing(findings: Findings, where: str, when: str, seen: str) -> None:
     )
 
 
-# Bytes that are written as files that can be checked; the space before them is taken by ballast.
+# The bytes written as files that can be verified; ballast takes the other space.
 _ROOM = 16 << 20
 _MAXIMUM_ERRORS = 3
 
@@ -228,7 +228,7 @@ _SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
 
 
 def acknowledged(context: CheckContext, findings: Findings) -> None:
-    """Write files in the ways of checkpoint software; data written without an error must be on the target."""
+    """Write files with the methods of checkpoint software. Data written without an error must be on the target."""
     calls = Calls(context.tell)
     ways = {
         "in pieces of 1 MiB": {},
@@ -257,7 +257,7 @@ def acknowledged(context: CheckContext, findings: Findings) -> None:
 
 
 def fill(context: CheckContext, findings: Findings) -> None:
-    """Fill a volume with files; those without an error must exist, the next one must not."""
+    """Fill a volume with files. Files written without an error must exist; the file that failed must not."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
@@ -322,7 +322,7 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
             findings.trials += 1
             errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
             moment = f"a save into a volume without space ({errno.errorcode[error.errno]} in {calls.call})"
-            # If all files exist, only the acknowledgement after the commit may fail.
+            # If all files exist, only the acknowledgement after the commit can have failed.
             if broken.is_committed(directory) and broken.wrongs(directory, calls):
                 findings.wrong(
                     f"a broken checkpoint has its {context.commit.sign}",
@@ -357,7 +357,7 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
         for wrong in wrongs:
             note_missing(findings, wrong.where, "saved after space was given back", wrong.seen)
         if wrongs:
-            # Any later fault would be indistinguishable from this one.
+            # Later faults could not be distinguished from this one.
             return
         remove(directory / kept.name, calls)
         kept = after
@@ -377,7 +377,7 @@ _POINTER, _NEXT_POINTER = "latest", "latest.tmp"
 
 @dataclass(slots=True)
 class _Commit:
-    """One checkpoint on its way to being the newest, phase by phase; the last of its files represents metadata.
+    """The phases of one checkpoint's commit, up to the pointer to the newest. The last file represents metadata.
 
     The pointer is replaced by rename, or overwritten ``in_place`` with a text of the same length.
     """
@@ -427,13 +427,14 @@ class _Commit:
             do()
 
     def undo(self) -> None:
-        """Remove its remains, as software does after a refused save."""
+        """Remove the remains of the checkpoint, as software does after a failed save."""
         _remove_checkpoint(self.checkpoint, self.directory, self.calls)
         remove(self.directory / _NEXT_POINTER, self.calls)
 
 
 def each_phase(context: CheckContext, findings: Findings) -> None:
-    """Take all space before each phase of a commit in turn, check the previous checkpoint, free space, save again."""
+    """Take all space before each phase of a commit in turn, check the previous checkpoint, free the space, and save
+    again."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
 
@@ -486,7 +487,7 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
 
 
 def _renames_files(context: CheckContext, directory: Path, findings: Findings) -> bool:
-    """Return whether a pointer can be replaced by rename; tried with a file of its own."""
+    """Return whether a pointer can be replaced by rename; tested with a separate file."""
     old, new = directory / "rename", directory / "renamed"
     old.touch()
     if renames := context.rename_file(old, new, findings):
@@ -495,10 +496,10 @@ def _renames_files(context: CheckContext, directory: Path, findings: Findings) -
 
 
 def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
-    """Save with all space taken before a phase; return the error that ended it, None if it succeeded."""
+    """Save with all space taken before a phase; return the error that ended the save, None if it succeeded."""
     for name, do in commit.phases.items():
         if name == phase:
-            # Some of the data fit: the refusal comes in the middle of them.
+            # Some of the data fit, so that the error comes in the middle of them.
             leave_room(commit.directory, commit.checkpoint.file_bytes if name == "data" else 0, free, commit.calls)
         try:
             do()
@@ -508,7 +509,7 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
 
 
 def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
-    """Compare the volume with the results of the calls: the previous checkpoint, the new one, the pointer."""
+    """Compare the previous checkpoint, the new one and the pointer on the volume with the results of the calls."""
     directory, calls = commit.directory, commit.calls
     for wrong in kept.checkpoint.wrongs(directory, calls) if kept else ():
         findings.wrong(
@@ -521,7 +522,7 @@ def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, 
     wrongs = commit.checkpoint.wrongs(directory, calls) if not refused or is_committed else []
     for wrong in wrongs:
         note_missing(findings, wrong.where, when, wrong.seen)
-    # A refused operation may have been performed or not: the pointer names either checkpoint.
+    # A failed operation may have been performed or not, so the pointer may name either checkpoint.
     allowed = [kept.checkpoint.name] if kept and refused else []
     allowed.append(commit.checkpoint.name)
     calls("read", directory / _POINTER)

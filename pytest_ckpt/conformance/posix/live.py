@@ -65,7 +65,7 @@ class _Clock:
 
 @dataclass(frozen=True, slots=True)
 class _TimedCommitCalls:
-    """The calls of a commit, each timed by itself."""
+    """The calls of a commit, each timed separately."""
 
     clock: _Clock
 

@@ -1,7 +1,7 @@
-"""NAMES and UNLINK: names that are listed, and removed while their files are in use.
+"""NAMES and UNLINK: listings of directories, and the removal of files in use.
 
 NAMES: a directory lists its entries, every name once (semantics 20 and 21).
-UNLINK: files that are removed or replaced while a process reads them.
+UNLINK: a process continues to read a file that is removed or replaced.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BEFORE, _MEANWHILE = 1_000, 2_000
 
 
 def many(context: CheckContext, findings: Findings) -> None:
-    """Create files from several threads, timed, and list the directory."""
+    """Create files from several threads, time the creation, and list the directory."""
     each = context.count(FILES_OF_CHECKS, minimum=200) // 8
     names = [f"__{number}_{thread}.distcp" for number in range(each) for thread in range(8)]
     context.tell("open with O_CREAT", str(context.directory))
@@ -57,7 +57,7 @@ def many(context: CheckContext, findings: Findings) -> None:
 
 
 def after_change(context: CheckContext, findings: Findings) -> None:
-    """Create, rename and remove one name after the other, and list after each."""
+    """Create, rename and remove names one at a time, and list the directory after each change."""
     expected = {f"kept-{number:04d}" for number in range(_KEPT)}
     _create(context.directory, expected)
     for number in range(context.count(_ROUNDS, minimum=10)):
@@ -91,7 +91,8 @@ def after_change(context: CheckContext, findings: Findings) -> None:
 
 
 def list_on_second(context: CheckContext, findings: Findings) -> None:
-    """Create names while the other client lists: each listing contains the earlier names, the last one all names."""
+    """Create names while the other client lists. Each listing must contain the earlier names, and the last one all
+    names."""
     other, directory = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
     before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
@@ -103,7 +104,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
         _create(path, before)
         _compare(findings, f"{path}, listed by the client that created the files", _listed(path), before)
         if findings.anomaly_count:
-            break  # What its creator does not list, the other client is not waited for to list.
+            break  # # If the creator does not list a name, do not wait until the other client lists it.
         context.tell("create while the other client lists", str(path))
         seen = other.ask("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
         if seen["agreed"]:
@@ -125,7 +126,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
 
 
 def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory until stopped: every earlier name appears once, every other name at most once."""
+    """List a directory until stopped. Every earlier name must appear once, every other name at most once."""
     findings, listings = Findings(), 0
     while True:
         listings += 1
@@ -138,8 +139,8 @@ def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Call
 def _compare(
     findings: Findings, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
 ) -> None:
-    """Record names that are missing, doubled or unknown in a listing; names in ``meanwhile``, which are created during
-    the listing, are optional.
+    """Record names that are missing, duplicate or unknown in a listing. Names in ``meanwhile`` are created during the
+    listing and are optional.
     """
     counts = Counter(listed)
     missing = [name for name in expected if name not in counts]
@@ -175,7 +176,7 @@ _HEAD_BYTES = 64 << 10
 
 
 def open_reader(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and recreate files that other processes have open; they continue to read, through descriptors and
+    """Remove, replace and recreate files that other processes have open and continue to read, by descriptors and
     mappings.
     """
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
@@ -188,7 +189,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
         with working(readers) as workers:
             all_said(workers, "open", context.tell)
             if not workers[0].has_sent("open"):
-                # Whether files can be mapped at all is another check's subject.
+                # Another check tests whether files can be mapped.
                 findings.facts["readers through mappings"] = (
                     "not tried: reading through a mapping fails before, see MMAP"
                 )
@@ -213,7 +214,8 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
 
 
 def unlink_on_second(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and recreate files that the other client has open: its reader gets right bytes or ESTALE."""
+    """Remove, replace and recreate files that the other client has open; its reader must get the correct bytes or
+    ESTALE."""
     assert context.other
     stale = 0
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
@@ -250,14 +252,14 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
         content = random_bytes(_FILE_BYTES + file_number, context.seed, path.name)
         with path.open("xb") as file:
             file.write(content)
-            # The remaining data must come from storage, where the file no longer has a name.
+            # The remaining data must come from storage, because the file no longer has a name there.
             sync_and_forget(file)
         made[path] = content
     return made
 
 
 def _fate(path: Path) -> str:
-    """Return what happens to a file (removed, replaced, recreated), by the last digit of its name."""
+    """Return the change of a file (removed, replaced, recreated), chosen by the last digit of its name."""
     return (
         "removed it",
         "removed it and made another of that name",
@@ -282,7 +284,7 @@ def _remove_or_replace(context: CheckContext, paths: list[Path]) -> None:
 
 def _clear_directory(context: CheckContext) -> None:
     for path in context.directory.iterdir():
-        # A client of NFS renames a removed file and keeps it until its reader has closed it.
+        # An NFS client renames a removed file and keeps it until its reader has closed it.
         path.unlink(missing_ok=True)
 
 

@@ -1,7 +1,7 @@
-"""POINTER and TRUNCATE: files that are rewritten in place, while others read or truncate them.
+"""POINTER and TRUNCATE: files that are rewritten in place while other processes read or truncate them.
 
-POINTER: a small file that is overwritten in place, as trackers of the latest checkpoint are (semantics 15).
-TRUNCATE: processes that open one file with O_TRUNC concurrently.
+POINTER: a small file is overwritten in place, like a file that names the latest checkpoint (semantics 15). TRUNCATE:
+several processes open one file with O_TRUNC concurrently.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OVERWRITES, _MINIMUM = 10_000, 200
 _AT_ONCE = 250
 _GROWING_FILES, _READ_LONG_BEFORE = 20, 2
-# Each is longer than the previous ones; the start of one differs from the end of another, so that a truncated text
+# Each text is longer than the previous ones, and its start differs from the end of all others, so that a truncated text
 # matches none.
 _GROWING = (
     b"global_step9",
@@ -51,7 +51,7 @@ def in_place(context: CheckContext, findings: Findings) -> None:
 
 
 def in_place_second(context: CheckContext, findings: Findings) -> None:
-    """Overwrite the file while the other client reads it, then measure how long the other reads the old text."""
+    """Overwrite the file while the other client reads it. Then measure how long the other client reads the old text."""
     other, directory = context.second()
     _overwrite(context, findings, other, directory)
     _grow(context, findings, other, directory, may_be_late=True)
@@ -108,9 +108,9 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
 def _grow(context: CheckContext, findings: Findings, reader: Client, directory: str, *, may_be_late: bool) -> None:
     """Overwrite files in place with longer and longer texts; after each close, the reader opens the file once.
 
-    There is no other activity, so each read returns one complete text: the new one or, if it ``may_be_late``, an older
-    one. A reader on another client has read the text before: once shortly before, and once long enough before that its
-    kernel requests it from its file system again.
+    There is no other activity, so each read must return one complete text: the new one or, with ``may_be_late``, an
+    older one. A reader on another client has read the previous text twice: once shortly before, and once so long before
+    that its kernel queries the file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
     pointers = [
@@ -146,7 +146,7 @@ class _GrowingFile:
     theirs: str
 
     def begins(self) -> bool:
-        """Write the first text; return whether the reader reads it within 10 s."""
+        """Write the first text; return whether the reader sees it within 10 s."""
         self._write(0)
         wanted = encoded(_GROWING[0])
         answer = self.reader.ask("wait_until", self.theirs, look="data", wanted=wanted, seconds=10.0, patience=70.0)
@@ -160,7 +160,7 @@ class _GrowingFile:
         return bool(answer["agreed"])
 
     def grows(self, turn: int, *, may_be_late: bool) -> bool:
-        """Overwrite the text by the next one and have it read; return whether an older text was read."""
+        """Overwrite the text with the next one and let the reader read it; return whether it read an older text."""
         self._write(turn)
         seen, text = self.reader.read(self.theirs), _GROWING[turn]
         is_late = may_be_late and seen in _GROWING[:turn]
@@ -179,11 +179,11 @@ class _GrowingFile:
 
 
 def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read the file until stopped: every read returns one complete text, no older than the previous, or an empty file.
+    """Read the file until stopped: every read must return one complete text, no older than the previous one, or an
+    empty file.
 
-    An empty file may also be zeros in the length of the text: a kernel client (FUSE's, for one) that learns of a
-    truncation in two steps shows the old size without the old bytes. A reader does not mistake them for a text; they
-    are counted.
+    Zeros in the length of the text count as an empty file: some kernel clients, such as FUSE, process a truncation in
+    two steps and show the old size without the old bytes. No reader mistakes zeros for a text; such reads are counted.
     """
     findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1
     while True:
@@ -215,7 +215,8 @@ def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
 
 
 def _text(step: int) -> bytes:
-    # All of one length: a file system that has no lock between a read and a write may give old bytes with the new size.
+    # All texts have the same length: without a lock between read and write, a file system may return old bytes with the
+    # new size.
     return b"global_step%012d\n" % step
 
 
@@ -229,7 +230,7 @@ _Answer = TypeVar("_Answer")
 def truncate_at_once(context: CheckContext, findings: Findings) -> None:
     """Open one file with O_TRUNC and write it from several processes repeatedly; measure the longest call.
 
-    A process in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
+    A process that is in one call for longer than ``patience_seconds`` is reported with its kernel stack, and killed.
     """
     path = context.directory / "truncated"
     times = context.count(_TIMES, minimum=30)

@@ -1,4 +1,4 @@
-"""DIRECT and MMAP: I/O past the page cache and through it.
+"""DIRECT and MMAP: I/O without the page cache, and through mappings of files.
 
 DIRECT: I/O with O_DIRECT, at the alignments that checkpoint writers use, and together with buffered I/O.
 MMAP: files that are read through mappings, as safetensors and torch.load(mmap=True) do.
@@ -30,9 +30,9 @@ _ROUNDS = 60
 
 
 def aligned(context: CheckContext, findings: Findings) -> None:
-    """Write blocks of 512 B, 4 KiB and 1 MiB in any order, some twice, and read all back, every call with O_DIRECT.
+    """Write blocks of 512 B, 4 KiB and 1 MiB in random order, some twice, and read all back, every call with O_DIRECT.
 
-    512 B are refused by honest storage with larger sectors: that is reported. 4 KiB must work.
+    Storage with larger sectors may refuse 512 B; this is reported. 4 KiB must work.
     """
     for size, blocks in ((_SMALL, _BLOCKS), (_LARGE, _BLOCKS), (_BULK_BYTES, 16)):
         path = context.directory / f"direct-{size}"
@@ -56,7 +56,7 @@ def aligned(context: CheckContext, findings: Findings) -> None:
 
 
 def coherent(context: CheckContext, findings: Findings) -> None:
-    """Write as DeepSpeed's fast writer does, the bulk direct and the rest buffered, then overwrite either way.
+    """Write like DeepSpeed's fast writer: the bulk direct, the rest buffered. Then overwrite in both ways.
 
     After each step the file is read direct and buffered: both must return the latest data.
     """
@@ -94,7 +94,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         content[at : at + length] = random_bytes(length, context.seed, path.name, "buffered")
         with opened(path, os.O_WRONLY) as buffered:
             os.pwrite(buffered, content[at : at + length], at)
-            # The descriptor is still open and not synced: the direct reader must see all bytes nevertheless.
+            # The descriptor is still open and not synced; a direct read must return all bytes nevertheless.
             _both_see(
                 findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten buffered"
             )
@@ -136,7 +136,7 @@ def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
 
 
 def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
-    """Write from memory that is aligned to a page, as O_DIRECT needs it."""
+    """Write from page-aligned memory, which O_DIRECT requires."""
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = bytes(data)
         done = 0
@@ -149,9 +149,9 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, size: int) -> bytes:
-    """Read a file of ``length`` bytes in blocks of ``size``, and after its end, into memory aligned to a page.
+    """Read a file of ``length`` bytes in blocks of ``size``, and once beyond its end, into page-aligned memory.
 
-    A block that came short is read again: only a read that returns no more bytes than before is the end.
+    A short block is read again: only a read that returns no more bytes than before is the end.
     """
     seen, unit = bytearray(), min(size, _LARGE)
     with mmap.mmap(-1, max(size, mmap.PAGESIZE)) as memory, memoryview(memory) as whole, whole[:size] as view:
@@ -168,13 +168,13 @@ _FILES = 4
 _FILE_BYTES = 16 << 20
 _MINIMUM_BYTES = 256 << 10
 _PROCESSES = 32
-# A file's last page is only partly its own.
+# The last page of a mapping extends beyond the end of the file.
 _ODD_BYTES = 1234
 _STEP_BYTES = 64 << 10
 
 
 def map_private(context: CheckContext, findings: Findings) -> None:
-    """Read files through private mappings in separate processes; changes of a mapping do not reach the file."""
+    """Read files through private mappings in separate processes. Changes of a mapping must not reach the file."""
     files = _mapped_files(context)
     _judge_readers(
         context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True
@@ -200,7 +200,7 @@ def map_shared(context: CheckContext, findings: Findings) -> None:
 
 
 def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
-    """Write the files and request the kernel to drop their pages, so that the mappings' faults go to storage."""
+    """Write the files and drop their pages from the page cache, so that page faults of mappings read from storage."""
     made = {}
     for number in range(_FILES):
         path = context.directory / f"mapped-{number}"
@@ -214,7 +214,7 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
 
 
 def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[WorkerChannel], list[list[str]]]:
-    """Return a worker's function: touch every page of each file, in an order that follows from ``seed``, and report the
+    """Return a worker's function: it touches every page of each file in an order derived from ``seed``, and reports
     faults.
     """
 
@@ -263,8 +263,8 @@ def _judge_readers(
 ) -> None:
     context.tell("mmap", str(context.directory))
     with working(readers) as workers:
-        # A mapping is not changed while another process still reads: a change of the file is found there, not in its
-        # readers.
+        # A worker changes its mapping only after all have read: a changed file is then attributed to this change, not
+        # to the reads.
         if changing:
             all_said(workers, "read", context.tell)
             for worker in workers:

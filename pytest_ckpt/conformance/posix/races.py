@@ -1,7 +1,7 @@
 """MKDIR and EXCLUSIVE: races for the same names, by processes of this host or by two clients of the storage.
 
-MKDIR: many create the same directory concurrently; one succeeds, and all can use it immediately (semantics 18).
-EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8).
+MKDIR: several processes create the same directory concurrently; one succeeds, and all can use it immediately (semantics
+18). EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 _Racers = list[tuple[Client, str]]
 _PROCESSES = 4
-# Racers start together. Whoever wins then pauses for a moment, so that the others catch up and go ahead: without it,
-# the first to start would win all.
+# Racers start together. The winner then pauses briefly so that the others catch up; otherwise the first to start would
+# win every race.
 _AT_ONCE = 25
 _PAUSE_SECONDS = 0.0005
 
 
 @contextmanager
 def _processes(context: CheckContext) -> Iterator[_Racers]:
-    """Yield processes of this host, each with the directory as it sees it."""
+    """Yield processes of this host, each with its path of the directory."""
     with ExitStack() as started:
         yield [
             (
@@ -52,15 +52,16 @@ def _two_clients(context: CheckContext) -> Iterator[_Racers]:
 def _race(
     racers: _Racers, names: list[str], action: str, details: Callable[[str], dict[str, Any]]
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Let all racers do the same to the same names, in batches; yield those names and the answer of each racer.
+    """Let all racers send the same request for the same names, in batches; yield the names and the answer of each
+    racer.
 
-    ``details`` returns the details for a racer of that name in addition to the names.
+    ``details`` returns additional details for a racer with this name.
     """
     for racer, directory in racers:
-        racer.sees(directory)  # So it has started: who is late does not race.
+        racer.sees(directory)  # # The racer has started: a late start would not be a race.
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
-        # In turn, each is the first to receive the request.
+        # Each racer in turn receives the request first.
         racers = racers[1:] + racers[:1]
         for racer, directory in racers:
             racer.start(action, directory, names=some, **details(racer.name))
@@ -118,13 +119,13 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
                 expected="the files that every process has created there",
             )
         if missing:
-            break  # Each such look has its patience.
+            break  # # Each look has its own timeout.
         findings.trials += len(names)
     findings.facts |= {f"directories made by {who}": f"{count:,}" for who, count in made.items()}
 
 
 def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
-    """Return the missing files. New files may become visible late; the requirement STALE tests that."""
+    """Return the missing files. The requirement STALE tests whether new files become visible late."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         missing = [file for file in files if not (context.directory / file).exists()]
@@ -134,7 +135,7 @@ def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
 
 
 def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
-    """Create each directory if it is missing, and immediately create a file in it."""
+    """Create each directory unless it exists, and immediately create a file in it."""
     made, used, errors = [], [], []
     for name in names:
         try:
@@ -213,7 +214,7 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
 
 
 def _winner_in(path: Path) -> str:
-    """Return the text of a file; empty if this client does not find the name yet, which the requirement STALE tests."""
+    """Return the text of a file; empty if this client does not see the name yet, which the requirement STALE tests."""
     try:
         return read_file(path).decode(errors="replace")
     except FileNotFoundError:
@@ -221,7 +222,7 @@ def _winner_in(path: Path) -> str:
 
 
 def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
-    """Try to create each name; write the racer's name into each file that it created."""
+    """Try to create each name; write the racer's name into each file that this racer created."""
     won, errors = [], {}
     for name in names:
         try:

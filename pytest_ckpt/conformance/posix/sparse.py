@@ -1,10 +1,10 @@
 """SPARSE, CLONE-FRESH and LARGE: files with holes.
 
-SPARSE: files that are written out of order, or by several writers.
-CLONE-FRESH: a file is copied right after it was written; the copy contains every byte (OpenZFS issue 15526). Copy tools
-query the file system for the data ranges of a file (cp), or let it copy or clone the bytes itself. A file system that
-answers from its stored state, and not from its pending writes, makes a copy of zeros and reports no error.
-LARGE: offsets at which 32 bits, signed or not, of bytes or of sectors, overflow.
+SPARSE: files are written out of order, or by several writers.
+CLONE-FRESH: a file is copied right after it was written; the copy contains every byte (OpenZFS issue 15526). A copy
+tool such as cp queries the file system for the data ranges of a file, or requests it to copy or clone the bytes. If the
+file system ignores pending writes, the copy contains zeros and no error is reported.
+LARGE: offsets at which 32-bit counts of bytes or sectors, signed or unsigned, overflow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _ROUNDS = 12
 
 
 def tail_first(context: CheckContext, findings: Findings) -> None:
-    """Write a file's tail and read it; then write the rest in pieces of any length and order, reading after some."""
+    """Write a file's tail and read it. Then write the rest in pieces of random length and order, and read after some of
+    them."""
     chance = random.Random(context.seed)
     for number in range(context.count(_FILES, minimum=5)):
         path = context.directory / f"sparse-{number}"
@@ -66,7 +67,8 @@ def tail_first(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from several processes concurrently; stripes of any length share pages."""
+    """Write interleaved stripes of one file from several processes concurrently. Stripes have any length and share
+    pages."""
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=2)):
         path = context.directory / f"striped-{number}"
@@ -86,7 +88,8 @@ def disjoint_writers(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from two clients concurrently; both read it after both have closed it.
+    """Write interleaved stripes of one file from two clients concurrently. After both have closed the file, both read
+    it.
 
     The stripes are complete pages: two clients that write to the same page need locks on every network file system.
     """
@@ -112,7 +115,7 @@ def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
 
 
 def write_odd_stripes(path: str, *, words: list[object], stripe: int) -> None:
-    """Write every other stripe of a file: the second client's part of ``disjoint_writers_second``."""
+    """Write every other stripe of a file: the part of the second client in ``disjoint_writers_second``."""
     _write_stripes(Path(path), random_bytes(stripe * _STRIPES, *words), stripe, range(1, _STRIPES, 2))
 
 
@@ -124,7 +127,7 @@ def _write_stripes(
             talk.at(call, path)
 
     at("open")
-    # Each worker may create it and must not truncate it.
+    # Each worker may create the file but must not truncate it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     for number in numbers:
         start = number * stripe
@@ -137,7 +140,7 @@ def _write_stripes(
 
 
 def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
-    """Read from the page cache, and once more from storage."""
+    """Read a file from the page cache, and then from storage."""
     with opened(path, os.O_RDONLY) as descriptor:
         seen = read_to_end(descriptor)
         if compare(findings, seen, content, path=path, when=when, unit_bytes=unit_bytes):
@@ -159,7 +162,7 @@ def _fine(findings: Findings, ends: Iterable[WorkerEnd]) -> None:
 
 _TRIALS = 240
 _READ_BYTES = 1 << 20
-# The parts of a file that are written, in bytes; between them are holes.
+# The written parts of the file, in bytes; holes are between them.
 _SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (
     ((0, 100),),
     ((0, 65_536),),
@@ -167,8 +170,8 @@ _SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (
     ((0, 1_048_583),),
     ((0, 200_000), (1_048_576, 1_300_000)),
 )
-# A file system, or this file at this moment, does not offer the call; a program then copies in another way.
-# linux/fs.h: the request of ioctl(2) that clones a whole file.
+# The file system does not offer the call, or not for this file now; a program then copies in another way. FICLONE, the
+# ioctl(2) request that clones a whole file, is from linux/fs.h.
 FICLONE = 0x40049409
 _NOT_OFFERED = frozenset((errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EXDEV))
 
@@ -176,7 +179,7 @@ _NOT_OFFERED = frozenset((errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSY
 def copy_fresh(context: CheckContext, findings: Findings) -> None:
     """Write files of several sizes, copy each immediately in one way, and compare every byte of the copy.
 
-    The writer calls no fsync. It still has the file open while the copy is made, or has closed it right before.
+    The writer does not call fsync. It has the file open during the copy, or has closed it immediately before.
     """
     cases = list(itertools.product(_SHAPES, (True, False), _WAYS))
     copies = dict.fromkeys(_WAYS, 0)
@@ -208,7 +211,7 @@ def copy_fresh(context: CheckContext, findings: Findings) -> None:
 
 
 def _outcome(copies: int, refusals: list[str]) -> str:
-    """Return how often a way to copy worked and, if it was refused, the error of the last refusal."""
+    """Return how often a copy method worked and, if it was refused, the last error."""
     if not refusals:
         return f"{copies:,} copies"
     why = f"not offered: {refusals[-1]}"
@@ -224,7 +227,7 @@ def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:
 
 
 def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
-    """Copy a file in one way; return why the way is not offered, empty if the copy was made."""
+    """Copy a file with one method. Return why the method is not offered; empty if the copy was made."""
     context.tell(f"copy by {way}", str(path))
     with path.open("rb") as source, target.open("xb") as copied:
         try:
@@ -237,7 +240,7 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 
 
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
-    """Compare the copy as read from the page cache, then as read from storage."""
+    """Compare the copy with the original: first from the page cache, then from storage."""
     context.tell("read", str(target))
     with opened(target, os.O_RDONLY) as descriptor:
         if compare(findings, read_to_end(descriptor), content, path=target, when=when):
@@ -254,11 +257,11 @@ def _by_holes(source: int, target: int) -> None:
         try:
             start = os.lseek(source, at, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole to the end
+            if error.errno == errno.ENXIO:  # # only a hole up to the end
                 break
             raise
         end = os.lseek(source, start, os.SEEK_HOLE)
-        if end <= at:  # data without a length: a copier that went on would not end
+        if end <= at:  # # data of length zero: a copy loop would not end
             break
         at = end
         while start < end and (piece := os.pread(source, min(end - start, _READ_BYTES), start)):
@@ -287,10 +290,10 @@ _WAYS: dict[str, Callable[[int, int], None]] = {
 
 _GIB, _TIB = 1 << 30, 1 << 40
 _BOUNDARIES = (("2 GiB", 2 * _GIB), ("4 GiB", 4 * _GIB), ("2 TiB", 2 * _TIB), ("8 TiB", 8 * _TIB))
-# A reported limit is a fact, unless no single file of a large model fits below it.
+# A reported size limit is only a fact, unless a single file of a large model exceeds it.
 _MINIMUM_BYTES = _TIB
 _PIECE_BYTES = 64 << 10
-# The piece that crosses the boundary begins so far before it: inside of a page and of a sector.
+# The piece that crosses the boundary begins this many bytes before it, within a page and within a sector.
 _BEFORE_BYTES = 30_001
 _AROUND_BYTES = 256 << 10
 
@@ -309,7 +312,7 @@ def large_offsets(context: CheckContext, findings: Findings) -> None:
 
 
 def _need_large_files_of_this_process() -> None:
-    """Raise NotRun if this process may not write such files: the kernel's EFBIG would not come from the storage."""
+    """Raise NotRun if a limit of this process forbids such files: EFBIG would then not come from the storage."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     largest = _size(_BOUNDARIES[-1][1])
     if limit != resource.RLIM_INFINITY and limit < largest:
@@ -325,7 +328,7 @@ def _size(boundary: int) -> int:
 
 
 def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, boundary: int) -> int:
-    """Return how many bytes the file takes on storage."""
+    """Return the number of bytes that the file uses on storage."""
     size = _size(boundary)
     pieces = {
         at: random_bytes(_PIECE_BYTES, context.seed, name, at)
@@ -340,7 +343,7 @@ def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, 
     with path.open("xb", buffering=0) as file:
         try:
             os.truncate(file.fileno(), size)
-            # It may be so large. How large it becomes is up to the writes.
+            # This file may be so large. The actual size depends on the writes.
             os.truncate(file.fileno(), 0)
         except OSError as error:
             if error.errno == errno.ENOSPC and (free := _free_bytes(path)) < size:
@@ -394,7 +397,7 @@ def _look_around(
     context: CheckContext, findings: Findings, path: Path, boundary: int, size: int, pieces: dict[int, bytes]
 ) -> int:
     with opened(path, os.O_RDONLY) as descriptor:
-        # The place of the boundary's offsets without their upper bits: after the head there is a hole.
+        # The boundary's offsets without their upper bits would be written here; after the head there must be a hole.
         for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):
             context.tell("read", f"{path} at byte {start:,}")
             expected = bytearray(length)
@@ -402,7 +405,7 @@ def _look_around(
                 if start <= at < start + length:
                     expected[at - start : at - start + len(piece)] = piece
             _note_wrapped(findings, read_at(descriptor, start, length), bytes(expected), path, start, pieces)
-        # The sizes come last: some clients update their cached facts of a file only on a request for its size.
+        # The sizes are queried last: some clients update the cached attributes of a file only when its size is queried.
         status = path.stat()
         for found, what in ((status.st_size, "stat"), (os.lseek(descriptor, 0, os.SEEK_END), "a seek to the end")):
             if found != size:
@@ -415,14 +418,14 @@ def _look_around(
 def _note_wrapped(
     findings: Findings, seen: bytes, expected: bytes, path: Path, start: int, pieces: dict[int, bytes]
 ) -> None:
-    """Note the fault; bytes of another offset at this place are reported as a wrapped offset."""
+    """Record the fault. Bytes of another offset at this place are reported as a wrapped offset."""
     found = difference(seen, expected, offset=start)
     if not found:
         return
     here = seen[found.at : found.at + 16]
     for at, piece in pieces.items():
         inside = piece.find(here) if any(here) else -1
-        # Bits of the offset are lost, so it is far from its place.
+        # The lost bits of the offset move it far from its place.
         if inside >= 0 and at + inside - (start + found.at) >= _BOUNDARIES[0][1] // 2:
             findings.wrong(
                 "wrapped offset",

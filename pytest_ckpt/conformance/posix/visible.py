@@ -1,12 +1,12 @@
-"""VISIBLE and STALE: another client's view after a change, and its delay.
+"""VISIBLE and STALE: the view of another client after a change, and its delay.
 
 VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6). The same applies
-to appended bytes, and two clients that append in turn lose no data.
+to appended bytes. Two clients that append in turn lose no data.
 STALE: how long another client continues to see an old state (semantics 7).
 
 In STALE the other client looks first, so that its caches contain the old state, as fresh as possible. Then this client
-makes a change. Its clock runs from the end of that call until the other client has answered that it sees the new state.
-So a measured time includes one way to the other client and back, and clocks of two hosts are not compared.
+makes a change. The clock of this client runs from the end of that call until the other client has answered that it sees
+the new state. A measured time therefore includes one network round trip, and clocks of two hosts are not compared.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ if TYPE_CHECKING:
 
 _FILES = 300
 _PAGES = 24
-# Kernels cache a FUSE file system's answers for 1 s, unless it states another time. Then they query it again, and it
-# may answer from its own longer cache, which no earlier request queries: in sshfs 20 s.
+# The kernel caches answers of a FUSE file system for 1 s, unless the file system states another time. Then it queries
+# the file system again, which may answer from its own longer cache (sshfs: 20 s). Only a request after this time
+# reaches that cache.
 ASKED_ANEW_SECONDS = 1.2
 _LOGS, _RECORDS = 60, 12
-# Records of the lengths of a line, of less and of more than a page, and of several pages.
+# Lengths of the records: a line, less and more than a page, and several pages.
 _RECORD_BYTES = (90, 4000, 4200, 20_000)
 
 
 def read_after_close(context: CheckContext, findings: Findings) -> None:
-    """Create files and change them in every way a checkpoint is changed; after each close, the other client opens once.
+    """Create files and change them in every way that a checkpoint is changed. After each close, the other client opens
+    the file once.
 
-    The other client has read the old bytes before, so that its caches contain them: once shortly before, and once long
-    enough before that its kernel queries its file system again. It has never looked for new names, because the lifetime
-    of negative answers is STALE's subject.
+    The other client has read the old bytes twice, so that its caches contain them: once shortly before, and once so
+    long before that its kernel queries the file system again. It has never looked for new names, because STALE tests
+    the lifetime of negative answers.
     """
     clients = _Clients(context, findings, *context.second())
     opens = _changed_later(clients)
@@ -63,7 +65,7 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """The client that changes files and the other client, which has another path of the directory."""
+    """The client that changes files and the other client, which has a different path of the directory."""
 
     context: CheckContext
     findings: Findings
@@ -80,7 +82,8 @@ class _Clients:
 
 
 def _changed_later(clients: _Clients) -> int:
-    """Change files that the other client read a while ago, each in one way; return how often it opened one."""
+    """Change files that the other client read some time before, each in one way; return how often the other client
+    opened one."""
     changes, context = _changes(0), clients.context
     read = [context.directory / f"read-before-{number}" for number in range(1, len(changes))]
     for last, path in enumerate(read):
@@ -112,7 +115,7 @@ def _changes(number: int) -> list[tuple[str, list[int]]]:
 
 
 def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
-    """Change a file from one state to the next; if its size does not shrink, write only the pages that differ."""
+    """Change a file from one state to the next. If its size does not shrink, only pages that differ are written."""
     kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
     with opened(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC)) as descriptor:
         for number, version in enumerate(after):
@@ -121,10 +124,11 @@ def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
 
 
 def append(context: CheckContext, findings: Findings) -> None:
-    """Append records to files from both clients in turn, each with its own open and close; no two appends overlap.
+    """Append records to files from both clients in turn. Each append opens and closes the file, and appends do not
+    overlap.
 
-    To every other file, the client that did not append reads to the end after each record. To the rest, both read only
-    after the last record: a read would refresh what a client remembers of the file's end.
+    Half of the files are read to the end by the other client after each record. The other files are read by both
+    clients only after the last record, because a read would refresh a client's cached file size.
     """
     clients = _Clients(context, findings, *context.second())
     later = _appended_later(clients)
@@ -137,7 +141,8 @@ def append(context: CheckContext, findings: Findings) -> None:
 
 
 def _appended_later(clients: _Clients) -> list[_SharedLog]:
-    """Append on each client to a file that the other client read a while ago; return the files, which are removed."""
+    """On each client, append to a file that the other client read some time before. Return the files, which are
+    removed."""
     logs = [_SharedLog(clients, f"read-before-{number}") for number in range(2)]
     for seconds in (0.0, ASKED_ANEW_SECONDS):
         time.sleep(seconds)
@@ -150,7 +155,7 @@ def _appended_later(clients: _Clients) -> list[_SharedLog]:
 
 
 def _fill(log: _SharedLog, *, other_begins: bool, reads_between: bool) -> None:
-    """Append to one file from both clients in turn and read it, until something is wrong with it."""
+    """Append to one file from both clients in turn and read it, until a fault is found or the file is complete."""
     for turn in range(_RECORDS):
         by_other = (turn % 2 == 1) != other_begins
         log.append(by_other=by_other)
@@ -173,7 +178,7 @@ class _SharedLog:
 
     @property
     def path(self) -> Path:
-        """The file's path on this client."""
+        """The path of the file on this client."""
         return self.clients.context.directory / self.name
 
     @property
@@ -194,7 +199,7 @@ class _SharedLog:
         self.records.append(record)
 
     def read(self, *, on_other: bool) -> bool:
-        """Open the file on one client and read to its end; return whether that was all records, in order.
+        """Open the file on one client and read to its end; return whether it contains all records, in order.
 
         The file's size is not queried: see ``first_open``.
         """
@@ -219,10 +224,11 @@ class _SharedLog:
 
 
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
-    """Open a file once and read it to its end: all bytes and the size must equal the state that was closed elsewhere.
+    """Open a file once and read it to its end: all bytes and the size must equal the state at its close on another
+    client.
 
-    A reader reads before any other query: some clients refresh their attribute cache only when a process queries the
-    size, and until then truncate reads at the old one.
+    The read comes before any other query: some clients refresh their attribute cache only when a process queries the
+    size, and until then truncate reads at the old size.
     """
     findings, expected = Findings(), len(versions) * PAGE
     try:
@@ -259,17 +265,17 @@ def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dic
 
 
 _STALE_TRIALS = 20
-# A cache that has not expired after so many times the limit is given up: whether it ever does is not worth the wait.
+# The wait for an expired cache ends after this multiple of the limit.
 GIVE_UP_TIMES = 10
 _OLD_TIME, _NEW_TIME = 10**9, 10**9 + 86400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One change of a path, and the look that detects it.
+    """One change of a path, and the query that detects it.
 
-    ``look``, a key of ``actions.LOOKS``, returns ``old`` before and ``new`` after the change. ``stale`` describes the
-    old state of a client that does not see the change, in a few words that begin a failure text.
+    ``look``, a key of ``actions.LOOKS``, returns ``old`` before and ``new`` after the change. ``stale`` describes, in a
+    few words for a failure text, a client that still sees the old state.
     """
 
     what: str
@@ -287,7 +293,7 @@ def stale_attributes(context: CheckContext, findings: Findings) -> None:
 
 
 def stale_names(context: CheckContext, findings: Findings) -> None:
-    """Change the files of names that the other client has looked up and listed."""
+    """Change files under names that the other client has looked up and listed."""
     measure(context, findings, "STALE.names", _NAMES)
 
 
@@ -297,7 +303,7 @@ def negative_names(context: CheckContext, findings: Findings) -> None:
 
 
 def measure(context: CheckContext, findings: Findings, check: str, changes: tuple[Change, ...]) -> None:
-    """Make every change, repeatedly; the measured value is the longest time until the other client agreed."""
+    """Make every change repeatedly; the measured value is the longest time until the other client saw it."""
     other, directory = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None
@@ -318,14 +324,14 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
                 findings.measured = max(longest.values())
             findings.trials += 1
             spent += seconds
-        # After a timeout, more trials would only take more time.
+        # More trials would only repeat the timeout.
         if spent > GIVE_UP_TIMES * limit:
             break
     findings.facts |= {f"longest after {what}": f"{seconds:.4f} s" for what, seconds in longest.items()}
 
 
 def mount(path: str) -> str:
-    """Return the kind and the options of the mount that a path is on."""
+    """Return the kind and the options of the mount that contains a path."""
     found = mount_of(Path(path).resolve())
     return f"{found.file_system} {found.options}"
 
@@ -333,7 +339,7 @@ def mount(path: str) -> str:
 def _look(
     findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
-    """Have the other client look until it sees the expected state; return whether it does, and when it answered."""
+    """Let the other client look until it sees the expected state; return whether it does, and the answer's time."""
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()
     answer = other.ask("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)

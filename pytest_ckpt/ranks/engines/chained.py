@@ -2,7 +2,7 @@
 
 A rank's delta is one file: an index of runs of pages, then the whole pages. It is read back completely. Every page is
 compared with the page generated for the delta's own checkpoint, so an older page is distinguished from a newer one.
-Merging the pages is work of the client's memory; it is neither done nor measured.
+Merging the pages would only load the client's memory; it is neither done nor measured.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _MAGIC = b"CKPTDLTA"
 class Chain:
     """A committed checkpoint whose restore reads several checkpoints: ``links``, from the full save to this one.
 
-    ``numbers`` are the numbers of ``links``.
+    ``numbers`` are the checkpoint numbers of ``links``.
     """
 
     links: tuple[CommittedCheckpoint, ...]
     numbers: tuple[int, ...]
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of the last."""
+        """Return all files of the last checkpoint."""
         return self.links[-1].entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
@@ -71,9 +71,10 @@ class Chain:
 
 
 class ChainedEngine:
-    """Makes full saves by ``engine`` and deltas of the same rank itself; ``rule`` decides which kind a checkpoint is.
+    """Uses ``engine`` for full saves and saves deltas of the same rank itself; ``rule`` decides the kind of each
+    checkpoint.
 
-    If a copy of the state is saved, the changed pages are gathered while the job waits.
+    If a copy of the state is saved, the changed pages are collected while the job waits.
     """
 
     def __init__(
@@ -82,15 +83,15 @@ class ChainedEngine:
         self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
         self._request_bytes, self._stages = options.request_bytes, options.stages
         self._copy_threads = options.copy_threads
-        # The changed pages before they are gathered.
+        # The changed pages before they are collected.
         self._changed: Bytes | None = None
         self._name = delta_name(shard.rank)
         tensors = [(file.name, tensor.name) for file in shard.files for tensor in file.tensors]
         self._tensors = dict(enumerate(tensors))
         self._buffer: Bytes | None = None
         self._number = 0
-        # The delta that the last step of a load read, its bytes read, its file's size; None: the step was of the full
-        # save.
+        # The delta that the last step of a load read, the bytes read, and the size of its file; None if the step was of
+        # the full save.
         self._read: tuple[int, int, int] | None = None
         self._is_idle = False
 
@@ -108,7 +109,7 @@ class ChainedEngine:
         return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
-        """Make the state of a full save, or the pages of a delta."""
+        """Generate the state of a full save, or the pages of a delta."""
         self._number = checkpoint
         if not self._rule.is_delta(checkpoint):
             self._engine.fill(checkpoint)
@@ -128,11 +129,11 @@ class ChainedEngine:
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the engine's state; pages of a delta are made in separate memory."""
+        """Return the memory of the engine's state; pages of a delta are in separate memory."""
         return state_of(self._engine)
 
     def stage(self) -> int:
-        """Gather the pages of a delta, or have the engine copy its state; return the bytes copied."""
+        """Collect the pages of a delta, or let the engine copy its state; return the bytes copied."""
         if not self.holds_delta or self._changed is None:
             return staging(self._engine).stage()
         size = self._rule.file_bytes(self._shard, self._number)
@@ -157,12 +158,13 @@ class ChainedEngine:
         return None
 
     def load_steps(self) -> int:
-        """Return the engine's steps and one per delta of the longest chain; allocate memory for them, off the clock."""
+        """Return the engine's steps and one step per delta of the longest chain; allocate their memory outside the
+        timed part."""
         self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the full save with which the chain begins to the engine."""
+        """Announce to the engine the full save with which the chain begins."""
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
@@ -179,14 +181,14 @@ class ChainedEngine:
         data, got = self._room(wanted), 0
         source = links[delta].source(self._name)
         try:
-            # Read only the written size: a file may have grown to any size.
+            # Only the written size is read, because a file may have grown to any size.
             with clock.phase("read", self._name):
                 while got < wanted:
                     step = source.read_into(got, data[got : min(got + self._request_bytes, wanted)])
                     if not step:
                         break
                     got += step
-            # Only now: some clients truncate reads at an old length until the size is queried.
+            # The size is queried only now: some clients truncate reads at an old length until it is queried.
             size = source.size
         finally:
             source.close()
@@ -197,7 +199,7 @@ class ChainedEngine:
         return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every page that the last step read with the page generated for its own checkpoint."""
+        """Compare every page of the last step with the page generated for its own checkpoint."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         if self._read is None:
@@ -243,7 +245,8 @@ class ChainedEngine:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
     def _room(self, size: int) -> Bytes:
-        """Return the buffer, with space after ``size`` for a sink's alignment; it grows to the run's largest size."""
+        """Return the buffer, with space after ``size`` for a sink's alignment; its size grows to the largest of the
+        run."""
         if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))
             self._buffer = Buffers(1, maximum + MAXIMUM_ALIGNMENT_BYTES).slots[0]
@@ -254,7 +257,7 @@ class ChainedEngine:
 
 
 def _placed(runs: Sequence[Run]) -> Iterator[tuple[int, Run]]:
-    """Yield the offset in its file of each run of a delta, and the run."""
+    """Yield each run of a delta with its offset in the file."""
     at = index_bytes(len(runs))
     for run in runs:
         yield at, run

@@ -1,9 +1,10 @@
-"""An engine whose files pass a codec: it saves and loads as without one, but compressed bytes reach the storage.
+"""An engine that compresses its files with a codec: it saves and loads as usual, but the storage receives compressed
+bytes.
 
 The engine writes to a draft whose sinks compress, and reads from a checkpoint whose sources decompress. A file keeps
-its name. It contains frames of 4 MiB at most, in the order in which they were made, then a table of them, then a tail
-with the table's offset. Each frame has the codec's checksum; the table has a separate one. A reader that wants some
-bytes reads the whole frames that contain them. The codec reports its processor time and the damage that it finds.
+its name. It contains frames of 4 MiB at most in the order of their creation, then a table of the frames, then a tail
+with the table's offset. Each frame has the codec's checksum; the table has a separate one. A partial read reads the
+whole frames that contain the bytes. The codec reports its processor time and the damage that it finds.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class CompressedEngine:
 
     @property
     def codec_seconds(self) -> float:
-        """The codec's processor time so far."""
+        """The codec's CPU time so far, in seconds."""
         return self._codec.seconds
 
     def facts(self) -> dict[str, str]:
-        """Return the facts of the engine and of the codec that its files pass."""
+        """Return the facts of the engine and of the codec."""
         return self._engine.facts() | {
             "compression": f"{self._codec.words}; frames of {FRAME_BYTES >> 20} MiB, each with a checksum, written and "
             "read through the client's page cache; files keep their names",
@@ -63,7 +64,7 @@ class CompressedEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Make the content of a checkpoint ready."""
+        """Generate the content of a checkpoint."""
         self._engine.fill(checkpoint)
 
     def state(self) -> Sequence[Bytes]:
@@ -84,7 +85,7 @@ class CompressedEngine:
         expect(self._engine, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read a step's part of a checkpoint, through the codec."""
+        """Read a step's part of a checkpoint through the codec."""
         return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
 
     def verify(self, checkpoint: int) -> Comparison:
@@ -109,7 +110,7 @@ class CompressedEngine:
 
 
 class Frame(NamedTuple):
-    """``bytes`` bytes of a file from ``offset`` on are stored at ``place`` as ``stored`` bytes."""
+    """A frame: ``bytes`` bytes of a file from ``offset`` on, stored at ``place`` as ``stored`` bytes."""
 
     offset: int
     bytes: int
@@ -131,21 +132,21 @@ class CompressingDraft(WrappedDraft):
         self._codec, self._tells = codec, stored
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file, which will be written in order: its stored size is unknown in advance."""
+        """Begin a file that will be written in order; its stored size is not known in advance."""
         del size
         return CompressingSink(self._draft.create(name, None), self._codec, self._tells)
 
     def location(self) -> str:
-        """Raise NotImplementedError: files that a library writes itself do not pass the codec."""
+        """Raise NotImplementedError, because files that a library writes itself do not pass through the codec."""
         raise NotImplementedError("files that a library writes itself are not compressed")
 
     def adopt(self, names: Collection[str]) -> None:
-        """Raise NotImplementedError, as `location`."""
+        """Raise NotImplementedError, like `location`."""
         self.location()
 
 
 class CompressingSink:
-    """Compresses the written data in frames, and appends each to the file when it is ready."""
+    """Compresses the written data in frames, and appends each frame to the file when it is ready."""
 
     alignment = 1
     part_bytes: int | None = FRAME_BYTES
@@ -160,14 +161,14 @@ class CompressingSink:
 
     @property
     def way(self) -> str:
-        """How requests pass the client's page cache."""
+        """How requests use the client's page cache."""
         return self._sink.way
 
     def write(self, data: Buffer) -> int:
-        """Append all of ``data``; return its bytes."""
+        """Append all of ``data``; return the number of its bytes."""
         view, done = memoryview(data).cast("B"), 0
         while done < len(view):
-            # A frame that is complete within ``data`` is not copied first.
+            # A frame that is completely within ``data`` is not copied first.
             if not self._rest and len(view) - done >= FRAME_BYTES:
                 self._append(self._end, view[done : done + FRAME_BYTES])
                 self._end += FRAME_BYTES
@@ -181,11 +182,11 @@ class CompressingSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write a frame: threads compress concurrently, and append one after the other."""
+        """Write a frame: threads compress concurrently and append one after the other."""
         self._append(offset, data)
 
     def finish(self) -> Entry:
-        """Write the table, make the file durable and close it; the entry has the size before the codec."""
+        """Write the table, make the file durable and close it; the entry has the uncompressed size."""
         try:
             self._flush()
             rows = np.array(sorted(self._frames), dtype="<u8").tobytes()
@@ -218,7 +219,7 @@ class CompressingSink:
 
 
 class DecompressingCheckpoint:
-    """A committed checkpoint whose files are compressed; ``damaged`` is called for each part that is damaged."""
+    """A committed checkpoint with compressed files; ``damaged`` is called for each damaged part."""
 
     def __init__(
         self, committed: CommittedCheckpoint, codec: CodecInUse, damaged: Callable[[str, int, int, str], None]
@@ -226,7 +227,7 @@ class DecompressingCheckpoint:
         self._committed, self._codec, self._damaged = committed, codec, damaged
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of the checkpoint, with their stored bytes."""
+        """Return all files of the checkpoint, with their stored sizes."""
         return self._committed.entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Frames:
@@ -244,9 +245,9 @@ class DecompressingCheckpoint:
 
 
 class Frames:
-    """The frames of a file, open for reading. ``size`` is the uncompressed size.
+    """The frames of an open file. ``size`` is the uncompressed size.
 
-    A frame that cannot be decompressed is reported, and reads as zeros. The engine compares these like any bytes.
+    A frame that cannot be decompressed is reported and read as zeros, which the engine compares like other bytes.
     """
 
     way = "through the client's page cache"
@@ -256,7 +257,7 @@ class Frames:
     ) -> None:
         self._file, self._name, self._codec, self._damaged = file, name, codec, damaged
         self._lock = threading.Lock()
-        # The frame that was last read in part: the next read often needs it again.
+        # The last frame that was read in part, because the next read often needs it again.
         self._last: tuple[Frame, Bytes] | None = None
         try:
             self._frames = self._table()
@@ -270,7 +271,7 @@ class Frames:
         self.size = self._frames[-1].offset + self._frames[-1].bytes if self._frames else 0
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the file ends; return the bytes. Safe from several threads."""
+        """Read until the buffer is full or the file ends; return the number of bytes. Safe for several threads."""
         out = np.frombuffer(buffer, dtype=np.uint8)
         stop = min(offset + len(out), self.size)
         at = offset
@@ -285,7 +286,7 @@ class Frames:
         return max(0, at - offset)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._file.close()
 
     def _data(self, frame: Frame, *, is_complete: bool) -> Bytes:
@@ -308,7 +309,7 @@ class Frames:
         return data
 
     def _table(self) -> tuple[Frame, ...]:
-        """Read the table. Raises DamagedError if it is not a valid table."""
+        """Read the table of frames. Raises DamagedError if it is invalid."""
         stored = self._file.size
         if stored < _TAIL.size:
             raise DamagedError(f"the file has {stored} bytes")
@@ -338,7 +339,7 @@ class DamagedError(Exception):
 class CodecInUse:
     """The codec that ``--ckpt-strategy=compressed:codec`` names, such as ``zstd:1``; used by all threads of a rank.
 
-    ``seconds`` is its processor time in all threads.
+    ``seconds`` is its CPU time in all threads.
     """
 
     def __init__(self, stated: str) -> None:
@@ -352,7 +353,7 @@ class CodecInUse:
 
     @property
     def words(self) -> str:
-        """The codec, its level and its library, for the report."""
+        """The codec, its level and its library, as text for the report."""
         package = CODECS[self._name].package
         return f"{self._name} at level {self._level}, by {package} {importlib.metadata.version(package)}"
 
@@ -394,7 +395,7 @@ class CodecInUse:
         return data
 
     def _zstd(self, what: str) -> Any:
-        """Return this thread's compressor or decompressor: two threads must not share it."""
+        """Return this thread's compressor or decompressor; threads must not share one."""
         made = getattr(self._of_thread, what, None)
         if made is None:
             made = (

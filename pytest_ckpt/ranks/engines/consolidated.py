@@ -1,15 +1,15 @@
 """Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``, over gloo.
 
 The library makes all calls of a save until it has returned. Each rank writes and syncs its shards. Then rank 0 reads
-the shards of all ranks and writes files of whole tensors and their index; it does not sync these files. Afterwards, on
-the clock and before the commit, we add calls: the store makes each file durable.
+the shards of all ranks and writes files of complete tensors and their index; it does not sync these files. Within the
+timed part and before the commit, we add calls: the store makes each file durable.
 
-A load reads the files of whole tensors, as a recipient of the checkpoint does: each rank reads its rows. The library's
+A load reads the files of complete tensors, like a recipient of the checkpoint: each rank reads its rows. The library's
 reader would map the files into memory, and if a page of a mapped file cannot be read, the process is killed.
 
-torch's writer opens the files that it consolidates by the built-in `open`. It reports no progress until it has ended,
-which takes as long as one client needs to read and write a whole checkpoint. Here the name `open` of its module leads
-to the watched files of the save: the same calls, in pieces of at most 64 MiB.
+torch's writer opens the files that it consolidates by the built-in `open`. It does not report progress during the time
+that one client needs to read and write a complete checkpoint. So we replace `open` in its module by a function that
+opens the watched files of the save: it makes the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class ConsolidatedEngine(DcpEngine):
-    """Saves as `DcpEngine`, with the writer of Hugging Face's files; loads from the files of whole tensors."""
+    """Saves like `DcpEngine`, with the writer of Hugging Face's files; loads from the files of complete tensors."""
 
     places = INDEX
 
@@ -71,7 +71,8 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return how the library is called, and how long rank 0's consolidation made the other ranks wait."""
+        """Return how the library is called, and the time for which the other ranks waited for rank 0's
+        consolidation."""
         self._know_longest()
         seconds = longest_seconds(self._group, self._longest_seconds)
         return super().facts() | {
@@ -106,7 +107,8 @@ class ConsolidatedEngine(DcpEngine):
         return sum(self._own[name].bytes for name in self._arrived)
 
     def _fault_of_index(self, index: bytes) -> LocalFault | None:
-        """Return the fault of an index by which a job would not find this rank's tensors; None without a fault."""
+        """Return the fault of an index with which a job would not find this rank's tensors; None if there is no
+        fault."""
         try:
             placed = json.loads(index)["weight_map"]
             right = all(placed.get(name) == file.name for file in self._to_read for name in file.tensors)
@@ -143,7 +145,8 @@ class ConsolidatedEngine(DcpEngine):
 
 
 def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
-    """Return a header and each tensor's offset after it; a tensor has one row for each of its ranks, in rank order."""
+    """Return a file's header, and each tensor's offset after the header; a tensor has one row for each of its ranks, in
+    rank order."""
     header: dict[str, object] = {}
     begins: dict[str, int] = {}
     end = 0
@@ -166,12 +169,12 @@ def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ConsolidatedEngine:
-    """Return the engine of a rank's files, whose ranks call each method together."""
+    """Return the engine for a rank's files. All ranks call each of its methods together."""
     return ConsolidatedEngine(shard, content, group, activity, options)
 
 
 class ConsolidatingWriter(HuggingFaceStorageWriter):
-    """Saves each rank's shards, and on rank 0 whole tensors of them; all files are in one directory.
+    """Saves each rank's shards and, on rank 0, complete tensors; all files are in one directory.
 
     ``numbers`` maps each tensor to its file's number, from 1. ``seconds`` is the duration of the consolidation on this
     rank.
@@ -186,7 +189,7 @@ class ConsolidatingWriter(HuggingFaceStorageWriter):
         self.seconds = 0.0
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Consolidate; called on rank 0 when all ranks have written."""
+        """Consolidate; called on rank 0 after all ranks have written."""
         began = time.perf_counter()
         with _opening_by(self._files):
             super().finish(metadata, results)
@@ -195,7 +198,7 @@ class ConsolidatingWriter(HuggingFaceStorageWriter):
 
 @contextmanager
 def _opening_by(files: WatchedFiles) -> Iterator[None]:
-    """Let the library's consolidation open files as ``files`` does."""
+    """Make the library's consolidation open files through ``files``."""
     vars(library)["open"] = files.open
     try:
         yield

@@ -70,14 +70,14 @@ def _some(count: int) -> tuple[Tensor, ...]:
 
 
 def _part(file: io.BytesIO, offset: int) -> str:
-    """Return the name of the part of a container that contains a byte."""
+    """Return the name of the part of a container that contains this byte."""
     with zipfile.ZipFile(file) as archive:
         records = [r for r in archive.infolist() if r.header_offset <= offset]
         return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"
 
 
 def main() -> int:
-    """Print a difference; return 1 if there is one."""
+    """Print the first difference; return 1 if there is one."""
     found = differences()
     print(f"torch {torch.__version__}: {found or 'the containers are the same'}")
     return 1 if found else 0

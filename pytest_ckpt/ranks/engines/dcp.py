@@ -1,27 +1,27 @@
 """Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files, over gloo among the ranks.
 
 The library makes all calls until the save has returned. Each rank writes and syncs `__RANK_0.distcp`, then rank 0
-writes and syncs `.metadata` and gives it its name. Afterwards, on the clock and before the commit, we add calls: the
-store makes each file durable, whatever the library did, and thereby records proof of it.
+writes, syncs and renames `.metadata`. Within the timed part and before the commit, we add calls: the store makes each
+file durable, whatever the library did, and records the proof.
 
-Every rank waits for the others within the library, so all ranks learn of one rank's error. A rank that met an error of
-the storage ends the launch. The others wait for that, so that the report does not name one of them instead.
+Every rank waits for the others within the library, so an error on one rank reaches all ranks. The rank with the storage
+error ends the launch. The others wait for this, so that the report names the correct rank.
 
-If a copy of the state is saved, the library saves it in a thread, as its own `async_save` does with its copy. Our copy
-is made by one copy of each tensor, into memory that is reused. With the strategy ``async:process``, the library's own
-process saves the copy (`pytest_ckpt.ranks.engines.dcp_process`).
+If a copy of the state is saved, the library saves it in a thread, as its own `async_save` does. We copy each tensor
+once, into memory that is reused. With the strategy ``async:process``, the library's own process saves the copy
+(`pytest_ckpt.ranks.engines.dcp_process`).
 
-The state has the library's form: DTensors, each sharded across the ranks that have a part of it. A rank's layout names
-its parts of tensors, and parts of one tensor have the same name on all ranks. So the whole tensor of a name consists of
-the parts of all ranks with that name, one row each, in rank order: a DTensor that is sharded by rows. For weights under
-ZeRO-3 these are the data-parallel and tensor-parallel ranks of a pipeline stage, under ZeRO-1 the tensor-parallel ranks
-of the first replica, for the optimizer all ranks. Concatenated in rank order, the rows are the flat parameter that ZeRO
-and Megatron's distributed optimizer shard across ranks. If only a subset of ranks takes part, a whole tensor consists
-of the subset's parts. Since ``.metadata`` names whole tensors and the places of their parts, another number of ranks
-can load the checkpoint, and so can the library without this package.
+The state has the library's form: DTensors, each sharded across the ranks that have a part of it. Parts of one tensor
+have the same name on all ranks. So each tensor is a DTensor sharded by rows: one row per rank that has a part of this
+name, in rank order. For weights under ZeRO-3 these ranks are the data-parallel and tensor-parallel ranks of a pipeline
+stage. Under ZeRO-1 they are the tensor-parallel ranks of the first replica. For the optimizer they are all ranks.
+Concatenated in rank order, the rows are the flat parameter that ZeRO and Megatron's distributed optimizer shard across
+ranks. If only a subset of ranks takes part, a complete tensor consists of the subset's parts. ``.metadata`` contains
+the complete tensors and the places of their parts. So the checkpoint can be loaded by another number of ranks, and by
+the library without this package.
 
-Why rows and not flat DTensors: for flat DTensors, the library (torch 2.13) lists the index of every element of a part
-when it plans, 8 bytes each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
+Flat DTensors are not used: for these the library (torch 2.13) lists, when it plans, the index of every element of a
+part, 8 bytes each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 METADATA = ".metadata"
 
 Holders = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-"""Ranks, and the names of the tensors that they share; the same on all ranks, in the same order."""
+"""Groups of ranks, and the names of the tensors that each group shares; the same on all ranks, in the same order."""
 
 # The controller ends a rank that hangs, and names the rank and its file; gloo would only report that some rank hung.
 _PATIENCE = timedelta(days=30)
@@ -104,7 +104,7 @@ class DcpEngine:
     ) -> None:
         torch.set_num_threads(1)
         self._shard, self._content, self._group, self._activity = shard, content, group, activity
-        # A background thread waits in a separate group, so its messages do not mix with the rank's.
+        # A background thread uses a separate group, so that its messages do not mix with the rank's.
         self._savers = group.duplicate(activity) if options.stages else group
         self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
         self._copy: ShardedState | None = None
@@ -156,7 +156,7 @@ class DcpEngine:
         """Write the content of ``checkpoint`` over the state."""
         state = self._ready()
         if self._stages and self._copy is None:
-            # Touched before the clock runs: a job makes its staging buffer once.
+            # The memory is touched before the timed part, because a job allocates its staging buffer once.
             if self._process:
                 self._process.check_shared_memory(self._group, self._shard.bytes)
             self._copy = self._new_state(is_shared=self._process is not None)
@@ -173,13 +173,13 @@ class DcpEngine:
         return [state.bytes_of(tensor.name) for tensor in self._tensors]
 
     def stage(self) -> int:
-        """Copy every part of a tensor into the staging buffer."""
+        """Copy each part of a tensor into the staging buffer."""
         assert self._copy, "fill makes it"
         self._is_staged = True
         return self._copy.copy_from(self._ready(), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Let the library save, then make its files durable, as the store does."""
+        """Let the library save; then make its files durable through the store."""
         failures, files = self._save_files(draft, clock)
         self._is_staged = False
         if self._shard.rank in failures:
@@ -187,7 +187,7 @@ class DcpEngine:
         if failures:
             self._wait_for_the_end(failures)
         if files.error:
-            # The library does not report the error of its second thread.
+            # The library does not report errors of its second thread.
             raise files.error
         if self._process is None:
             self._end_save(draft, files)
@@ -201,7 +201,8 @@ class DcpEngine:
         return self._committed_as(entries, files)
 
     def load_steps(self) -> int:
-        """Everything is loaded before anything is compared; a job has its tensors before it loads into them."""
+        """Return 1: all data are loaded before they are compared, because a job allocates its tensors before it
+        loads."""
         self._ready().clear()
         return 1
 
@@ -214,7 +215,7 @@ class DcpEngine:
         if files.error:
             raise files.error
         if self._shard.rank in failures:
-            # The error has left a phase, but it does not come from the storage.
+            # The error passed through a phase, but does not come from the storage.
             self._activity.forgive()
             self._look_at_sizes(committed, files)
             why = _first_line(failures[self._shard.rank])
@@ -231,7 +232,7 @@ class DcpEngine:
         return sum(tensor.bytes for tensor in self._tensors if tensor.name in self._arrived)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that has arrived, and the bytes read from `.metadata`."""
+        """Compare every byte of every tensor that was loaded, and the bytes read from `.metadata`."""
         faults, state = self._faults, self._ready()
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
@@ -249,14 +250,15 @@ class DcpEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def release(self) -> None:
-        """Free the state and leave the process group; both are created again when needed."""
+        """Free the state and leave the process group. Both are created again when needed."""
         self._state = self._copy = None
         if self._process:
             self._process.end()
         self._ranks.leave()
 
     def _save_files(self, draft: Draft, clock: Clock) -> tuple[Mapping[int, BaseException], LibraryOperation]:
-        """Have the library save the state or its copy; return the errors by rank, and the watch over its calls."""
+        """Let the library save the state or its copy; return the errors by rank, and the watch over the library's
+        calls."""
         state = self._copy if self._is_staged and self._copy else self._ready()
         if process := self._process:
             found = LibraryOperation(clock, self._summed)
@@ -267,7 +269,7 @@ class DcpEngine:
         return self._together(clock.activity, lambda: save(state.whole, storage_writer=writer)), files
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
-        """Return the library's writer of a checkpoint, and the watch over its calls."""
+        """Return the library's writer of a checkpoint, and the watch over the writer's calls."""
         files, directory = WatchedFiles(clock, self._summed), draft.location()
         writer = self._writer(directory, files)
         self._write_before(directory, files)
@@ -284,7 +286,7 @@ class DcpEngine:
         return None
 
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
-        """Return the library's reader of a checkpoint, and the watch over its calls."""
+        """Return the library's reader of a checkpoint, and the watch over the reader's calls."""
         files = WatchedFiles(clock, self._summed)
         directory = str(Path(committed.local_path(METADATA) or "").parent)
         reader = SharedMetadataReader(directory)
@@ -302,21 +304,21 @@ class DcpEngine:
         return writer
 
     def _write_before(self, directory: str, files: WatchedFiles) -> None:
-        """Write small files before the library saves; this engine has no such files."""
+        """Write small files before the library saves; this engine has none."""
 
     def _write_behind(self, directory: str, files: WatchedFiles) -> None:
-        """Write small files after the library has saved; this engine has no such files."""
+        """Write small files after the library has saved; this engine has none."""
 
     def _read_small(self, directory: str, files: WatchedFiles) -> None:
-        """Read the small files that the library does not read; this engine has no such files."""
+        """Read the small files that the library does not read; this engine has none."""
 
     def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:
-        """Compare the data read from the small files."""
+        """Compare the data that were read from the small files."""
         del checkpoint
         return []
 
     def _ready(self) -> ShardedState:
-        """Return the state, which is made with the process group at the first call, outside of any clock."""
+        """Return the state. The first call creates it and the process group, outside the timed part."""
         if self._state is None:
             self._ranks.join()
             self._state = self._new_state()
@@ -328,9 +330,9 @@ class DcpEngine:
         return ShardedState(self._shard, self._holders, is_shared=is_shared)
 
     def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
-        """Call the library; return the errors by rank.
+        """Call the library on all ranks; return the errors by rank.
 
-        If gloo cannot reach another rank, that rank has ended. Its end must be reported, not the error here.
+        If gloo cannot reach another rank, that rank has ended. Its end must be reported, not this rank's error.
         """
         with activity.wait():
             try:
@@ -355,7 +357,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def make(*, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions) -> DcpEngine:
-    """Return the engine of a rank's files, whose ranks call each method together."""
+    """Return the engine for a rank's files. All ranks call each of its methods together."""
     return DcpEngine(shard, content, group, activity, options)
 
 
@@ -370,7 +372,7 @@ class SharedMetadataReader(FileSystemReader):
 
 
 class Arrivals(DefaultLoadPlanner):
-    """The library's planner, which also counts the parts that arrive."""
+    """The library's load planner, which also records the parts that have been loaded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -378,19 +380,19 @@ class Arrivals(DefaultLoadPlanner):
         self._waiting: list[ReadItem] = []
 
     def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
-        """Record the items that this rank is going to read."""
+        """Record the items that this rank will read."""
         plan = super().finish_plan(new_plan)
         self._planned, self._waiting = list(plan.items), list(plan.items)
         return plan
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
-        """Record that a part of a tensor has arrived."""
+        """Record that a part of a tensor has been loaded."""
         super().commit_tensor(read_item, tensor)
         self._waiting = [item for item in self._waiting if item is not read_item]
 
     @property
     def whole(self) -> frozenset[str]:
-        """The names of the tensors of which this rank's part has arrived in full."""
+        """The names of the tensors of which this rank's part was loaded completely."""
         waiting = {item.dest_index.fqn for item in self._waiting}
         return frozenset(item.dest_index.fqn for item in self._planned) - waiting
 
@@ -429,12 +431,12 @@ class Arrivals(DefaultLoadPlanner):
 
 
 def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
-    """Return a fault of a file that contains the places of tensors."""
+    """Return a fault of a file with the places of tensors."""
     return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
 
 
 def of_other_size(name: str, size: int, written: int) -> LocalFault:
-    """Return the fault of a file that has grown or shrunk."""
+    """Return the fault of a file with a wrong size."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
@@ -452,7 +454,7 @@ def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
 
 
 def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
-    """Return the holders, or an error message."""
+    """Return the ranks that share each tensor, or an error message."""
     ranks: dict[str, list[int]] = {}
     for rank, tensors in enumerate(held):
         for name, part in tensors.items():
@@ -468,11 +470,11 @@ def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
 class ShardedState:
     """The tensors of a rank. ``whole`` contains, by name, the tensors that are passed to the library.
 
-    ``is_shared``: other processes can be sent them without another copy.
+    ``is_shared``: they are in shared memory and can be passed to other processes without a copy.
     """
 
     def __init__(self, shard: RankLayout, holders: Holders, *, is_shared: bool = False) -> None:
-        """Make the tensors, all ranks together: the ranks that share a tensor become a mesh."""
+        """Create the tensors; all ranks call this together. The ranks that share a tensor form a mesh."""
         own = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
         self._parts = {name: torch.zeros(1, t.elements, dtype=dtype_of(t.dtype)) for name, t in own.items()}
         if is_shared:
@@ -481,7 +483,7 @@ class ShardedState:
                 part.share_memory_()
         self.whole: dict[str, Any] = {}
         for ranks, names in holders:
-            # Every rank makes every mesh: it becomes a process group.
+            # Every rank creates every mesh, because each becomes a process group.
             mesh = DeviceMesh("cpu", list(ranks))
             for name in names if shard.rank in ranks else ():
                 self.whole[name] = DTensor.from_local(self._parts[name], mesh, [Shard(0)], run_check=False)
@@ -491,7 +493,7 @@ class ShardedState:
         return self._parts[name].view(torch.uint8).numpy().reshape(-1)
 
     def copy_from(self, other: ShardedState, threads: int) -> int:
-        """Copy this rank's parts of another state of the same tensors, with ``threads`` threads; return the bytes."""
+        """Copy this rank's parts from another state of the same tensors, with ``threads`` threads; return the bytes."""
         copies, sources = ([state.bytes_of(name) for name in self._parts] for state in (self, other))
         return copy_state(copies, sources, threads)
 
@@ -526,15 +528,15 @@ class GlooRanks:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the process group is there."""
+        """Whether the process group exists."""
         return self._store is not None
 
     def join(self) -> None:
-        """Make the process group; called by all ranks together."""
+        """Create the process group; called by all ranks together."""
         group = self._group
         hosts: list[str] = group.share(group.gather(group.host))
         if len(set(hosts)) == 1:
-            # The name of a host need not be known to itself; a user may name another interface.
+            # A host may not be able to resolve its own name; a user may name another interface.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         else:
             self.address = group.share(_address(hosts[0]) if group.rank == 0 else "")
@@ -546,12 +548,12 @@ class GlooRanks:
             self._store = _store(address, port, group.size, leads=False)
         hook = sys.excepthook
         dist.init_process_group("gloo", store=self._store, rank=group.rank, world_size=group.size, timeout=_PATIENCE)
-        # The library wraps the hook each time, to print the rank before a traceback; a rank reports to the controller
-        # why it ends.
+        # The library wraps the hook each time to print the rank before a traceback, but ranks report errors to the
+        # controller.
         sys.excepthook = hook
 
     def leave(self) -> None:
-        """Destroy the process group, when all ranks have finished using it."""
+        """Destroy the process group after all ranks have finished using it."""
         if self._store is not None:
             dist.destroy_process_group()
             self._store = None
@@ -562,7 +564,8 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 
 
 def _address(host: str) -> str:
-    """Return the name by which other hosts reach this one. An unknown name means that hosts are simulated: loopback."""
+    """Return the name by which other hosts reach this one. If the name is unknown, hosts are simulated, and loopback is
+    used."""
     try:
         socket.getaddrinfo(host, None)
     except OSError:

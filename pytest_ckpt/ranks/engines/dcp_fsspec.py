@@ -34,7 +34,7 @@ class SharedMetadataReader(of_torch.FsspecReader):
 
 
 class FsspecEngine(ObjectsDcpEngine):
-    """Saves and loads by fsspec, which keeps one client per process. Before a load its cached listings are dropped."""
+    """Saves and loads by fsspec, which keeps one client per process. Its cached listings are dropped before a load."""
 
     client = Client(name=f"s3fs {s3fs.__version__}", errors=(OSError, BotoCoreError, ClientError, HttpError))
     writes = (
@@ -54,7 +54,7 @@ class FsspecEngine(ObjectsDcpEngine):
 
 
 def _words(place: ObjectPlace) -> Any:
-    """Return the settings passed to s3fs; all others are its defaults."""
+    """Return the settings for s3fs; all others have their defaults."""
     client: dict[str, object] = {"region_name": place.region}
     if place.ca_bundle:
         client["verify"] = place.ca_bundle
@@ -67,5 +67,5 @@ def _words(place: ObjectPlace) -> Any:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> FsspecEngine:
-    """Return the engine of a rank's files, whose ranks call each method together."""
+    """Return the engine for a rank's files. All ranks call each of its methods together."""
     return FsspecEngine(shard, content, group, activity, options)

@@ -1,10 +1,10 @@
 """torch.distributed.checkpoint into a bucket: state, ranks and comparison are the same as in engine ``dcp``.
 
-The library makes all requests of a save until it has returned, including the commit: rank 0 puts `.metadata.tmp`, has
-it copied to `.metadata` and deletes it. Our requests follow, on the clock: they query the store's record of each
-object.
+The library makes all requests of a save until it has returned, including the commit: rank 0 puts `.metadata.tmp`,
+copies it to `.metadata` and deletes it. Our requests follow within the timed part: they query the store's record of
+each object.
 
-The client's file system is watched: its calls are timed in phases, bytes passed to it are progress, errors are kept.
+The client's calls are watched: they are timed by phase, their bytes count as progress, and their errors are kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ _READ_BYTES = 1 << 20
 
 
 class ObjectsDcpEngine(DcpEngine):
-    """The common part of the engines. ``client`` is the engine's client, ``writes`` and ``reads`` describe its classes.
+    """The common part of the engines for object stores. ``client`` is the engine's client, ``writes`` and ``reads``
+    describe its classes.
 
     A client's log may contain access keys, so it is not written anywhere.
     """
@@ -73,7 +74,7 @@ class ObjectsDcpEngine(DcpEngine):
         self._loaded: CommittedObjects | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return the versions, how the library is called, and the calls of the library and our own."""
+        """Return versions, how the library is called, and the calls of the library and of this engine."""
         return {
             "torch": torch.__version__,
             "client": self.client.name,
@@ -85,7 +86,7 @@ class ObjectsDcpEngine(DcpEngine):
         }
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare as `DcpEngine`, and the sizes of the objects."""
+        """Compare like `DcpEngine`, and also the sizes of the objects."""
         if self._loaded and not self._faults:
             sizes = self._loaded.sizes(list(self._sizes))
             self._faults += [
@@ -114,7 +115,8 @@ class ObjectsDcpEngine(DcpEngine):
         """Do nothing: the library has written all files."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Compare the acknowledged sizes with the bytes passed to the client. Raises OSError if they differ."""
+        """Compare the acknowledged sizes with the bytes that were passed to the client. Raises OSError if they
+        differ."""
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
                 what = f"the store acknowledges {entry.bytes} bytes, and {sent} were handed to {self.client.name}"
@@ -140,11 +142,11 @@ class Client(NamedTuple):
 
 
 InOurWords = Callable[[BaseException, str, str, str], Exception]
-"""As of `pytest_ckpt.targets.protocol.DraftOfObjects`."""
+"""A description of acknowledged objects, as in `pytest_ckpt.targets.protocol.DraftOfObjects`."""
 
 
 class WatchedObjects(LibraryOperation, FileSystemBase):
-    """The objects of one save or load of one rank, which ``inner`` requests.
+    """The objects of one save or load of one rank; ``inner`` makes the requests.
 
     For an object that is written, ``sizes`` contains the bytes that were passed to the client.
     """
@@ -158,7 +160,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object as the client does; it is complete in the store when the block has ended."""
+        """Open an object through the client. A written object is complete in the store when the block ends."""
         name = _name(path)
         phase: Phase = "write" if "w" in mode else "read"
         with self.work(phase, name), self.asked(phase, path), self._inner.create_stream(path, mode) as raw:
@@ -169,12 +171,12 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             if phase == "write":
                 self.sizes[name] = stream.moved
             elif name in self._summed:
-                # A reader of a pickle stops at the pickle's end; read the rest as well.
+                # A reader of a pickle stops at the pickle's end, so read the rest as well.
                 while stream.read(_READ_BYTES):
                     pass
 
     def concat_path(self, path: Path, suffix: str) -> Path:
-        """Return an object's place."""
+        """Return the place of an object."""
         return self._inner.concat_path(path, suffix)
 
     def init_path(self, path: Path) -> Path:
@@ -182,7 +184,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
         return self._inner.init_path(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Rename an object as the client does: by a copy and a deletion."""
+        """Rename an object through the client: by a copy and a deletion."""
         with self.call("write", _name(path)), self.asked("rename", path):
             self._inner.rename(path, new_path)
         if _name(path) in self.sizes:
@@ -211,7 +213,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def asked(self, what: str, path: Path) -> Iterator[None]:
-        """Replace the client's errors by errors without keys, and keep the first error of the storage."""
+        """Convert errors of the client to errors without keys, and keep the first error of the storage."""
         with self.keeping_errors():
             try:
                 yield
@@ -229,7 +231,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
 
 class _WatchedStream(io.IOBase):
-    """An object that a client has open. ``moved`` is the total of transferred bytes."""
+    """An object that is open in the client. ``moved`` is the total of transferred bytes."""
 
     def __init__(self, raw: Any, watch: WatchedObjects, path: Path, phase: Phase) -> None:
         self._raw, self._watch, self._path, self._what = raw, watch, path, phase
@@ -244,14 +246,14 @@ class _WatchedStream(io.IOBase):
         return len(view)
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read some bytes."""
+        """Read some bytes; return them."""
         with self._watch.asked(self._what, self._path):
             data: bytes = self._raw.read(size)
         self._passed(memoryview(data))
         return data
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read some bytes."""
+        """Read some bytes into a buffer; return their number."""
         view = memoryview(buffer).cast("B")
         with self._watch.asked(self._what, self._path):
             count: int = self._raw.readinto(view) or 0
@@ -268,7 +270,7 @@ class _WatchedStream(io.IOBase):
         return int(self._raw.tell())
 
     def flush(self) -> None:
-        """Forward buffered bytes, as far as the client does that before the end."""
+        """Flush buffered bytes, as far as the client does this before the end."""
 
     def readable(self) -> bool:
         """Return whether the stream was opened for reading."""

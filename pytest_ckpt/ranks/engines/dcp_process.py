@@ -1,13 +1,13 @@
 """Saves of torch.distributed.checkpoint by the library's own process: `async_save` with AsyncCheckpointerType.PROCESS.
 
-Each rank has one such process for all its saves. It is started before the first save, off the clock: a job pays for the
-start once. The rank copies its state into shared memory, as the library's stager can, and sends the process handles of
-this memory and a writer. In the process, the writer's calls pass the same watch as in a rank. What the watch finds
-(bytes, phases, the first error, the checksum of `.metadata`) crosses in shared memory, so that the rank reports
-progress while the process writes.
+Each rank has one such process for all its saves. It is started before the first save, outside the timed part, because a
+job starts it only once. The rank copies its state into shared memory, as the library's stager can do, and sends handles
+of this memory and a writer to the process. In the process, the writer's calls are watched as in a rank. The results of
+the watch (bytes, phases, the first error, the checksum of `.metadata`) are passed through shared memory, so that the
+rank reports progress while the process writes.
 
-The process ends when the engine is released. If its rank ends before, it ends after its present save: the library does
-not interrupt a save.
+The process ends when the engine is released. If its rank ends earlier, the process ends after its present save, because
+the library does not interrupt a save.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
-# Places in the shared memory; the seconds of each phase follow.
+# Positions in the shared memory; the seconds of each phase follow.
 _BYTES, _PHASE, _FILE, _WORKS, _ERRNO, _FAILED_PHASE, _FAILED_FILE, _CHECKSUM, _HAS_CHECKSUM = range(9)
 _SECONDS = 9
 _POLL_SECONDS = 0.1
 _OF_RANK = "the process of torch that saves for this rank"
-# The words of the library if its process has ended.
+# The library's message if its process has ended.
 _DEAD = re.compile(r"process is dead\. Exit code: (-?\d+)")
 
 
 class Notes:
-    """What the process reports, in memory that both share; ``names`` are the files that it may name."""
+    """The reports of the process, in memory that it shares with its rank; ``names`` are the file names that they can
+    contain."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -64,43 +65,43 @@ class Notes:
         self.values: torch.Tensor = values.share_memory_()
 
     def clear(self) -> None:
-        """Forget the save before."""
+        """Reset the reports before the next save."""
         self.values.zero_()
 
     def number_of(self, name: str) -> int:
-        """Return the number by which a file is noted; 0 for any other."""
+        """Return the number of a file in the reports; 0 for any other file."""
         return self.names.index(name) + 1 if name in self.names else 0
 
     def name_of(self, place: int) -> str:
-        """Return the file that is noted at a place."""
+        """Return the file name at a position of the reports."""
         number = int(self.values[place])
         return self.names[number - 1] if number else ""
 
     def phase_of(self, place: int) -> Phase:
-        """Return the phase that is noted at a place."""
+        """Return the phase at a position of the reports."""
         return PHASES[int(self.values[place])]
 
     @property
     def seconds(self) -> dict[Phase, float]:
-        """The seconds of the phases so far."""
+        """The seconds of each phase so far."""
         found = self.values[_SECONDS:].tolist()
         return {phase: seconds for phase, seconds in zip(PHASES, found, strict=True) if seconds}
 
     @property
     def checksum(self) -> int | None:
-        """The CRC-32 of the bytes of `.metadata`, in the process that wrote it."""
+        """The CRC-32 of the bytes of `.metadata`, computed by the process that wrote it."""
         return int(self.values[_CHECKSUM]) if self.values[_HAS_CHECKSUM] else None
 
 
 class _NotedActivity:
-    """In the process, in place of a rank's activity."""
+    """Replaces a rank's activity in the process."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes, self._moved = notes, 0
 
     @property
     def bytes_done(self) -> int:
-        """The bytes moved so far."""
+        """The number of bytes transferred so far."""
         return self._moved
 
     @bytes_done.setter
@@ -110,7 +111,7 @@ class _NotedActivity:
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Note a phase; the first one that an error leaves is noted as the one that failed."""
+        """Record the current phase. The first phase that raises an error is recorded as the failed one."""
         values, place = self._notes.values, (PHASES.index(phase), self._notes.number_of(file))
         values[_PHASE], values[_FILE] = place
         try:
@@ -123,7 +124,7 @@ class _NotedActivity:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Note that the process works, and does not wait for those of other ranks."""
+        """Record that the process works and does not wait for the processes of other ranks."""
         self._notes.values[_WORKS] = 1
         try:
             yield
@@ -132,20 +133,20 @@ class _NotedActivity:
 
 
 class _NotedClock(Clock):
-    """In the process, the clock of a save."""
+    """Replaces the clock of a save in the process."""
 
     notes: Notes
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
-        """Time a phase, and note the seconds of it."""
+        """Time a phase, and record its seconds."""
         with Clock.phase(self, name, file):
             yield
         self.notes.values[_SECONDS + PHASES.index(name)] = self.phases[name]
 
 
 class _NotedFiles(WatchedFiles):
-    """In the process, the watch over the library's calls."""
+    """Replaces the watch over the library's calls in the process."""
 
     def __init__(self, notes: Notes, summed: Collection[str]) -> None:
         clock = _NotedClock(activity=cast("Activity", _NotedActivity(notes)))
@@ -153,7 +154,7 @@ class _NotedFiles(WatchedFiles):
         super().__init__(clock, summed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Note the first error and the checksum too."""
+        """Also record the first error and the checksum."""
         super().__setattr__(name, value)
         if name == "error" and value is not None:
             self._notes.values[_ERRNO] = value.errno or 0
@@ -162,18 +163,18 @@ class _NotedFiles(WatchedFiles):
 
 
 class _ProcessWriter(FileSystemWriter):
-    """The library's writer as it is; in the process, its calls pass the watch."""
+    """The library's writer; in the process its calls are watched."""
 
     def __init__(self, directory: str, threads: int, notes: Notes, summed: Collection[str]) -> None:
         super().__init__(directory, thread_count=threads)
         self._notes, self._summed = notes, tuple(summed)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what is sent to the process."""
+        """Return the state that is sent to the process."""
         return {name: value for name, value in self.__dict__.items() if name != "fs"}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        """Make the writer in the process, which logs each save: that would fill the log of the launch."""
+        """Create the writer in the process, without its log of each save, which would fill the log of the launch."""
         logging.getLogger().setLevel(logging.WARNING)
         torch.set_num_threads(1)
         self.__dict__.update(state)
@@ -181,7 +182,7 @@ class _ProcessWriter(FileSystemWriter):
 
 
 class _NoStorage(StorageWriter):
-    """Writes nothing: a save by it starts the process."""
+    """A writer without storage; a save with it starts the process."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Do nothing."""
@@ -198,7 +199,7 @@ class _NoStorage(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:  # type: ignore[override]
-        """Return that nothing was written."""
+        """Return an empty result: no data were written."""
         done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
         done.set_result([])
         return cast("Future[list[WriteResult]]", done)
@@ -207,17 +208,17 @@ class _NoStorage(StorageWriter):
         """Do nothing."""
 
     def storage_meta(self) -> StorageMeta | None:
-        """Return that there is none."""
+        """Return None: there are no metadata."""
         return None
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return True: it is not used."""
+        """Return True; the id is not used."""
         return True
 
 
 class _Staged:
-    """A stager of a state that was copied before: the copy is timed as that of other strategies is."""
+    """A stager for a state that was already copied, so that the copy is timed like the copies of other strategies."""
 
     should_synchronize_after_execute = False
 
@@ -233,7 +234,7 @@ class _Staged:
 
 
 class SavingProcess:
-    """The library's process of a rank; all ranks call each method together."""
+    """The saving process of a rank; all ranks call each method together."""
 
     def __init__(self, names: Sequence[str], summed: Collection[str]) -> None:
         self._notes = Notes((*names, *summed))
@@ -242,9 +243,10 @@ class SavingProcess:
 
     @staticmethod
     def check_shared_memory(group: Group, copy_bytes: int) -> None:
-        """Raise RuntimeError if the shared memory of this host is too small for its ranks. All call it together.
+        """Raise RuntimeError if this host's shared memory is too small for its ranks. All ranks call it together.
 
-        The kernel would kill a rank that touches more (SIGBUS). It is no error of the storage, so it is no OSError.
+        The kernel would kill a rank that uses more (SIGBUS). The error does not come from the storage, so it is not an
+        OSError.
         """
         need, free = group.sum_of_host(copy_bytes), shared_memory_free_bytes()
         if need > free:
@@ -255,7 +257,7 @@ class SavingProcess:
             )
 
     def start(self, address: str) -> None:
-        """Start the process, if it is not there yet. ``address`` is that of the host of rank 0.
+        """Start the process, if it does not exist yet. ``address`` is the address of rank 0's host.
 
         The library chooses a free port there.
         """
@@ -265,16 +267,16 @@ class SavingProcess:
         self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
 
     def end(self) -> None:
-        """End the process, which the library would keep until this rank ends; the next start makes a new one."""
-        # The library has no call for it: its process ends when the only reference goes.
+        """End the process, which the library would keep until this rank ends. The next start creates a new one."""
+        # The library has no function for this: its process ends when the only reference is deleted.
         _async_process_executor._CHECKPOINT_PROCESS = None
 
     def save(
         self, state: dict[str, object], directory: str, threads: int, clock: Clock, found: LibraryOperation
     ) -> None:
-        """Have the process save the state, and wait for it; ``found`` takes in what its watch found.
+        """Let the process save the state, and wait for it; ``found`` receives the results of the watch.
 
-        Raises what `torch.distributed.checkpoint.save` raises, and KilledError if the process was killed.
+        Raises the errors of `torch.distributed.checkpoint.save`, and KilledError if the process was killed.
         """
         notes = self._notes
         notes.clear()
@@ -299,11 +301,11 @@ class SavingProcess:
                 raise
             raise KilledError(f"{_OF_RANK} {how_it_ended(int(dead[1]))}") from None
         except (BrokenPipeError, ConnectionResetError):
-            # Of the pipe to the process: errors of the storage are inside a CheckpointException.
+            # Errors of the pipe to the process; errors of the storage are inside a CheckpointException.
             raise KilledError(f"{_OF_RANK} has ended") from None
 
     def _moved(self, clock: Clock, before: int) -> int:
-        """Count the bytes that the process has moved since."""
+        """Count the bytes that the process has transferred since the last call."""
         now = int(self._notes.values[_BYTES])
         clock.moved(now - before)
         return now
@@ -319,5 +321,5 @@ def _async_save(state: dict[str, object], writer: StorageWriter) -> Any:
 
 
 def _future(response: Any) -> Future[Any]:
-    """Return the future of the save; a stager that copies in the background would have one of its own."""
+    """Return the future of the save. A stager that copies in the background would have a separate future."""
     return cast("Future[Any]", getattr(response, "upload_completion", response))

@@ -36,7 +36,8 @@ class SharedMetadataReader(S3StorageReader):
 
 
 class ConnectorEngine(ObjectsDcpEngine):
-    """Uses a new writer or reader, and so a new client, for each save and load, as the connector's manual shows."""
+    """Uses a new writer or reader, and therefore a new client, for each save and load, as the connector's manual
+    shows."""
 
     client = Client(name=f"s3torchconnector {version}", errors=(S3Exception, OSError))
     writes = "S3StorageWriter as it is: one object a rank, in parts of 8 MiB"
@@ -65,5 +66,5 @@ def _client(place: ObjectPlace) -> S3Client:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ConnectorEngine:
-    """Return the engine of a rank's files, whose ranks call each method together."""
+    """Return the engine for a rank's files. All ranks call each of its methods together."""
     return ConnectorEngine(shard, content, group, activity, options)

@@ -1,7 +1,7 @@
-"""A watch over the library's calls to the storage: timed in phases, bytes are progress, errors are kept.
+"""A watch over the library's calls to the storage: times them by phase, counts bytes as progress, keeps errors.
 
-The library's writer and reader accept an external file system, and make the same calls through this one, in the same
-order. If the library moves more than 64 MiB in one call, the watch makes several calls, so that a slow target shows
+The library's writer and reader accept an external file system. They make the same calls through this one, in the same
+order. If the library transfers more than 64 MiB in one call, the watch makes several calls, so that a slow target shows
 progress.
 """
 
@@ -30,11 +30,11 @@ _PIECE_BYTES = 64 << 20
 
 
 class LibraryOperation:
-    """One save or load of one rank. Between its calls the rank waits for the others, as the library requires.
+    """One save or load of one rank through the library, which lets ranks wait for each other between calls.
 
-    ``error`` is the first OSError that a call met: torch turns the errors of its file into its own errors. ``sizes``
-    contains the sizes of the files that were opened, in bytes. ``checksum`` is the CRC-32 of the bytes written to or
-    read from the file with a name in ``summed``; None if no such file was opened.
+    ``error`` is the first OSError of a call; torch replaces it by its own errors. ``sizes`` contains the sizes of the
+    files that were opened, in bytes. ``checksum`` is the CRC-32 of the file whose name is in ``summed``, as written or
+    read; None if no such file was opened.
     """
 
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
@@ -52,7 +52,7 @@ class LibraryOperation:
 
     @contextmanager
     def keeping_errors(self) -> Iterator[None]:
-        """Keep the first error that a call to the storage meets, and raise it again."""
+        """Keep the first error of a call to the storage, and raise it again."""
         try:
             yield
         except OSError as error:
@@ -70,7 +70,7 @@ class LibraryOperation:
 
     @contextmanager
     def work(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time the work of a thread; the time runs from the start of the first thread to the end of the last."""
+        """Time the work of a thread. For concurrent threads the time is from the first start to the last end."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -94,7 +94,7 @@ class WatchedFiles(LibraryOperation, FileSystem):
 
     @contextmanager
     def create_stream(self, path: FilePath, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open a file as the library does, buffered in the file system's blocks."""
+        """Open a file through the library's interface, buffered in the file system's blocks."""
         name = Path(path).name
         with self.call("open", name):
             raw = _WatchedFile(path, mode, self, summed=name in self._summed)
@@ -108,7 +108,8 @@ class WatchedFiles(LibraryOperation, FileSystem):
                 yield stream
 
     def open(self, path: FilePath, mode: str = "r") -> IO[Any]:
-        """Open a file as the built-in function does, for code without a file system; each call is timed separately."""
+        """Open a file like the built-in function, for code that does not use the file system object; each call is timed
+        separately."""
         name = Path(path).name
         with self.call("open", name):
             raw = _FileOfCalls(path, mode, self, summed=name in self._summed)
@@ -142,7 +143,7 @@ class _WatchedFile(io.FileIO):
             watch.checksum = 0
 
     def write(self, data: Buffer) -> int:
-        """Write some of the bytes; the caller that has the buffer writes the rest."""
+        """Write some of the bytes; the buffered writer above it writes the rest."""
         view = memoryview(data).cast("B")[:_PIECE_BYTES]
         with self._watch.keeping_errors():
             count = super().write(view)
@@ -164,7 +165,8 @@ class _WatchedFile(io.FileIO):
 
 
 class _FileOfCalls(_WatchedFile):
-    """A file that stays open while other files are read and written; so only its calls are timed."""
+    """A file that stays open while other files are read and written. So its calls are timed one by one, not the time
+    between open and close."""
 
     def write(self, data: Buffer) -> int:
         """Write some of the bytes."""

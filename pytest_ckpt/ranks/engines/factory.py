@@ -1,4 +1,5 @@
-"""From a task to the engine of a shard, and the loader of several shards; libraries are imported here, in a rank."""
+"""Creates the engine of a shard for a task, and the loader of several shards. Libraries are imported here, in a
+rank."""
 
 from __future__ import annotations
 
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class ShardsInTurn:
-    """Loads, one after the other, the shards for which ``makers`` make loaders; without any, this rank only waits.
+    """Loads several shards one after the other; ``makers`` make their loaders. Without makers, this rank only waits.
 
-    A loader is made, outside the clock, after the previous one has been compared and has freed its memory.
+    A loader is created outside the timed part, after the previous one has compared its data and freed its memory.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Loader]]) -> None:
         self._makers = makers
         self._loader: Loader | None = None
         self._checkpoint: int | None = None
-        # Every step of all shards: its shard, and its number within the shard.
+        # Every step of all shards: the shard, and the step's number within it.
         self._steps = [(shard, step) for shard in range(len(makers)) for step in range(self._turn_to(shard))]
         self._turn_to(0)
         self._done: int | None = None
@@ -42,13 +43,13 @@ class ShardsInTurn:
         return len(self._steps)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the next checkpoint to the loader of the first shard, and later to the loaders of the others."""
+        """Announce the next checkpoint to the first shard's loader now, and to the other loaders later."""
         self._checkpoint = checkpoint
         if self._loader is not None:
             expect(self._loader, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Load a step's part of a shard; a rank with fewer shards has no work in the last steps."""
+        """Load a step's part of a shard. A rank with fewer shards has no work in the last steps."""
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:
             return 0
@@ -69,7 +70,7 @@ class ShardsInTurn:
         self._turn_to(len(self._makers))
 
     def _turn_to(self, shard: int) -> int:
-        """Replace the loader by the loader of another shard; return the number of its steps."""
+        """Replace the loader by the loader of another shard; return its number of steps."""
         if self._loader is not None:
             self._loader.release()
         self._loader = None
@@ -82,7 +83,7 @@ class ShardsInTurn:
 
 
 Maker = Callable[..., "Engine"]
-"""Called with shard, content, group, activity and options, by name."""
+"""A function that is called with shard, content, group, activity and options, by name."""
 
 
 def engine_maker(reference: str) -> Maker:
@@ -91,9 +92,9 @@ def engine_maker(reference: str) -> Maker:
 
 
 def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: str = "") -> Content:
-    """Return the content of a shard; ``aside`` gives it other content than the subject's.
+    """Return the content of a shard; ``aside`` gives it content other than the subject's.
 
-    Content that passes a codec compresses as a training state does.
+    Content that a codec compresses is as compressible as a training state.
     """
     return Content(
         content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject)),
@@ -114,7 +115,7 @@ def made_engine(
     *,
     plain: bool = False,
 ) -> Engine:
-    """Return the engine of a shard, wrapped in the task's codec if it has one; ``plain``: without the codec."""
+    """Return the engine of a shard, with the task's codec if it has one; ``plain``: without the codec."""
     engine: Engine = engine_maker(task.make)(
         shard=shard, content=content, group=group, activity=activity, options=options
     )

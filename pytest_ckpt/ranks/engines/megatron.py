@@ -1,10 +1,11 @@
-"""Engine ``megatron``: the files, their order and their commit as megatron-core 0.16.1 was traced to write them.
+"""Engine ``megatron``: writes, orders and commits files like megatron-core 0.16.1 in a trace.
 
-Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank, and that
-library writes them, in two threads in place of Megatron's two processes. Rank 0 writes `common.pt` first. After
-`.metadata` it writes `metadata.json`, then the tracker that the training loop writes. These three files are not synced.
-Here the tracker is in the checkpoint's directory, and is new in each; POINTER tests whether a tracker is overwritten
-correctly. Calls that the job omits follow, on the clock and before the commit, as with every engine.
+Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank; here that
+library writes them in two threads, in place of Megatron's two processes. Rank 0 writes `common.pt` first. After
+`.metadata` it writes `metadata.json`, then the tracker, which the training loop writes. These three files are not
+synced. The tracker is in the checkpoint's directory and therefore new in each checkpoint; POINTER tests whether a
+tracker is overwritten correctly. The durable calls that the job omits follow within the timed part and before the
+commit, as with every engine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COMMON, VERSION = "common.pt", "metadata.json"
 
 
 class MegatronEngine(DcpEngine):
-    """Saves and loads as `DcpEngine`, with two files a rank and Megatron's small ones."""
+    """Saves and loads like `DcpEngine`, with two files per rank and Megatron's small files."""
 
     def __init__(
         self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
@@ -40,7 +41,7 @@ class MegatronEngine(DcpEngine):
         self._read: dict[str, bytes] = {}
 
     def facts(self) -> dict[str, str]:
-        """Return how the files are written, and the steps that Megatron leaves out."""
+        """Return how the files are written, and the steps of Megatron that are left out."""
         return super().facts() | {
             "save": "files, order and commit as megatron-core 0.16.1 was traced; torch.distributed.checkpoint writes "
             "two files a rank, in two threads in place of two processes",
@@ -95,5 +96,5 @@ def _small(checkpoint: int) -> dict[str, bytes]:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> MegatronEngine:
-    """Return the engine of a rank's files, whose ranks call each method together."""
+    """Return the engine for a rank's files. All ranks call each of its methods together."""
     return MegatronEngine(shard, content, group, activity, options)

@@ -1,4 +1,4 @@
-"""How bytes get to storage and back: one engine per file, all with one protocol."""
+"""The protocol of engines, which transfer the bytes of checkpoints to storage and back; one module per engine."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 _STAND_IN_BYTES = 1 << 20
 
 MAXIMUM_FAULTS_OF_RANK = 20
-"""Faults of a checkpoint that a rank describes, at most; all are counted."""
+"""The maximum number of faults of a checkpoint that a rank describes; all faults are counted."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Clock:
     """Times the phases of one operation on one rank, and reports them to its activity.
 
-    ``left_out_seconds`` is the time that an engine worked after the last byte had arrived. ``stalled_seconds`` is the
-    time that its requests waited for this process and not for the storage.
+    ``left_out_seconds`` is the time for which an engine continued to work after the last byte had arrived.
+    ``stalled_seconds`` is the time for which its requests waited for this process and not for the storage.
     """
 
     activity: Activity
@@ -43,7 +43,7 @@ class Clock:
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
-        """Add the seconds spent inside to the phase ``name``."""
+        """Add the seconds of the ``with`` block to the phase ``name``."""
         with self.activity.in_phase(name, file):
             start = time.perf_counter()
             yield
@@ -55,9 +55,10 @@ class Clock:
         self.left_out_seconds += seconds
 
     def end_pass(self, *, late_seconds: float, stalled_seconds: float, is_last: bool) -> None:
-        """Count a pass of reads whose comparisons ended ``late_seconds`` after its last byte had arrived.
+        """Count a pass of reads. Its comparisons ended ``late_seconds`` after its last byte had arrived.
 
-        Nothing waits for the comparisons of the last pass; the reads of a next one wait for those before it.
+        The time after the last pass is left out. After an earlier pass it is a stall, because the reads of the next
+        pass waited.
         """
         if is_last:
             self.leave_out("read", late_seconds)
@@ -66,12 +67,12 @@ class Clock:
         self.stalled_seconds += stalled_seconds
 
     def moved(self, count: int) -> None:
-        """Count ``count`` more transferred bytes."""
+        """Count ``count`` further transferred bytes."""
         self.activity.bytes_done += count
 
 
 def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink], object]) -> int:
-    """Let ``write`` write a file of a draft from its start to its end, and make it durable; return its bytes."""
+    """Let ``write`` write a file of a draft in order, and make the file durable; return its number of bytes."""
     sink = draft.create(name, None)
     try:
         with clock.phase("write", name):
@@ -84,7 +85,7 @@ def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalFault:
-    """A fault as an engine finds it, before rank, host and checkpoint are known."""
+    """A fault found by an engine, without its rank, host and checkpoint."""
 
     kind: FaultKind
     file: str
@@ -112,9 +113,9 @@ class Comparison:
 
 @dataclass(slots=True)
 class FirstFaults:
-    """Counts of tensor bytes compared and of faults, and the first faults in the order of their places.
+    """The number of tensor bytes compared, the number of faults, and the first faults ordered by place.
 
-    Threads add to it concurrently.
+    Several threads may add results concurrently.
     """
 
     checked: int = 0
@@ -123,7 +124,7 @@ class FirstFaults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: tuple[int, ...], faults: Iterable[LocalFault], *, count: int, checked: int = 0) -> None:
-        """Add the results of one request; places of requests can be compared with each other."""
+        """Add the results of one request. Places of requests must be comparable."""
         with self._lock:
             self.checked += checked
             self.count += count
@@ -139,7 +140,7 @@ class FirstFaults:
 
 
 class Loader(Protocol):
-    """Loads files, in steps. Any OSError of the storage is let through."""
+    """Loads files in steps. OSErrors of the storage are raised to the caller."""
 
     def load_steps(self) -> int:
         """Return the number of steps in which this rank loads a checkpoint; between steps all clocks stop."""
@@ -148,78 +149,76 @@ class Loader(Protocol):
         """Read the part of a checkpoint that belongs to ``step`` (from 0); return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the load's last step with the content generated for it, outside the clock; return the
-        result.
-        """
+        """Compare the data of the last step with the expected content, outside the timed part; return the result."""
 
     def release(self) -> None:
         """Free the memory of the content and of the loaded data."""
 
 
 class ComparingLoader(Loader, Protocol):
-    """A loader that compares while it reads."""
+    """A loader that compares data while it reads."""
 
     def expect(self, checkpoint: int) -> None:
-        """Prepare the content that the next load is compared with; outside the clock."""
+        """Prepare the expected content of the next load, outside the timed part."""
 
 
 def expect(loader: Loader, checkpoint: int) -> None:
-    """Announce the checkpoint of the next load to a loader that compares while it reads; outside the clock."""
+    """Announce the checkpoint of the next load to a loader that compares while it reads; outside the timed part."""
     if hasattr(loader, "expect"):
         cast("ComparingLoader", loader).expect(checkpoint)
 
 
 def expect_parts(engine: Engine, store: Store) -> None:
-    """Let an engine that sends parts from its own buffers make these, if the store accepts objects in parts."""
+    """If the store accepts objects in parts, let an engine that sends parts from its own buffers create these."""
     if hasattr(store, "part_bytes") and hasattr(engine, "expect_parts"):
         engine.expect_parts(store.part_bytes)
 
 
 class Engine(Loader, Protocol):
-    """Saves and loads the files of one rank. Any OSError of the storage is let through."""
+    """Saves and loads the files of one rank. OSErrors of the storage are raised to the caller."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
-        """Keep the arguments; no bytes are made yet."""
+        """Keep the arguments; no content is generated yet."""
 
     def facts(self) -> dict[str, str]:
-        """Return this engine's facts for the report (versions, chosen I/O modes); all ranks call this together."""
+        """Return the engine's facts for the report (versions, I/O modes); all ranks call this together."""
 
     def fill(self, checkpoint: int) -> None:
-        """Prepare the content of checkpoint ``checkpoint``, outside the clock."""
+        """Prepare the content of checkpoint ``checkpoint``, outside the timed part."""
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Write and finish every file of this rank.
 
-        An engine that commits returns the method of its commit, on the rank that committed; in all other cases the
-        result is None.
+        If the engine's library commits, the result on the committing rank is the commit method; otherwise it is None.
         """
 
 
 class StatefulEngine(Engine, Protocol):
-    """An engine that shows the state that it saves."""
+    """An engine that gives access to the state that it saves."""
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory that a training step changes, filled or not yet; never the memory of a copy."""
+        """Return the memory that a training step changes, filled or not; never the memory of a copy."""
 
 
 class StagingEngine(StatefulEngine, Protocol):
     """An engine that can save a copy of the state, so that the job may change the state during the save.
 
-    It does so if ``options.stages`` is set; its row declares that with ``stages``.
+    It does so if ``options.stages`` is set. The engine's row declares this ability with ``stages``.
     """
 
     def stage(self) -> int:
-        """Copy the state; only the next ``save`` writes the copy. Return the bytes copied."""
+        """Copy the state; the next ``save`` writes the copy. Return the bytes copied."""
 
 
 def state_of(engine: Engine) -> Sequence[Bytes]:
-    """Return the memory that a training step changes: the engine's state, or separate memory if it shows no state."""
+    """Return the memory that a training step changes: the engine's state, or separate memory if it gives no access to a
+    state."""
     state = cast("StatefulEngine", engine).state() if hasattr(engine, "state") else ()
     return state or (np.ones(_STAND_IN_BYTES, dtype=np.uint8),)
 
 
 def staging(engine: Engine) -> StagingEngine:
-    """Return an engine as one that can save a copy of its state. Raises TypeError for another one."""
+    """Return the engine as a StagingEngine. Raises TypeError for other engines."""
     if not (hasattr(engine, "stage") and hasattr(engine, "state")):
         raise TypeError(f"{type(engine).__name__} cannot copy its state, which a save in the background needs")
     return cast("StagingEngine", engine)

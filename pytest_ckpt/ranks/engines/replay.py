@@ -1,12 +1,12 @@
 """Engine ``replay``: repeats the calls of a recorded job, with content that every load compares.
 
-Each rank makes the calls of a recorded rank: its files, its writes with their places and lengths, its fsyncs and
-renames, in as many threads. It waits for all ranks if the job did at that point. Afterwards, on the clock and before
-the commit, we add calls: the store makes each file durable, whatever the job did.
+Each rank makes the calls of a recorded rank: its files, its writes with their offsets and lengths, its fsyncs and
+renames, in the same number of threads. It waits for all ranks at the points where the job did. Within the timed part
+and before the commit, we add calls: the store makes each file durable, whatever the job did.
 
-With pauses, a thread sleeps before a call for as long as the job's thread did other work at that point.
+With pauses, a thread sleeps before a call for as long as the job's thread did other work at this point.
 
-If a copy of the state is saved, a thread makes the calls with the copy, whatever the job itself did.
+If a copy of the state is saved, a thread makes the calls with the copy, even if the job did not copy its state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 4 << 20
 _MICROSECONDS = 1_000_000
-# A sleep is not much more exact.
+# The precision of a sleep is not much better.
 _SHORTEST_PAUSE_US = 1_000
 
 
@@ -89,7 +89,7 @@ class ReplayEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Make the content of every file."""
+        """Generate the content of every file."""
         for number, file in self._files.items():
             if number not in self._data:
                 self._data[number] = np.empty(file.bytes, dtype=np.uint8)
@@ -109,7 +109,7 @@ class ReplayEngine:
         return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Make the calls, phase by phase, then make the written files durable, as the store does."""
+        """Make the calls, phase by phase; then make the written files durable through the store."""
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
         try:
@@ -126,7 +126,7 @@ class ReplayEngine:
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
 
     def load_steps(self) -> int:
-        """Everything is loaded before anything is compared."""
+        """Return 1: all data are loaded before they are compared."""
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
@@ -142,7 +142,7 @@ class ReplayEngine:
         return arrived
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every file; small files are compared too, but their bytes are not counted."""
+        """Compare every byte of every file. Small files are compared too, but not counted."""
         checked, count = 0, 0
         faults: list[LocalFault] = []
         for number, found in self._loaded.items():
@@ -164,7 +164,7 @@ class ReplayEngine:
         self._data, self._copy, self._loaded = {}, {}, {}
 
     def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
-        """Make the calls of a phase, a thread for each lane. Steps are sorted by their lanes."""
+        """Make the calls of a phase with one thread per lane. Steps are sorted by lane."""
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:
             for step in self._in_pieces(lanes[0]):
@@ -174,7 +174,7 @@ class ReplayEngine:
                 with clock.phase("fsync" if "sync" in step.call else "write", self._named(step)):
                     calls.make(step)
         elif lanes:
-            # A clock times one piece of work, so it counts concurrent threads as one.
+            # A clock times one activity, so concurrent threads count as one.
             with clock.phase("write", self._named(steps[0])):
                 self._pool.work(partial(self._make_all, lanes, calls), len(lanes))
 
@@ -184,9 +184,9 @@ class ReplayEngine:
             calls.make(step)
 
     def _in_pieces(self, steps: Sequence[Step]) -> Iterator[Step]:
-        """Yield the steps, without pauses if the engine makes no pauses.
+        """Yield the steps, without pauses if the engine does not pause.
 
-        A run is yielded in pieces, with a part of its pause before each piece.
+        A step with several calls is yielded in pieces, each with a part of the pause.
         """
         for step in steps:
             pieces = min(step.count, step.pause_us // _SHORTEST_PAUSE_US) if self._has_pauses else 0
@@ -208,7 +208,7 @@ class ReplayEngine:
         return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
 
     def _read(self, committed: CommittedCheckpoint, number: int, clock: Clock) -> Bytes | LocalFault:
-        """Read a file in reads of the job's size; return its bytes, or a fault if its length is wrong."""
+        """Read a file with the job's read size; return its bytes, or a fault if its length is wrong."""
         file = self._files[number]
         piece = self._pattern.read_bytes or _READ_BYTES
         source = committed.file(file.name)
@@ -243,5 +243,5 @@ def _of_other_size(name: str, size: int, written: int) -> LocalFault:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ReplayEngine:
-    """Return the engine of a rank's files."""
+    """Return the engine for a rank's files."""
     return ReplayEngine(shard, content, group, activity, options)

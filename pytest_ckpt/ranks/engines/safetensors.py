@@ -1,12 +1,13 @@
-"""Engine ``safetensors``: the files of Hugging Face by its library, the state in memory, each rank independently.
+"""Engine ``safetensors``: Hugging Face's file format by its own library; the state is in memory, and ranks are
+independent.
 
-The library makes the bytes: it makes all bytes of a file in one call, and makes tensors of all bytes of a file in one
-call. The store writes and reads them, one file after the other, each with one fsync, as torch's
-HuggingFaceStorageWriter does. Rank 0 writes the index after its files. It knows the content of all ranks' files from
-the layout, so ranks do not wait for each other. We add the fsync of the index.
+The library serialises a whole file in one call, and also creates the tensors of a whole file in one call. The store
+writes and reads one file after the other, each with one fsync, like torch's HuggingFaceStorageWriter. Rank 0 writes the
+index after its files. It knows the content of all ranks' files from the layout, so ranks do not wait for each other. We
+add the fsync of the index.
 
-Files are read, not mapped into memory. A read that fails has an error number and the name of its file. If a page of a
-mapped file cannot be read, the process is killed.
+Files are read, not mapped into memory: a failed read raises an error with an errno and the file's name, but a page of a
+mapped file that cannot be read kills the process.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class SafetensorsEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of ``checkpoint`` over the state, which is made at the first call."""
+        """Write the content of ``checkpoint`` into the state; the first call allocates the state."""
         self._know_index()
         self._whole.fill(checkpoint)
 
@@ -109,14 +110,14 @@ class SafetensorsEngine:
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
 
     def load_steps(self) -> int:
-        """Everything is loaded before anything is compared."""
+        """Return 1: all data are loaded before they are compared."""
         self._know_index()
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the index, then the files one after the other; unreadable content becomes a fault, not an error.
 
-        Without an index that places this rank's tensors in its files, a job cannot find them, so no file is loaded.
+        If the index does not list this rank's tensors in its files, a job cannot find them, so no file is loaded.
         """
         self.release()
         source = committed.file(INDEX)
@@ -151,7 +152,7 @@ class SafetensorsEngine:
         self._loaded, self._index_seen = {}, b""
 
     def _know_index(self) -> None:
-        """Compute the index, which all checkpoints share, outside of any clock."""
+        """Compute the index, which is the same for all checkpoints, outside the timed part."""
         self._index = self._index or index_of(self._shard)
 
     def _write(self, file: ShardFile, sink: Sink) -> None:
@@ -160,7 +161,7 @@ class SafetensorsEngine:
         sink.write(bytes_of_file(stored, METADATA))
 
     def _read_index(self, source: ReadableFile) -> LocalFault | None:
-        """Read the index; return the reason why a job would not find its files with it, if any."""
+        """Read the index; return the reason if a job could not find its files with it."""
         size, written = source.size, len(self._index)
         if size != written:
             detail = f"the index has {size} bytes, {written} were written"
@@ -178,7 +179,7 @@ class SafetensorsEngine:
         return self._read_whole(file, source) if self._options.parts == 1 else self._read_part(file, source)
 
     def _read_whole(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Create tensors from the bytes of a file by the library."""
+        """Let the library create tensors from the bytes of a file."""
         size, written = source.size, self._written(file)
         if size > file.bytes + LENGTH_BYTES + MAXIMUM_HEADER_BYTES:
             # A file may have grown to any size.
@@ -190,12 +191,12 @@ class SafetensorsEngine:
         try:
             arrays = tensors_of(data)
             places_in(data[LENGTH_BYTES:end], written)
-        except Exception as error:  # a damaged file raises errors of several kinds
+        except Exception as error:  # # a damaged file raises various errors
             return self._refused(file, size, end, error)
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Read this reader's part of every tensor; the file's header contains the offsets."""
+        """Read this reader's part of every tensor; the offsets are in the file's header."""
         size = source.size
         end = header_end(_read_at(source, 0, min(LENGTH_BYTES, size)))
         try:
@@ -219,7 +220,7 @@ class SafetensorsEngine:
         return {stored_name(tensor.name, self._shard.rank): tensor for tensor in file.tensors}
 
     def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
-        """Return the fault of a whole file, not of one of its tensors: its length or its content is wrong."""
+        """Return the fault of a whole file with wrong length or content, not of one of its tensors."""
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
         kind: FaultKind = "short" if size < wanted else "unreadable"
@@ -230,7 +231,7 @@ class SafetensorsEngine:
 
 
 def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
-    """Return ``count`` bytes, fewer if the file ends; in the memory into which they were read."""
+    """Return ``count`` bytes in the memory into which they were read; fewer if the file ends."""
     if count <= 0:
         return b""
     room = io.BytesIO()
@@ -258,6 +259,6 @@ def _bytes(array: Array) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> SafetensorsEngine:
-    """Return the engine of a rank's files, which contacts the other ranks only for its facts."""
+    """Return the engine for a rank's files, which communicates with other ranks only for its facts."""
     del activity
     return SafetensorsEngine(shard, content, group, options)

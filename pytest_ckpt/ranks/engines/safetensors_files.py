@@ -1,11 +1,11 @@
 """The header of a safetensors file, which precedes its tensors, and the index of a checkpoint. Pure.
 
 The header of a file is eight bytes with its length, then JSON, padded with spaces:
-https://huggingface.co/docs/safetensors/index#format. The library reads it by itself. Here it is compared with the
-written header, to the byte, and gives the offset of a reader's part of a tensor.
+https://huggingface.co/docs/safetensors/index#format. The library parses the header itself. Here the header is compared
+with the written one, byte by byte, and gives the offset of a reader's part of a tensor.
 
-The index contains the file of each tensor, in the form that Hugging Face's writers use: it maps each name to one file.
-Ranks have parts of the same tensors, so the part of each rank has a separate name.
+The index contains the file of each tensor, in the format of Hugging Face's writers, which maps each tensor name to one
+file. Several ranks have parts of the same tensor, so each rank's part has a separate name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 8
 MAXIMUM_HEADER_BYTES = 100_000_000
-"""The longest header that the library reads."""
+"""The maximum length of a header that the library accepts."""
 
 METADATA = {"format": "pt"}
-"""The metadata that Hugging Face's writers put into every file."""
+"""The metadata that Hugging Face's writers store in every file."""
 
 DTYPES = {"float16": "F16", "float32": "F32", "uint8": "U8"}
 _METADATA_KEY = "__metadata__"
@@ -43,14 +43,14 @@ def header_end(first: bytes) -> int | None:
 def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
     """Return each tensor's offset after the header, by its name in the file.
 
-    Raises ValueError if the header is not a header of the tensors that were written.
+    Raises ValueError if the header differs from the header of the written tensors.
     """
     try:
         found = json.loads(header)
         same = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("its header is nested too deeply") from None
-    # JSON with other spaces has the same meaning, but no byte of a file may differ.
+    # JSON with other spaces has the same meaning, but every byte of a file is compared.
     if header.rstrip(b" ") != same or not isinstance(found, dict) or found.pop(_METADATA_KEY, None) != METADATA:
         raise ValueError("its header is not what was written")
     if set(found) != set(written):
@@ -75,7 +75,7 @@ def _begin(entry: Any) -> int:
 
 
 def stored_name(tensor: str, rank: int) -> str:
-    """Return the name in files of a rank's part of a tensor."""
+    """Return the name of a rank's part of a tensor in files."""
     return f"{tensor}/rank{rank}"
 
 
@@ -86,7 +86,7 @@ def files_of_tensors(shard: RankLayout) -> dict[str, str]:
 
 
 def index_of(shard: RankLayout) -> bytes:
-    """Return the index of the checkpoint that a rank's tensors are a part of."""
+    """Return the index of the checkpoint that contains a rank's tensors."""
     shards = shard.whole.ranks() if shard.whole else (shard,)
     index = {
         "metadata": {"total_size": sum(each.bytes for each in shards)},

@@ -1,4 +1,4 @@
-"""Engine ``torch``, the reference workload: the state in memory, torch.save, torch.load with weights_only."""
+"""Engine ``torch``, the reference: the state in memory, torch.save, torch.load with weights_only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class _Output:
-    """The file that torch.save writes to: torch turns its file's errors into other errors, sometimes without cause."""
+    """The file object for torch.save, which keeps the original error: torch replaces errors of its file, sometimes
+    without cause."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -63,7 +64,7 @@ class TorchEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of ``checkpoint`` over the state, which is made at the first call."""
+        """Write the content of ``checkpoint`` into the state; the first call allocates the state."""
         self._whole.fill(checkpoint)
 
     def state(self) -> list[Bytes]:
@@ -81,7 +82,7 @@ class TorchEngine:
         self._whole.saved()
 
     def load_steps(self) -> int:
-        """Everything is loaded before anything is compared."""
+        """Return 1: all data are loaded before they are compared."""
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
@@ -91,7 +92,7 @@ class TorchEngine:
         return loaded_bytes(self._loaded)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that was loaded; each file is freed once it has been compared."""
+        """Compare every byte of every loaded tensor; each file is freed after its comparison."""
         return compare_loaded(self._loaded, self._files, self._rank, checkpoint, self._content, self._options)
 
     def release(self) -> None:
@@ -117,7 +118,7 @@ class TorchEngine:
                 return self._read_part(file, source)
             loaded = torch.load(readable, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged pickle may raise almost any exception
-            # An OSError that does not come from a read is a seek to an invalid offset in a broken container.
+            # An OSError that does not come from a read is caused by an invalid offset in a damaged container.
             if source.error:
                 raise source.error from None
             kind: Any = "short" if size < file.bytes else "unreadable"
@@ -133,7 +134,7 @@ class TorchEngine:
         return loaded  # type: ignore[no-any-return]
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
-        """Read this reader's part of every tensor; torch's own reader of the container returns the offsets."""
+        """Read this reader's part of every tensor; torch's reader of the container returns the offsets."""
         container = torch._C.PyTorchFileReader(cast("Any", source))
         # Records are numbered in the order in which the tensors were saved.
         offset_of = container.get_record_offset  # type: ignore[attr-defined]
@@ -181,6 +182,6 @@ def _bytes(tensor: torch.Tensor) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> TorchEngine:
-    """Return the engine of a rank's files. The ranks do not communicate for it."""
+    """Return the engine for a rank's files. The ranks do not communicate for it."""
     del group
     return TorchEngine(shard, content, activity, options)

@@ -1,6 +1,6 @@
 """A rank's state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-A copy for a save in the background is made by several threads, as a job's library does. The whole
+Several threads make the copy for a background save, like a job's library. The whole
 state is for engines whose library accepts tensors; ``Array`` is the library's tensor type.
 """
 
@@ -37,17 +37,18 @@ def threads_of(group: Group) -> int:
 
 
 def share_of_cores(own: int, of_ranks: Sequence[Collection[int]]) -> int:
-    """Return a rank's share of its host's cores; it may use ``own`` of them, the ranks of its host ``of_ranks``.
+    """Return a rank's share of its host's cores, given the cores that it (``own``) and its host's ranks (``of_ranks``)
+    may use.
 
-    The stager of torch.distributed.checkpoint (DefaultStager) is one thread that calls ``Tensor.copy_``; on a CPU this
-    splits a tensor over the threads of `torch.get_num_threads`, by default as many as there are cores. Processes of a
-    job share these. A job that torchrun starts without OMP_NUM_THREADS has one thread, and copies more slowly.
+    The stager of torch.distributed.checkpoint (DefaultStager) is one thread that calls ``Tensor.copy_``. On a CPU this
+    call splits a tensor over `torch.get_num_threads` threads, by default one per core. The processes of a job share the
+    cores. A job that torchrun starts without OMP_NUM_THREADS has one thread, and copies more slowly.
     """
     return max(1, min(own, len(frozenset().union(*of_ranks)) // len(of_ranks)))
 
 
 def told(threads: int) -> dict[str, str]:
-    """Return the fact that describes how the state is copied."""
+    """Return the engine fact that describes how the state is copied."""
     by = counted(threads, "thread")
     return {
         FACT: f"in main memory, by {by} a rank, its share of the host's cores, as Tensor.copy_ of torch.distributed."
@@ -56,7 +57,7 @@ def told(threads: int) -> dict[str, str]:
 
 
 def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) -> int:
-    """Copy each source to the copy at its place, by so many threads; return the bytes copied."""
+    """Copy each source to the copy with the same index, with ``threads`` threads; return the bytes copied."""
     ends = np.cumsum([len(source) for source in sources], dtype=np.int64)
     whole = int(ends[-1]) if len(ends) else 0
     spans = [(whole * part // threads, whole * (part + 1) // threads) for part in range(threads)]
@@ -68,14 +69,14 @@ def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) 
     if threads == 1:
         copy(spans[0])
     else:
-        # New threads: a pool that was started before a fork has no threads in the child.
+        # New threads, because a pool that was started before a fork has no threads in the child.
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(copy, spans))
     return whole
 
 
 def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield the part of each memory within a span of all of it: the memory's number, start and stop."""
+    """Yield the parts of a byte range over all memories: the memory's index, start and stop."""
     begin = 0
     for number, end in enumerate(ends):
         start, stop = max(span[0], begin), min(span[1], end)
@@ -90,7 +91,7 @@ Array = TypeVar("Array")
 class WholeState(Generic[Array]):
     """The tensors of ``files``, by file and name, and a copy of them if saves continue in the background.
 
-    ``empty`` makes a tensor, ``bytes_of`` returns its memory. Tensors are made at the first fill.
+    ``empty`` creates a tensor, ``bytes_of`` returns its memory. The first `fill` creates the tensors.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class WholeState(Generic[Array]):
         self.is_staged = False
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of a checkpoint over the state."""
+        """Write the content of a checkpoint into the state."""
         if not self.state:
             self.state = self._new()
         if self._options.stages and not self.copy:
@@ -126,16 +127,16 @@ class WholeState(Generic[Array]):
         return self._memory(self.state)
 
     def stage(self) -> int:
-        """Copy every tensor; the next save writes the copy. Return the bytes copied."""
+        """Copy every tensor for the next save. Return the bytes copied."""
         self.is_staged = True
         return copy_state(self._memory(self.copy), self._memory(self.state), self._options.copy_threads)
 
     def to_save(self) -> Mapping[str, Mapping[str, Array]]:
-        """Return the tensors that a save writes now."""
+        """Return the tensors for the present save."""
         return self.copy if self.is_staged else self.state
 
     def saved(self) -> None:
-        """Record that a save is over, so that the copy may be overwritten."""
+        """Record that a save has ended, so that the copy may be overwritten."""
         self.is_staged = False
 
     def clear(self) -> None:
@@ -146,12 +147,12 @@ class WholeState(Generic[Array]):
         return {file.name: {tensor.name: self._empty(tensor) for tensor in file.tensors} for file in self._files}
 
     def _memory(self, of: Mapping[str, Mapping[str, Array]]) -> list[Bytes]:
-        """Return the memory of the tensors in the order in which they are numbered, which is part of their content."""
+        """Return the memory of the tensors in the order of their numbers, which determine their content."""
         return [self._bytes_of(tensor) for tensors in of.values() for tensor in tensors.values()]
 
 
 Loaded = dict[str, "Mapping[str, Bytes] | LocalFault"]
-"""By file: the bytes of its tensors, or why it could not be loaded."""
+"""By file: the bytes of its tensors, or the reason why it could not be loaded."""
 
 
 def load_files(
@@ -173,7 +174,7 @@ def load_files(
 
 
 def loaded_bytes(loaded: Loaded) -> int:
-    """Return how many bytes of tensors have arrived."""
+    """Return the number of tensor bytes that were loaded."""
     return sum(len(data) for found in loaded.values() if not isinstance(found, LocalFault) for data in found.values())
 
 

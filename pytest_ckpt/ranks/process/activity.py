@@ -1,7 +1,7 @@
-"""The current work of a rank, reported to the controller while the rank does it.
+"""The current activity of a rank, reported to the controller.
 
-Every rank sends reports on its own connection, also from a separate thread. So the controller hears of a rank that is
-blocked in a system call, and knows the call.
+Every rank sends reports on its own connection, also from a separate thread. So the controller receives reports of a
+rank that is blocked in a system call, and knows the call.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MAXIMUM_SECONDS = 30.0
 
 
 def beat_seconds(deadline_seconds: float) -> float:
-    """Return the seconds between a rank's reports, such that a missing report is distinguished from a late one."""
+    """Return the seconds between a rank's reports, so that a missing report can be distinguished from a late one."""
     return max(0.1, min(_MAXIMUM_SECONDS, deadline_seconds / 6))
 
 
 class Activity:
-    """One piece of work of this rank: its present operation, phase and file, and how many bytes of it are done.
+    """One lane of a rank's activity: the present operation, phase and file, and the number of bytes done.
 
-    Work that a rank does concurrently is reported in a separate lane, so that neither hides the other.
+    Concurrent work is reported in a separate lane, so that neither hides the other.
     """
 
     def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
@@ -48,7 +48,8 @@ class Activity:
         self._rank.lanes.append(self)
 
     def tell_by(self, tell: Callable[[Event], None]) -> None:
-        """Report events over a connection from now on; until then they go to standard error, where they may be lost."""
+        """Report events over a connection from now on. Before this call they are written to standard error, and may be
+        lost."""
         self._rank.tell = tell
 
     def tell(self, event: Event) -> None:
@@ -61,7 +62,7 @@ class Activity:
         self.tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
-        """Start the thread that reports this rank's work."""
+        """Start the thread that reports this rank's activity."""
         self._rank.stop = threading.Event()
         words = (seconds, self._rank.stop)
         threading.Thread(target=self._beat, args=words, name="activity", daemon=True).start()
@@ -71,24 +72,25 @@ class Activity:
         self._rank.stop.set()
 
     def lane(self, name: str) -> Activity:
-        """Return the lane of work that runs concurrently with this one; the lane is idle until that work begins."""
+        """Return a lane for concurrent work; the lane is idle until that work begins."""
         lane = Activity(name, self._rank)
         lane.waiting = True
         return lane
 
     def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
-        """Enter an operation and report it now: a killed rank cannot report it later. None: outside operations."""
+        """Enter an operation and report it immediately, because a killed rank cannot report it later. None: between
+        operations."""
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self.tell_doing()
 
     def rest(self) -> None:
-        """Report that the operation is over, and that no operation runs until the next begins."""
+        """Report that the operation has ended, and that no operation runs until the next one begins."""
         self.phase, self.file, self.waiting = "", "", True
         self.tell_doing()
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Enter a phase of the operation. If an error leaves phases, the failure names the first one of the rank."""
+        """Enter a phase of the operation. If an error leaves several phases, the failure reports the first one."""
         self.phase, self.file = phase, file
         try:
             yield
@@ -98,7 +100,7 @@ class Activity:
         self.phase, self.file = "", ""
 
     def fails_at(self, file: str, phase: Phase | None = None) -> None:
-        """Note the file of a call that failed, for a phase that covers several files; the first error counts.
+        """Record the file of a failed call, for a phase that covers several files; the first error counts.
 
         ``phase`` is the phase of the call, if the current phase covers several.
         """
@@ -106,13 +108,13 @@ class Activity:
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Mark that this rank waits for others and does not cause the delay."""
+        """Mark that this rank waits for other ranks, so that the delay is not attributed to it."""
         with self._marked(waiting=True):
             yield
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Mark that this rank works, within a wait: a library that is called waits for others between its own calls."""
+        """Mark that this rank works, within a wait: a library waits for other ranks between its own calls."""
         with self._marked(waiting=False):
             yield
 
@@ -150,8 +152,8 @@ class Activity:
         )
 
     def tell_doing(self) -> None:
-        """Report the current work to the controller."""
-        # While modules are imported, their number is the progress.
+        """Report the current activity to the controller."""
+        # While modules are imported, their count is the progress.
         doing = Beat(
             rank=self._rank.number,
             operation=self.operation,

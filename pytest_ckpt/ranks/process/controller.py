@@ -1,4 +1,5 @@
-"""Connection of this rank to the controller: events and requests for commands go there, jobs and results come back."""
+"""The connection of a rank to the controller: it sends events and requests for commands, and receives jobs and
+results."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 END = "end"
-"""The last message of a rank; the controller returns it when it has received all of the rank's messages."""
+"""The last message of a rank. The controller returns it after it has received all of the rank's messages."""
 WAITING, NEXT, LEAVE = "waiting", "next", "leave"
-"""The message of a rank whose job is done and that may get another job, and the two answers."""
+"""The message of a rank whose job is done and that may receive another job, and the two answers."""
 
 _END_SECONDS = 60.0
 
@@ -34,7 +35,7 @@ _END_SECONDS = 60.0
 class Controller:
     """A rank's connection to the controller. Raises NoConnection if the rank cannot connect.
 
-    ``lost`` is called, in a thread, if the connection ends before all is done.
+    ``lost`` is called in a thread if the connection ends too early.
     """
 
     def __init__(self, lost: Callable[[], None]) -> None:
@@ -46,7 +47,7 @@ class Controller:
         threading.Thread(target=self._listen, name="controller", daemon=True).start()
 
     def tell(self, event: Event) -> None:
-        """Report an event. A process forked by this rank has no connection, so it reports on standard error."""
+        """Send an event. A process forked by this rank has no connection, so it writes to standard error."""
         if os.getpid() == self._process:
             self._caller.send(event_to_plain(event))
         else:
@@ -60,7 +61,7 @@ class Controller:
         return word
 
     def is_followed(self) -> bool:
-        """Report that the job is done; wait, without using a core, and return whether another job follows."""
+        """Report that the job is done; wait without using a CPU; return whether another job follows."""
         self._caller.send(WAITING)
         return bool(self.hear() == NEXT)
 
@@ -69,7 +70,8 @@ class Controller:
         self._caller.give_up_after(seconds)
 
     def finish(self) -> None:
-        """Return when the controller has received all messages; messages pending at a process's end may be lost."""
+        """Return after the controller has received all messages, because messages pending at a process's end may be
+        lost."""
         self._caller.send(END)
         if not self._is_over.wait(_END_SECONDS):
             raise RuntimeError(f"the controller has not confirmed within {_END_SECONDS:g} s the messages of this rank")
@@ -85,7 +87,7 @@ class Controller:
 
 
 class RequestedCommand:
-    """A command that the controller was requested to run; times are on this rank's monotonic clock."""
+    """A command requested from the controller; times are on this rank's monotonic clock."""
 
     def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
         self._controller = controller
@@ -110,9 +112,9 @@ class RequestedCommand:
 
 
 class DelayedRequest(threading.Thread):
-    """Requests a command ``seconds`` from now, unless the operation is over before.
+    """Requests a command after ``seconds``, unless the operation ends before.
 
-    The time runs from the start of the thread. ``asked`` is None without a request. ``seconds_into`` is
+    The time runs from the start of the thread. ``asked`` is None if there was no request. ``seconds_into`` is
     the time of the request, in seconds from the start.
     """
 
@@ -133,7 +135,7 @@ class DelayedRequest(threading.Thread):
             self.seconds_into = self.asked.at - began
 
     def finish(self) -> RequestedCommand | None:
-        """Note that the operation is over; return the command that was requested during it."""
+        """Signal that the operation has ended; return the command that was requested during it."""
         self._over.set()
         if self.ident is not None:
             self.join()

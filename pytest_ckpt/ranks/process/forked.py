@@ -1,9 +1,9 @@
-"""A process that a rank forks, warm and without MPI, to be killed: it reports its progress by single letters.
+"""A process that a rank forks in order to kill it. It has no MPI, and reports its progress by single letters.
 
-The processes of all ranks form a separate group, for engines whose ranks save together; the ranks relay their messages.
-Each call of a process passes one value to its rank. When all processes have passed their values, the ranks exchange
-them and answer each with all values. A process that was killed gets no further answers, and the processes that wait for
-it are killed, too.
+The processes of all ranks form a separate group, for engines whose ranks save collectively; the ranks relay their
+messages. In each collective call, a process passes one value to its rank. When all processes have passed their values,
+the ranks exchange the values and answer each process with all of them. A killed process receives no further answers,
+and the processes that wait for it are killed too.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class ForkedProcess:
-    """Runs ``work(tell, hear, group)`` in a child; ``sent`` contains the letters that the child has sent so far.
+    """Runs ``work(tell, hear, group)`` in a child; ``sent`` contains the letters that it has sent so far.
 
-    ``tell(letter)`` sends a letter to the parent, ``hear()`` waits for a letter from it. ``group`` is the child's group
-    of the children of all ``ranks``. The child ends with its parent, and never returns into the code that made it.
+    ``tell(letter)`` sends a letter to the parent, ``hear()`` waits for a letter from it. ``group`` is the group of the
+    children of all ``ranks``. The child ends with its parent, and never returns into the calling code.
     """
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
@@ -67,21 +67,21 @@ class ForkedProcess:
 
     @property
     def sent(self) -> str:
-        """The letters that the child has sent, without its error."""
+        """The letters that the child has sent, without its error message."""
         return self._heard.partition("!")[0]
 
     @property
     def error(self) -> str:
-        """The child's error; empty without one."""
+        """The child's error; empty if there is none."""
         return self._heard.partition("!")[2].strip()
 
     def say(self, letter: str) -> None:
-        """Send the child a letter."""
+        """Send a letter to the child."""
         with contextlib.suppress(BrokenPipeError):
             _write(self._to_child, letter)
 
     def asks(self) -> bool:
-        """Return whether the child waits for the values of the other ranks' children; False once it has ended."""
+        """Return whether the child waits for the values of the other ranks' children; False after it has ended."""
         if not self._asked and not self._has_ended and self._connection.poll():
             try:
                 self._asked.append(self._connection.recv())
@@ -120,7 +120,7 @@ def hand_on(group: Group, child: ForkedProcess) -> None:
 
 
 class ForkedGroup:
-    """The group of a forked process, which has one process for each rank; one thread of the process makes all calls."""
+    """The group of a forked process, with one process per rank; one thread of the process makes all calls."""
 
     def __init__(self, ranks: Group, connection: Connection) -> None:
         self._connection = connection
@@ -134,11 +134,11 @@ class ForkedGroup:
         return self
 
     def wait(self) -> None:
-        """Return when all processes are here."""
+        """Return when all processes have called this."""
         self._all(None)
 
     def start_together(self) -> None:
-        """Return when all processes are here."""
+        """Return when all processes have called this."""
         self.wait()
 
     def gather(self, value: Any) -> list[Any]:
@@ -151,7 +151,7 @@ class ForkedGroup:
         return self._all(value if self.rank == 0 else None)[0]
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill other buffers with the data that these ranks sent."""
+        """Send buffers to ranks, and fill other buffers with the data from these ranks."""
         found = self._all([(rank, bytes(data)) for rank, data in outgoing])
         sent = [[data for to, data in of_rank if to == self.rank] for of_rank in found]
         for rank, data in incoming:
@@ -175,12 +175,12 @@ class ForkedGroup:
         return any(self._all(value))
 
     def leave(self) -> NoReturn:
-        """End this process when all are here."""
+        """End this process after all processes have called this."""
         self.wait()
         os._exit(0)
 
     def abort(self) -> None:
-        """End this process; its rank sees that."""
+        """End this process; its rank notices the end."""
         os._exit(1)
 
     def _all(self, value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The group of ranks: barrier, gather, broadcast."""
+"""The protocol of a group of ranks: barrier, gather, broadcast and similar calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Group(Protocol):
 
     @property
     def leads_host(self) -> bool:
-        """Whether this rank acts for its host."""
+        """Whether this rank is the leader of its host, which acts for all ranks of the host."""
 
     @property
     def ranks_of_host(self) -> Sequence[int]:
@@ -35,7 +35,8 @@ class Group(Protocol):
         """Whether there are ranks on other hosts."""
 
     def duplicate(self, activity: Activity) -> Group:
-        """Return the same ranks for concurrent work, which is reported to ``activity``; made before the first save."""
+        """Return a second group of the same ranks for concurrent work, reported to ``activity``; created before the
+        first save."""
 
     def wait(self) -> None:
         """Wait until all ranks call this. The ranks return within one or two poll intervals of each other."""
@@ -65,12 +66,12 @@ class Group(Protocol):
         """Return whether the value is true on any rank."""
 
     def leave(self) -> NoReturn:
-        """End this process when all ranks are here."""
+        """End this process after all ranks have called this."""
 
     def abort(self) -> None:
         """End all ranks."""
 
 
 def longest_seconds(group: Group, seconds: float) -> float:
-    """Return the longest time of all ranks, in whole microseconds, rounded up."""
+    """Return the maximum over all ranks of a time in seconds, rounded up to whole microseconds."""
     return group.largest(math.ceil(seconds * _MICROSECONDS)) / _MICROSECONDS

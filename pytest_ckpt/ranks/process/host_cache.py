@@ -25,7 +25,7 @@ _COMMAND_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
-    """Files of one checkpoint."""
+    """Files of one checkpoint, whose cached pages are dropped and counted."""
 
     ref: CheckpointRef
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class HostCache:
         sighting = getattr(store, "sighting", None)
         # The devices, files and processes below the target on this host; None for a target without a path.
         self.storage: StorageStack | None = cast("AreaView", sighting()).storage if sighting else None
-        # Whether names and attributes were dropped before every load so far; None before the first.
+        # Whether names and attributes were dropped before every load so far; None before the first load.
         self.names_dropped: bool | None = None
         probe: str | None = None
         if group.leads_host and "page cache" in store.capabilities:
@@ -51,27 +51,27 @@ class HostCache:
         self.probe: str | None = group.from_host_leader(probe)
         # If the target declares that clients do not cache, counts and drops are not needed.
         self.is_declared_cold = "page cache" not in store.capabilities
-        # Whether some host has no probe: then something else must prove that loads come from the storage.
+        # Whether a host has no probe, so that another proof is needed that loads come from the storage.
         self.is_blind = group.any_of(self.probe is None and not self.is_declared_cold)
-        # Whether some host has a probe that counts only the kernel's own pages, on a mount with further caches.
+        # Whether a host's probe counts only the kernel's own pages, on a mount with further caches.
         self.is_counted_in_part = group.any_of(
             self.probe is not None
             and (is_served_by_process(_kind(store)) or bool(self.storage and self.storage.processes))
         )
-        # A declaration is also proven, if the proof costs no extra time.
+        # Even if the target declares that it does not cache, the proof is made if it costs no extra time.
         self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
-        """Return (resident, all) bytes of files, or None if no probe reports correctly."""
+        """Return (resident, all) bytes of files; None if no probe reports correctly."""
         if self.probe is None:
             return None
         counts = [self._store.cached(of.ref, of.names, self.probe) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
     def holds_more_than(self, share: float, files: Iterable[Files]) -> bool:
-        """Return whether more than a share of the files of any one checkpoint is cached, as far as a probe reports.
+        """Return whether more than this share of any one checkpoint's files is cached, as far as a probe reports.
 
-        Each checkpoint is a separate load, so one cached checkpoint must not be averaged with many uncached ones.
+        Checkpoints are not averaged, because each is a separate load.
         """
         counts = [self.resident([of]) for of in files]
         return any(count is not None and count[0] > share * count[1] for count in counts)
@@ -79,7 +79,7 @@ class HostCache:
     def forget_names(self) -> None:
         """Drop names and attributes of files, which counting has brought into the kernel's caches again.
 
-        Called by all ranks, right before a clock starts.
+        Called by all ranks, immediately before a clock starts.
         """
         if self._policy == "never" or self.is_declared_cold:
             return
@@ -88,13 +88,13 @@ class HostCache:
         self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-        """Apply the cache rule to this host; the leader's answer counts."""
+        """Apply the cache rule to this host; the host leader's result counts."""
         return cache_readings(
             self._group.host, memory_of_host()["MemTotal"], self._group.sum_of_host(rank_bytes), operations
         )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
-        """Return the bytes that this host moved by saves and loads of its part of ``checkpoints`` checkpoints."""
+        """Return the bytes moved by this host in saves and loads of its part of ``checkpoints`` checkpoints."""
         memory = memory_of_host()["MemTotal"]
         minimum = self._group.sum_of_host(rank_bytes) * checkpoints
         return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
@@ -153,7 +153,7 @@ def cache_facts(
     storages: Sequence[StorageStack] = (),
     **proofs: Any,
 ) -> CacheFacts:
-    """Join the actions and observations of every host's ranks; ``worst`` is the largest resident fraction of a load.
+    """Combine the actions and observations of every host's ranks; ``worst`` is the largest resident fraction of a load.
 
     ``proofs`` are the facts that replace a probe.
     """

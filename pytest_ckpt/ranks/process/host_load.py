@@ -1,4 +1,4 @@
-"""Watches the load of the hosts of ranks: during each operation, and over all of a span."""
+"""Records the load of the ranks' hosts during each operation and during whole spans."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
 
 _MICROSECONDS = 1_000_000
-# The kernel counts in steps of 10 ms: over this time they are 4 % of one processor at most.
+# The kernel counts in steps of 10 ms, which over this time are at most 4 % of one processor.
 _SHORTEST_SECONDS = 0.25
-# A single operation counts by itself from here on; a shorter one is a part of its span.
+# A single operation of at least this length is evaluated separately; a shorter one is only part of its span.
 _SHORTEST_OPERATION_SECONDS = 1.0
 _WHOLE = "all operations"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadReading:
-    """The counts at one moment; ``host`` is None on ranks that do not act for their host."""
+    """The counts at one moment; ``host`` is None on ranks that are not the leader of their host."""
 
     at: float
     own: float
@@ -41,7 +41,7 @@ class HostLoadWatch:
 
     @contextmanager
     def spanning(self, *names: str) -> Iterator[None]:
-        """Count what happens inside as these spans."""
+        """Attribute the load within the ``with`` block to these spans."""
         self._spans = names
         began = self.begin()
         yield
@@ -49,14 +49,14 @@ class HostLoadWatch:
         self._spans = ()
 
     def begin(self) -> LoadReading | None:
-        """Return the counts now, None outside of spans; called off the clock."""
+        """Return the present counts, None outside of spans; called outside the timed part."""
         if not self._spans:
             return None
         host = host_times() if self._group.leads_host else None
         return LoadReading(at=time.monotonic(), own=seconds_of_this_process(), host=host)
 
     def end(self, began: LoadReading | None, of: str) -> None:
-        """Take in the time since ``began``; called off the clock."""
+        """Add the time since ``began``; called outside the timed part."""
         ended = self.begin()
         if began is None or ended is None:
             return

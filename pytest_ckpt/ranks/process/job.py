@@ -1,4 +1,4 @@
-"""The job that the controller sends to the ranks: plain records, one line of JSON."""
+"""The job that the controller sends to the ranks, as plain records in one line of JSON."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
-# Checkpoints in addition to the counted ones, numbered after them: one that is saved while another is deleted, one that
-# compares kinds of data, and at most ten whose reads are timed. The numbers of patterns follow from `sizing.patterns`.
+# Checkpoints in addition to the counted ones, with higher numbers: one is saved during a delete, one compares kinds of
+# data, and the reads of at most ten are timed. The numbers for patterns follow from `sizing.patterns`.
 BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineOptions:
-    """The user's settings for an engine. Bytes.
+    """The user's settings for an engine. Sizes are in bytes.
 
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader reads part
-    ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it keeps in addition to
-    the state and which ``copy_threads`` threads make; ``by_process``: a process of its library writes that copy.
-    ``pattern`` is the text of the replayed pattern, ``pauses``
-    whether its pauses are replayed too.
+    ``part`` of ``parts`` of every file. ``stages``: the engine saves a copy of the state, made by ``copy_threads``
+    threads; ``by_process``: a process of its library writes the copy. ``pattern`` is the text of the replayed pattern;
+    ``pauses``:
+    its pauses are replayed too.
     """
 
     request_bytes: int = 4 << 20
@@ -50,13 +50,13 @@ class EngineOptions:
     pauses: bool = False
 
     def span(self, count: int) -> tuple[int, int]:
-        """Return the begin and end of the reader's part of ``count`` items."""
+        """Return the start and end of the reader's part of ``count`` items."""
         return count * self.part // self.parts, count * (self.part + 1) // self.parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingTask:
-    """Simulated training steps during saves in the background: of ``step_seconds``, a share of which uses a core."""
+    """Simulated training steps during background saves: steps of ``step_seconds``, a share of which uses a CPU."""
 
     step_seconds: float
     cpu_share: float
@@ -64,14 +64,14 @@ class TrainingTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacedTask(PacedSaves):
-    """Saves that share the storage with other work, in which each host reads at ``loader_bytes_per_second``."""
+    """Saves that share the storage with other work; each host reads at ``loader_bytes_per_second``."""
 
     loader_bytes_per_second: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrashesTask:
-    """The number of saves in the background that are killed."""
+    """The number of background saves that are killed."""
 
     kills: int
 
@@ -96,14 +96,14 @@ class ResizedTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnduranceTask:
-    """Saves for ``duration_seconds``; 0: until they are steady."""
+    """Saves for ``duration_seconds``; 0: until the times are steady."""
 
     duration_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFullTask:
-    """Saves on a filled volume; ``checkpoint_bytes`` is the space that a checkpoint needs on it."""
+    """Saves on a filled volume; ``checkpoint_bytes`` is the space needed for a checkpoint on it."""
 
     checkpoint_bytes: int
 
@@ -113,11 +113,11 @@ class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is the seed of the run.
 
     ``make`` and ``strategy`` are the ``module:name`` of the functions that make engine and strategy. ``training``:
-    simulated training steps run during each save; None if the strategy blocks. The ranks of an engine that
-    ``is_collective`` save and load together only. ``files`` defines the files of a checkpoint. ``client_cache_bytes``:
-    the stated size of a client's caches on disks. ``deltas`` defines which saves contain only changed pages. ``tiers``:
-    there is a local tier. ``codec`` is the codec that files pass, such as ``zstd:1``; empty without a codec.
-    ``definition``: the model is a user's. ``ramp`` finds the number of requests in flight if the job states none.
+    simulated training steps run during each save; None if the strategy blocks. ``is_collective``: the engine's ranks
+    save and load only together. ``files`` defines the files of a checkpoint. ``client_cache_bytes``: the stated size of
+    a client's caches on disks. ``deltas`` defines which saves contain only changed pages. ``tiers``: there is a local
+    tier. ``codec`` compresses the files, such as ``zstd:1``; empty if there is none. ``definition`` defines a user's
+    model. ``ramp`` finds the number of requests in flight if the job does not state it.
 
     ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance`` and
     ``near_full`` are the parameters of the pattern of that name, ``paced`` the parameters of neighbour and mixed; None
@@ -161,7 +161,7 @@ class Task:
     resized: ResizedTask | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
-        """Return the layout that is saved and loaded, or this layout at another scale."""
+        """Return the layout that is saved and loaded, or the same layout at another scale."""
         processes = self.processes if self.mode == "open" else None
         of = self.definition or self.model
         return layout(of, mode=self.mode, processes=processes, scale=self.scale if scale is None else scale)
@@ -177,7 +177,7 @@ class Task:
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
-        """Return the measurement that a plan and the settings of its run require."""
+        """Return the task for a measurement that a plan and the settings of its run require."""
         whole, strategy = planned.layout, planned.strategy
         rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_asked(planned, settings)]
         asked = {row.name for row in rows}
@@ -227,11 +227,11 @@ class Job:
     ranks.
 
     ``second`` is the same area through another mount of the ranks' one host, if there is one. ``local`` is the run's
-    area in the local tier or, before that area exists, the directory of the local tier. ``sign`` is a file that each
-    host must find before the measurements. ``tier_sign`` is a file that a host must not find in the tier of another
-    host. Hosts report which of ``libraries`` they lack. ``depth`` is the number of requests in flight of engine
-    ``stream``, set or found before; None: the ramp of the first task that has one finds it. If ``streams`` is given,
-    hosts measure their network. If ``is_followed`` is true, the ranks wait for another job after this one.
+    area in the local tier or, before that area exists, the directory of the local tier. ``sign`` is a file on the
+    target that each host must find before the measurements. ``tier_sign`` is a file that a host must not find in its
+    own tier if another host created it. Hosts report missing ``libraries``. ``depth`` is the number of requests in
+    flight of engine ``stream``; None: the first ramp finds it. If ``streams`` is given, hosts measure their network. If
+    ``is_followed`` is true, the ranks wait for another job after this one.
     """
 
     processes: int

@@ -1,8 +1,8 @@
-"""The ranks of a launch together, over MPI.
+"""The group of all ranks of a launch, over MPI.
 
-MPI calls do not block: a blocking call would spin, and take the core from ranks that still work. Each call is begun,
-and polled between short sleeps. With more ranks than cores the sleeps are longer, because polling by itself could use
-all cores.
+Non-blocking MPI calls are used, because a blocking call would spin and use a core that working ranks need. Each call is
+started, and polled between short sleeps. With more ranks than cores the sleeps are longer, because polling by itself
+could use all cores.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.targets.protocol import Buffer
 
-# Usually most ranks are there already, or nearly: the first sleeps are short, and each is twice as long as the previous
-# one.
+# Usually most ranks have already arrived: the first sleeps are short, and each is twice as long as the previous one.
 _SHORTEST_POLL_SECONDS = 0.00005
-# A poll takes 25 microseconds. With a core for each rank, or with many ranks a core that poll less often, that is
-# a twentieth of the cores.
+# A poll takes 25 microseconds, which is a twentieth of the cores: with a core for each rank, or with many ranks per
+# core that poll less often.
 _POLL_SECONDS = 0.0005
-# A rank that has waited that long waits for a save, not for the last of the ranks, so a later notice is acceptable.
+# A rank that has waited this long waits for a save and not for the last rank, so a later notice is acceptable.
 _LONG_WAIT_SECONDS = 0.25
 _LONG_WAIT_POLLS = 2
-# The time in which all ranks of a host learn of a moment, although some have waited long.
+# The time in which all ranks of a host receive an agreed moment, although some have waited long.
 _POLLS_OF_NOTICE = 2 * _LONG_WAIT_POLLS
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 
@@ -50,7 +49,7 @@ class MpiGroup:
         self.size: int = self._world.size
         self.host = socket.gethostname()
         self._longest_poll = _POLL_SECONDS
-        # Until the hosts of the ranks are known.
+        # The value until the hosts of the ranks are known.
         self._of_host, self._leaders = list(range(self.size)), [0]
         # Ranks are grouped by kernel and by host name, because containers of one kernel count as separate hosts.
         own = f"{self.host} {boot_id()}"
@@ -62,7 +61,7 @@ class MpiGroup:
 
     @property
     def leads_host(self) -> bool:
-        """Whether this rank acts for its host."""
+        """Whether this rank is the leader of its host, which acts for all ranks of the host."""
         return self._of_host[0] == self.rank
 
     @property
@@ -76,9 +75,9 @@ class MpiGroup:
         return len(self._of_host) < self.size
 
     def duplicate(self, activity: Activity) -> MpiGroup:
-        """Return the same ranks in a separate communicator, for work in another thread.
+        """Return a second group of the same ranks with a separate communicator, for work in another thread.
 
-        Raises RuntimeError if MPI does not accept calls from several threads.
+        Raises RuntimeError if MPI does not support calls from several threads.
         """
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError("this MPI takes no calls from several threads, which a save in the background needs")
@@ -94,9 +93,10 @@ class MpiGroup:
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
-        """Return on all ranks at the same time: when all are here, a host's ranks agree on a moment of their one clock.
+        """Return on all ranks at the same time: when all have arrived, the ranks of a host agree on a moment of their
+        clock.
 
-        Hosts do not compare clocks, so they start within one or two poll intervals of each other.
+        Clocks of different hosts are not compared, so hosts start within one or two poll intervals of each other.
         """
         self.wait()
         moment = array.array("d", [time.monotonic() + _POLLS_OF_NOTICE * self._longest_poll])
@@ -155,12 +155,13 @@ class MpiGroup:
         return bool(self.largest(int(value)))
 
     def leave(self) -> NoReturn:
-        """End this process when all ranks are here: its memory is freed in one step and not object by object."""
+        """End this process after all ranks have called this. Its memory is freed in one step instead of object by
+        object."""
         self.wait()
         MPI.Finalize()
         if "MPICH" in MPI.Get_library_version():
             # MPICH's launcher reports a process as killed if it ends without the C library's exit handlers. The
-            # interpreter stays locked, so no thread of ours runs during that call.
+            # interpreter stays locked, so no thread of ours runs during this call.
             ctypes.PyDLL(None).exit(0)
         os._exit(0)
 
@@ -169,9 +170,9 @@ class MpiGroup:
         self._world.Abort(1)
 
     def _finish(self, *requests: MPI.Request) -> None:
-        """Wait until requests are done, without using a core.
+        """Wait until requests are complete, without using a core.
 
-        A request does not keep its buffers alive, so its caller must keep references to them until this returns.
+        A request does not keep references to its buffers, so the caller must keep these until this returns.
         """
         with self._activity.wait():
             poll, waited = _SHORTEST_POLL_SECONDS, 0.0
@@ -182,7 +183,8 @@ class MpiGroup:
                 poll = min(2 * poll, longest)
 
     def _gathered(self, value: Any) -> list[Any]:
-        """Gather by a tree of two levels: rank 0 receives from its host's ranks and one rank of each other host."""
+        """Gather by a tree of two levels: rank 0 receives from the ranks of its host and from one rank of each other
+        host."""
         told = [(self.rank, value)]
         if self.leads_host:
             told += self._heard(self._of_host[1:])
@@ -195,7 +197,7 @@ class MpiGroup:
         return []
 
     def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
-        """Return the values that these ranks send: their own and other ranks' values, each with its rank."""
+        """Return the values sent by these ranks: their own and other ranks' values, each with its rank."""
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))

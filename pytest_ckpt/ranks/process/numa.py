@@ -1,8 +1,8 @@
 """Binds the ranks of a host to its NUMA nodes, in blocks, as a job binds its ranks to the nodes of their accelerators.
 
-A rank that moves between nodes reads its own memory through the other node's memory, which a training job does not do.
-Its saves and loads would be slower than the job's, and vary more. If the launcher has already bound the ranks, their
-binding is not changed.
+A rank that moves between nodes accesses its memory on the other node, which a training job avoids. Its saves and loads
+would be slower than the job's, with more variance. If the launcher has already bound the ranks, their binding is not
+changed.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def bind_to_numa_node(group: Group) -> dict[str, str]:
 
 
 def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cores]) -> Cores | None:
-    """Return the cores of the node that a rank is bound to; None if the rank stays as it was started.
+    """Return the cores of the NUMA node for a rank; None if the rank is not bound.
 
-    ``of_ranks`` are the cores that each rank of a host may use, of which this one is at ``place``. A single rank uses
-    the whole host. If the ranks may use different cores, or the cores of only one node, the launcher has already bound
+    ``of_ranks`` are the cores that each rank of the host may use; this rank is at index ``place``. A single rank uses
+    the whole host. If ranks may use different cores, or the cores of only one node, the launcher has already bound
     them.
     """
     mine = of_ranks[place]
@@ -56,10 +56,10 @@ def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cor
 
 
 def _are_taken(cores: Cores) -> bool:
-    """Return whether all threads of this process run on these cores from now on."""
+    """Bind all threads of this process to these cores; return whether this succeeded."""
     with contextlib.suppress(OSError):
         for thread in Path("/proc/self/task").iterdir():
-            # A thread that has just ended needs no binding.
+            # A thread that has just ended does not need to be bound.
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread.name), cores)
         return True

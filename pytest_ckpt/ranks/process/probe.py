@@ -1,6 +1,6 @@
 """Describes the ranks' hosts before a run, so that problems are found before the first write.
 
-The networks of all hosts are measured concurrently: each streams to the next in a ring, and back.
+The networks of all hosts are measured concurrently: each host streams to the next one in a ring, and back.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.targets.protocol import AreaView, Store, StoreOfPaths
 
-# A cache cannot hide a name that its client has never looked up, and clients rarely keep a directory listing for longer
-# than this.
+# A client that has never looked up a name cannot have it cached, and clients rarely cache a directory listing for
+# longer than this.
 _PATIENCE_SECONDS = 15.0
 _AND = " and "
 _MEET_SECONDS = 5.0
 
 
 def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
-    """Send the controller, from rank 0, the facts of every host, its ranks, and its view of the other hosts.
+    """Send the facts of every host, its ranks, and its view of the other hosts to the controller, from rank 0.
 
     ``bound`` is the binding of this rank to cores, as a fact of its client.
     """
@@ -90,8 +90,8 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
     """Return on rank 0, for each host, how many seconds its time of day is ahead of rank 0's host.
 
-    The result is in whole seconds, and 0 up to one second: hosts read their clocks at about the same moment, which is
-    not known more exactly.
+    The result is in whole seconds, and 0 up to one second, because hosts do not read their clocks at exactly the same
+    moment.
     """
     group.start_together()
     moments = group.gather((group.host, time.time()))
@@ -100,9 +100,10 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Return the facts of two ranks of a host; if they differ, as in the cores that they may use, both are listed.
+    """Return the combined facts of two ranks of a host. If facts differ, such as the permitted cores, both values are
+    listed.
 
-    Gate tables then know neither, because every rank must meet a demand.
+    Gate tables then accept neither, because every rank must meet a demand.
     """
     found = {}
     for name in {**client, **other}:
@@ -112,11 +113,11 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
 
 
 def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
-    """Return on rank 0 whether each host finds the file of the controller, and the file of the next host."""
+    """Return on rank 0 whether each host finds the file of the controller and the file of the next host."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         misses = here.instead_of(sign, seconds) if leads else ""
-        # A host that does not see the controller's file is reported; other hosts must not look for that host's own
+        # If a host does not see the controller's file, this is reported, and other hosts do not look for this host's
         # file.
         maker = (group.rank, group.host) if leads and not why and not misses else None
         makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
@@ -129,7 +130,7 @@ def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) 
 
 
 def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
-    """Return on rank 0 each host's view of a local tier, and the hosts whose files it contains."""
+    """Return on rank 0 each host's view of its local tier, and other hosts whose files it contains."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         maker = (group.rank, group.host) if leads and not why else None
@@ -151,7 +152,7 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
 
 
 def _behind(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
-    """Return the host after a rank's host, in a ring of the hosts that made a file; None without another host."""
+    """Return the next host in a ring of the hosts that created a file; None if there is no other host."""
     others = [maker for maker in makers if maker[0] != rank]
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
 
@@ -212,7 +213,7 @@ def _os_name() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListenAddress:
-    """The listen address of a leading rank's host; if it does not listen, port 0 and ``unavailable_reason``."""
+    """The listen address of a host's leading rank; if it does not listen, port 0 and ``unavailable_reason``."""
 
     host: str
     addresses: tuple[str, ...] = ()
@@ -233,13 +234,13 @@ class _Flow:
 def measured_networks(group: Group, activity: Activity, streams: Streams) -> dict[str, HostNetwork]:
     """Return on rank 0 the network rates of each host, and an empty table elsewhere.
 
-    Called by all ranks together; it ends within seconds, whatever the network does.
+    Called by all ranks together; it ends within seconds, even if the network fails.
     """
     meeting, offer = _meeting(group.host, streams) if group.leads_host else (None, None)
     offers: list[_ListenAddress] = group.share([offer for offer in group.gather(offer) if offer])
     flows: list[_Flow] = []
     if offer and len(offers) > 1:
-        # Ranks that wait for others do not cause a delay, and this rank moves no byte of the target.
+        # Ranks that wait for others do not cause a delay, and this rank transfers no bytes of the target.
         with activity.wait():
             flows = _streamed(offers, offers.index(offer), meeting, streams)
     if meeting:
@@ -260,7 +261,7 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
 def _streamed(
     offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
 ) -> list[_Flow]:
-    """Stream with the next host as the caller, and with the previous host as the called side."""
+    """Stream to the next host over a connection made here, and to the previous host over the one that it made."""
     before, here, behind = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
     called: list[socket.socket] = []
@@ -271,7 +272,7 @@ def _streamed(
     flows: list[_Flow] = []
 
     def stream(links: list[socket.socket], other: _ListenAddress, *, calls: bool) -> None:
-        # After the other side has closed a stream, the stream has no peer.
+        # After the other side has closed a stream, getpeername fails.
         ends = (links[0].getsockname()[0], links[0].getpeername()[0])
         rate = both_ways(links, streams.seconds, sends_first=calls)
         over = " and ".join(end.removeprefix("::ffff:") for end in ends)
@@ -291,7 +292,7 @@ def _streamed(
 
 
 def _network_of(offer: _ListenAddress, flows: list[_Flow]) -> HostNetwork:
-    """Return the highest measured rates at which a host sent and received."""
+    """Return the highest measured send and receive rates of a host."""
     sends = [flow.bytes_per_second for flow in flows if flow.sender == offer.host and flow.bytes_per_second]
     receives = [flow.bytes_per_second for flow in flows if flow.receiver == offer.host and flow.bytes_per_second]
     over = next((flow.over for flow in flows if flow.receiver == offer.host), "")

@@ -1,1 +1,1 @@
-"""The measurements of a run in addition to plain saves and loads."""
+"""The measurements in addition to plain saves and loads, one module for each."""

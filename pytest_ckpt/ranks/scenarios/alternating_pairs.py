@@ -1,6 +1,6 @@
-"""Saves and loads of one checkpoint in two ways, in turns, so that a drift of the storage favours neither way.
+"""Saves and loads of one checkpoint in two ways, in turns, so that drift of the storage affects both equally.
 
-With unique and with constant data, they show whether content changes the storage's speed.
+With unique and with constant data, they show whether the content affects the storage's speed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class PairTimes:
-    """Seconds of operations by kind and by whether the second way was used; faults of all loads."""
+    """The seconds of operations by kind and by way (first or second), and the faults of all loads."""
 
     seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
     fault_count: int = 0
@@ -33,10 +33,10 @@ class PairTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlternatingPairs:
-    """Measures pairs, each with a checkpoint that is not one of the subject's own, saved under ``number``.
+    """Measures pairs of operations with an additional checkpoint, saved under ``number``.
 
-    ``strategy`` makes a strategy; its argument is True for the second way. ``drop`` empties the caches of files.
-    ``looked_at`` is called with the engine after every save and every load.
+    ``strategy`` creates a strategy; its argument is True for the second way. ``drop`` drops files from the caches.
+    ``looked_at`` is called with the engine after every save and load.
     """
 
     do: Operations
@@ -52,7 +52,7 @@ class AlternatingPairs:
         """Return the results of all pairs; only rank 0 has the seconds."""
         timed, steps = PairTimes(), 0
         for pair in range(pairs):
-            # The two ways take turns in going first.
+            # Pairs alternate in which way comes first.
             for second in (bool(pair % 2), not pair % 2):
                 for kind, seconds in self._save_and_load(timed, second=second):
                     steps += 1
@@ -77,7 +77,7 @@ class AlternatingPairs:
 
 
 def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
-    """Return, on rank 0, the results of all pairs, in which the second way saves constant data."""
+    """Return, on rank 0, the results of all pairs; the second way saves constant data."""
     timed = turns.measure(pairs)
     seconds = timed.seconds
     if not seconds:

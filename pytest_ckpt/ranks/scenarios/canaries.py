@@ -1,9 +1,10 @@
 """Timed reads of extra checkpoints, which detect a cache that the kernel does not report.
 
 A canary is a part of such a checkpoint, which is saved and located like every other one. It is read after the save and
-a drop of caches, immediately again, after another drop, immediately again, and by another client if there is one. A
-cache could distinguish these checkpoints from the judged ones by their number or time. So parts of the judged
-checkpoints are read first in the same way, after a drop and immediately again. `judging.cold` evaluates the times.
+a cache drop, and again immediately. It is read after a second drop, and again immediately. Finally another client reads
+it, if there is one. A cache could distinguish these checkpoints from the judged ones by their number or time. So parts
+of the judged checkpoints are read first in the same way, after a drop and immediately again. `judging.cold` evaluates
+the times.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import ReadableFile, Store
 
 CANARY_BYTES = 64 << 20
-"""The size of a read that takes long enough not to depend on clock resolution or chance."""
+"""The size of a timed read: large enough that clock resolution and chance do not matter."""
 
 MINIMUM_CANARIES = 10
 _MAXIMUM_CANARIES = 16
@@ -41,7 +42,7 @@ _READ_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """`CANARY_BYTES` of a file of a checkpoint."""
+    """A part of a checkpoint's file, `CANARY_BYTES` long."""
 
     checkpoint: int
     name: str
@@ -50,11 +51,12 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canaries:
-    """Measures on all hosts concurrently; the first rank of each reads the parts that it saved itself.
+    """Performs the timed reads on all hosts concurrently; the first rank of each host reads the parts that it saved
+    itself.
 
-    ``second`` is the same area through another mount of this host, if there is one. ``drop`` empties the caches as
-    before every load. ``maximum`` is the number of checkpoints that fit in the free space. ``files`` defines the files
-    of ranks in a checkpoint. ``judged`` are the numbers of checkpoints that were judged and are located like these;
+    ``second`` is the same area through another mount of this host, if there is one. ``drop`` drops the caches as before
+    every load. ``maximum`` is the number of checkpoints that fit in the free space. ``files`` defines the files of
+    ranks in a checkpoint. ``judged`` are the numbers of the judged checkpoints, which are stored in the same way;
     ``make_room`` removes them.
     """
 
@@ -90,7 +92,7 @@ class Canaries:
         self.strategy.engine.release()
         files = [self.do.files(number) for number in numbers]
         self.drop(files)
-        # A file system below the target may keep pages in this page cache that are not counted for the target itself.
+        # A file system below the target may keep pages in this page cache that the count for the target misses.
         below = memory_of_host()["Cached"] - below
         mine = self._parts(self.group.rank, numbers) if is_leader else []
         with self.do.stage("canaries", self.do.all("canaries")):
@@ -132,7 +134,7 @@ class Canaries:
         return found
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
-        """Return how many checkpoints contain enough canaries of every leader, or 0 and the reason."""
+        """Return how many checkpoints contain enough canaries for every host leader, or 0 and the reason."""
         minimum = min(len(self._parts(leader, [0])) for leader in leaders)
         wanted = -(-MINIMUM_CANARIES // minimum) if minimum else 0
         if minimum and wanted <= self.maximum:
@@ -155,21 +157,22 @@ class Canaries:
         return found[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the seconds of each part's first read and an immediate second one; even a tiny cache can serve it."""
+        """Return the seconds of each part's first read and of an immediate second read, which even a tiny cache can
+        serve."""
         pairs = [self._read(store, [part, part]) for part in parts]
         return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
 
     def _elsewhere(
         self, leaders: Sequence[int], numbers: Sequence[int], mine: Sequence[_Part], saved: tuple[float, ...]
     ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
-        """Read the parts that each host's first rank saved, by the next host or through a second mount.
+        """Let the next host, or a second mount, read the parts that each host's first rank saved.
 
-        Return to the rank that saved: the seconds, the client that read, and that client's own times for comparison.
-        For a host, these are the reads of its own parts; for a mount, the immediate second reads. By then the storage
-        itself has read these parts, so they may be in its own memory.
+        The rank that saved receives the seconds, the name of the reading client, and that client's own times for
+        comparison. For a host, these are the reads of its own parts; for a mount, the immediate second reads. The
+        storage has read these parts before, so they may be in its own memory.
         """
         kernels: list[str] = self.group.share(self.group.gather(boot_id()))
-        # Containers of one kernel may read through one client, so another container does not count as another client.
+        # Containers on one kernel may share a client, so another container does not count as another client.
         if all(kernels[leader] != kernels[leaders[at - 1]] for at, leader in enumerate(leaders)):
             at = leaders.index(self.group.rank) if mine else 0
             theirs = self._parts(leaders[at - 1], numbers) if mine else []
@@ -183,7 +186,8 @@ class Canaries:
         return (), "", ()
 
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
-        """Return the seconds to read each part, opened anew, like a library that does not handle caches."""
+        """Return the seconds to read each part. Each file is opened anew, as by a library that does not handle
+        caches."""
         found = []
         buffer = memoryview(bytearray(_READ_BYTES))
         for part in parts:

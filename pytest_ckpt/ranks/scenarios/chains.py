@@ -1,4 +1,4 @@
-"""A chain of deltas survives the deletion of the checkpoints before it; a deleted delta is detected."""
+"""Tests that a chain of deltas survives the deletion of older checkpoints, and that a missing delta is detected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store
 
-# Many file systems free space some time after the files were deleted.
+# Many file systems free the space some time after the deletion.
 _SPACE_SECONDS = 10.0
 _POLL_SECONDS = 0.25
 _MAXIMUM_LEFT = 0.1
@@ -41,7 +41,8 @@ def measure_chains(
     task: Task,
     own: SavesRetained,
 ) -> None:
-    """Save a chain, delete all older checkpoints, load the chain; delete one of its deltas, and look for that delta."""
+    """Save a chain, delete all older checkpoints, load the chain; then delete one of its deltas and look for its
+    file."""
     rule = task.deltas
     if rule is None or task.keep:
         why = "Checkpoints were to be kept (--ckpt-keep-files), and this deletes them."
@@ -93,7 +94,7 @@ def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
 def _freed_bytes(
     group: Group, activity: Activity, store: Store, task: Task, before: int | None, deleted_bytes: int
 ) -> int | None:
-    """Wait a while until the deleted files' space is free; return, on rank 0, the freed bytes."""
+    """Wait for some time until the deleted files' space is free; return, on rank 0, the freed bytes."""
     freed = None
     with activity.wait():
         if before is not None:
@@ -108,6 +109,6 @@ def _freed_bytes(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Delete the checkpoints before a chain of deltas."""
+    """Measure the deletion of checkpoints before a chain of deltas."""
     strategy = at.strategy(aside="chains")
     measure_chains(at.group, at.activity, at.do, at.store, strategy, at.cache, at.drop, at.task, at.own)

@@ -1,4 +1,4 @@
-"""Saves and loads of the same content without and with a codec, in turns: the cost or gain of compression."""
+"""Compares saves and loads of the same content without and with a codec, in turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Counts:
-    """The stored size of the files after the codec, and the codec's processor time, over all ranks."""
+    """The stored size of the files after compression, and the codec's CPU time, over all ranks."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -31,7 +31,7 @@ class _Counts:
         self.seconds: dict[OperationKind, tuple[float, ...]] = {"save": (), "load": ()}
 
     def look_at(self, engine: Engine, kind: OperationKind) -> None:
-        """Add the figures of an engine's save or load; an engine without a codec adds no figures."""
+        """Add the values of an engine's save or load; an engine without a codec adds nothing."""
         if not isinstance(engine, CompressedEngine):
             return
         before = 0.0 if kind == "save" else self._seconds_before
@@ -43,7 +43,7 @@ class _Counts:
 
 
 def measure_compression(group: Group, do: Operations, task: Task, turns: AlternatingPairs, *, whole_bytes: int) -> None:
-    """Report the results of all pairs, in which the second way uses the codec."""
+    """Report the results of all pairs; the second way uses the codec."""
     counts = _Counts(group)
     timed = replace(turns, looked_at=counts.look_at).measure(PAIRS)
     seconds = timed.seconds

@@ -1,4 +1,4 @@
-"""The input of a scenario: a subject whose own saves and loads are done."""
+"""The context of a scenario, which follows a subject's own saves and loads."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScenarioContext:
-    """A subject whose own saves and loads are done, and functions that make strategies and engines for it.
+    """A subject after its own saves and loads, and functions that create strategies and engines for it.
 
-    ``own`` are its saves that are still on the target; ``found`` collects results outside patterns. ``strategy`` makes
-    a strategy for this rank's files: of constant data (``constant``), of other content (``aside``) or without the codec
-    (``plain``). ``saver`` makes a strategy that saves full checkpoints of another shard into a store. ``engine`` and
-    ``loader`` make the engines for them. ``drop`` empties the caches of files that this rank is about to read and may
-    have read before, ``drop_own`` the caches of files that it has not read before. ``local`` and ``tier`` are None
-    without a local tier.
+    ``own`` are its saves that are still on the target; ``found`` collects results outside patterns. ``strategy``
+    creates a strategy for this rank's files: with constant data (``constant``), with other content (``aside``) or
+    without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints of another shard into a
+    store. ``engine`` and ``loader`` create engines. ``drop`` drops files from the caches that this rank is about to
+    read and may have read before; ``drop_own`` is for files that it has not read before. ``local`` and ``tier`` are
+    None if there is no local tier.
     """
 
     group: Group

@@ -3,10 +3,9 @@
 During the save, retention deletes the checkpoint before the newest committed one. So only the newest remains when a
 save is interrupted.
 
-Each rank forks a process that simulates its training process: it copies its state, changes the state, and writes the
-copy at the same time; or it drains a save from a local tier. The ranks themselves survive. They kill these processes at
-a random moment and inspect the remaining files. Checkpoints are like the subject's, but small, in an area that is
-attached only for them.
+Each rank forks a process that simulates its training process. This process copies its state, then changes the state
+while it writes the copy; or it drains a save from a local tier. The ranks kill these processes at a random moment and
+inspect the remaining files. The checkpoints are small versions of the subject's, in a separate area.
 """
 
 from __future__ import annotations
@@ -51,11 +50,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
 
 _BY_LIST = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
-# Bytes of each rank: enough to be killed in the middle, and few enough to do it often.
+# Bytes per rank: enough for a kill in the middle of a save, and few enough for many kills.
 _RANK_BYTES = 8 << 20
-# Ranks exchange values at every poll, which uses cores of processes that save, so the interval is a fiftieth of a save.
+# Ranks exchange values at every poll, which uses cores of the saving processes, so the interval is a fiftieth of a
+# save.
 _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS, _POLLS_OF_A_SAVE = 0.001, 0.005, 50
-# Some kills come when the save is over: a committed checkpoint must be complete then, too.
+# Some kills come after the save has ended: a committed checkpoint must be complete then, too.
 _LATEST = 1.15
 COPIED, WRITTEN, COMMITTED = "c", "w", "d"
 WRITE, COMMIT = "W", "C"
@@ -71,7 +71,7 @@ def measure_crashes(
     drop: Callable[[Sequence[Files]], None],
     local: AreaRef | None,
 ) -> None:
-    """Kill as many saves as the task requires, of a checkpoint that is like its subject's, but small."""
+    """Kill as many saves as the task requires, of a small version of the subject's checkpoint."""
     assert task.crashes
     whole = task.layout()
     share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
@@ -123,7 +123,7 @@ def measure_crashes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Cut:
-    """A save killed after ``seconds`` by rank 0's clock; ``committed_seconds`` is infinite if it was not committed."""
+    """A save killed after ``seconds`` by rank 0's clock. ``committed_seconds`` is infinite if it was not committed."""
 
     seconds: float
     committed_seconds: float
@@ -134,9 +134,9 @@ class _Cut:
 class CrashScenario:
     """Saves of ``bytes`` over all ranks, each under a separate number.
 
-    ``way`` defines how a save is begun and written. ``make()`` returns a new engine that loads. ``attach()`` returns
-    the area for another process. ``drop`` empties the caches as before every load. ``random`` gives the same numbers on
-    all ranks. ``passing`` are names that this rank's files have only during a save.
+    ``way`` defines how a save is begun and written. ``make()`` returns a new engine for loads. ``attach()`` returns the
+    area for another process. ``drop`` drops the caches as before every load. ``random`` gives the same numbers on all
+    ranks. ``passing`` are names that this rank's files have only during a save.
     """
 
     group: Group
@@ -156,7 +156,7 @@ class CrashScenario:
     _usual: float = math.inf
 
     def measure(self) -> None:
-        """Kill, inspect the remaining files, and report the findings after every kill."""
+        """Kill saves, inspect the remaining files, and report the results after every kill."""
         numbers = itertools.count(self.after + PATTERNS["crashes"].first)
         newest, older = next(numbers), 0
         kills: list[Kill] = []
@@ -201,10 +201,10 @@ class CrashScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
     def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0) -> _Cut:
-        """Save in separate processes; kill them ``moment`` seconds after all have copied; None: when the save is over.
+        """Save in separate processes; kill them ``moment`` seconds after all have copied, or if None after the save.
 
-        During the save, delete checkpoint ``older``, if there is one. Return, on all ranks, when they were killed and
-        the stage that they had reached.
+        During the save, delete checkpoint ``older``, if there is one. Return, on all ranks, the time of the kill and
+        the stage that the processes had reached.
         """
         at = self.do.one("crashes", "save", ref.number)
         self.way.before(ref, at)
@@ -213,7 +213,7 @@ class CrashScenario:
             retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
-                # All must begin to write together; otherwise some would be done when the last had copied.
+                # All must begin to write together; otherwise some would be done before the last one has copied.
                 child.say(WRITE)
                 if retention:
                     retention.start()
@@ -229,7 +229,7 @@ class CrashScenario:
         if found and all(WRITTEN in of_rank for of_rank in found):
             reached = "committed" if COMMITTED in found[0] else "written"
         cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
-        # The first save is slow: kills timed by its duration would come when the others are over.
+        # The first save is slow: kills timed by its duration would come after the end of the others.
         self._usual = min(self._usual, cut.committed_seconds)
         return cut
 
@@ -243,7 +243,7 @@ class CrashScenario:
             self._pause()
 
     def _until_over(self, child: ForkedProcess, moment: float | None) -> tuple[float, float]:
-        """Have the checkpoint committed when all have written; return the save's end and the time of the commit.
+        """Commit the checkpoint after all ranks have written; return the save's end and the time of the commit.
 
         If one rank sees the end, all ranks end together.
         """
@@ -266,7 +266,8 @@ class CrashScenario:
             self._pause()
 
     def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str], group: Group) -> None:
-        """Act as this rank's training process: copy the state, change it, write the copy; rank 0 commits on request."""
+        """Act as this rank's training process: copy the state, change it, and write the copy; rank 0 commits on
+        request."""
         store, clock = self.attach(), Clock(activity=Activity())
         write = self.way.begin(ref, store, clock, group)
         tell(COPIED)
@@ -304,7 +305,7 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return how many files that this rank reads are missing."""
+        """Return the number of missing files, of those that this rank reads."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
         for name in self.do.files(number).names:
@@ -315,7 +316,7 @@ class CrashScenario:
         return missing
 
     def _delete(self, number: int) -> None:
-        """Remove the remains of a checkpoint; a process that was killed early may have left no files."""
+        """Remove the remains of a checkpoint; a process that was killed early may have left none."""
         for name in (*self.do.own_names(number), *self.passing):
             with contextlib.suppress(FileNotFoundError):
                 self.store.delete(self.do.ref(number), (name,))
@@ -333,32 +334,32 @@ class CrashScenario:
 
 
 class InBackground(Protocol):
-    """A way to save in a process that is killed."""
+    """The protocol of a save in a process that will be killed."""
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """Do, on all ranks together, the work that a job waits for before that process exists."""
+        """Do the work for which a job waits, on all ranks together, before the process exists."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Do, in that process, the work that a job waits for; return a function that writes this rank's files.
+        """Do the work for which a job waits, in the process; return a function that writes this rank's files.
 
         The function writes to ``store``. ``group`` are the processes of all ranks.
         """
 
     def after(self, ref: CheckpointRef) -> None:
-        """Clean up, on all ranks together, when that process has ended."""
+        """Clean up, on all ranks together, after the process has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByCopy:
-    """The state is copied, and changed while the copy is written.
+    """The process copies the state and changes it while the copy is written.
 
-    ``make(group)`` returns an engine that saves a copy, for one of the processes of a group.
+    ``make(group)`` returns an engine that saves a copy, for a process of the group.
     """
 
     make: Callable[[Group], Engine]
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """Do no work, because each process has a separate state."""
+        """Do nothing, because each process has a separate state."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
         """Copy the state, and begin to change it."""
@@ -370,12 +371,12 @@ class ByCopy:
         return lambda: write_files(engine, store, ref, clock)
 
     def after(self, ref: CheckpointRef) -> None:
-        """Do no work, because the process leaves no files."""
+        """Do nothing, because the process leaves no files."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ByDrain:
-    """The ranks save to the local tier, and the process drains it. ``make()`` returns an engine; ``do`` works there.
+    """The ranks save to the local tier, and the process drains it. ``make()`` returns an engine; ``do`` operates there.
 
     ``attach()`` returns the local tier for another process.
     """
@@ -408,5 +409,5 @@ class ByDrain:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Kill saves in the background."""
+    """Measure background saves that are killed."""
     measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)

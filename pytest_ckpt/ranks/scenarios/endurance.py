@@ -39,8 +39,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class LongRun:
     """Measures both patterns in a store without other files of the subject; rank 0 reports each result immediately.
 
-    Checkpoints that ``strategy`` saves have separate content, another one for every save. They are numbered after
-    ``after``.
+    Every save by ``strategy`` has different content. The checkpoint numbers follow ``after``.
     """
 
     def __init__(
@@ -63,9 +62,10 @@ class LongRun:
         self._content = 0
 
     def endure(self, requested_seconds: float) -> None:
-        """Save in a cycle for this time, and keep the newest two; with 0 s, until they are steady or never will be.
+        """Save repeatedly for this time, and keep the newest two; with 0 s, until the times are steady or the limit of
+        rounds is reached.
 
-        If saves are so fast that their times would be too many to read back, each save waits for its turn.
+        If saves are so fast that there would be too many times to read back, each save waits for its turn.
         """
         began = time.perf_counter()
         every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
@@ -102,7 +102,7 @@ class LongRun:
             self._send("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
-        """Save on the volume as it is, and with ballast at each level; whatever happens, the ballast is removed."""
+        """Save on the volume as it is, and with ballast at each level. The ballast is always removed."""
         if not NEEDS["near_full"] <= self._store.capabilities:
             self._send("near_full", None, "The target has no volume that could be filled.")
             return
@@ -143,8 +143,8 @@ class LongRun:
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
         """Write ballast until the volume is at a level; return its bytes on all ranks; None if the volume was full.
 
-        Ballast has content that cannot be compressed or deduplicated, and it is written: space that is only reserved
-        does not fill a volume.
+        Ballast has content that cannot be compressed or deduplicated, and it is written, because reserved space does
+        not fill a volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
@@ -165,7 +165,8 @@ class LongRun:
         return True
 
     def _ballast(self, content: Content, size: int, mark: int) -> Iterator[memoryview]:
-        """Yield ``size`` bytes in pieces, all in the same memory; a piece counts as written when the next is due."""
+        """Yield ``size`` bytes in pieces, all in the same memory. A piece counts as written when the next one is
+        requested."""
         piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
         for done in range(0, size, _PIECE_BYTES):
             part = piece[: min(_PIECE_BYTES, size - done)]
@@ -175,7 +176,7 @@ class LongRun:
             self._activity.bytes_done += len(part)
 
     def _wait_until(self, moment: float) -> None:
-        """Return at a moment of this rank's clock; if the previous save took longer, immediately."""
+        """Return at a moment of this rank's clock; immediately if the moment has passed."""
         if (left := moment - time.perf_counter()) > 0:
             with self._activity.wait():
                 time.sleep(left)
@@ -194,14 +195,14 @@ class LongRun:
 
 
 def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
-    """Return whether another save follows; decided by rank 0, which knows the seconds."""
+    """Return whether another save follows; rank 0 decides, because it knows the seconds."""
     if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
         return True
     return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure the patterns that need hours and space; files that need not be kept are deleted first."""
+    """Measure the patterns that need hours and space; files that are no longer needed are deleted first."""
     task, do = at.task, at.do
     assert task.endurance
     if not task.keep:

@@ -1,8 +1,8 @@
-"""Saves and loads that may meet an error and continue: all ranks agree that it failed, and no rank is left waiting.
+"""Saves and loads that may fail without the end of the run: all ranks agree on the failure, and no rank waits for ever.
 
 An OSError of the storage ends the operation on all ranks. Any other error does not come from the storage and ends the
-run. If a rank could not write, the checkpoint is not committed. Each operation reports how long a rank showed no sign
-of life within it: no byte moved, no call ended.
+run. If a rank could not write, the checkpoint is not committed. Each operation reports the longest time in which a rank
+transferred no bytes and completed no call.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _QUIET_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class TrialResult:
-    """The result of an operation; the figures cover all ranks and are the same on each.
+    """The result of an operation over all ranks; it is the same on each rank.
 
-    ``ended`` and ``written`` are times of this rank's clock; ``written`` is when a save was about to be committed.
-    ``failed_in_commit``: the error may come from the commit, because all ranks had written or the engine commits
-    itself. The error then does not show whether the checkpoint is committed.
+    ``ended`` and ``written`` are times of this rank's clock; ``written`` is the time just before a save's commit.
+    ``failed_in_commit``: the error may come from the commit, because all ranks had written or because the engine's
+    library commits. The error then does not show whether the checkpoint is committed.
     """
 
     operation: OperationTrial
@@ -54,7 +54,7 @@ class TrialResult:
 
     @property
     def failed(self) -> bool:
-        """Whether a rank met an error."""
+        """Whether a rank had an error."""
         return bool(self.operation.error)
 
 
@@ -70,7 +70,7 @@ class ComparisonTotals:
 
     @property
     def integrity(self) -> Integrity:
-        """The sum."""
+        """The comparison over all loads."""
         return Integrity(
             bytes_expected=self.expected,
             bytes_checked=self.checked,
@@ -106,7 +106,7 @@ class OperationsThatMayFail:
         self.compared = ComparisonTotals()
 
     def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
-        """Delete a number's old checkpoint, then save one under it with content that was not saved before.
+        """Delete the old checkpoint of a number, then save one under this number with new content.
 
         ``later`` is started with the clock, on rank 0.
         """
@@ -142,7 +142,7 @@ class OperationsThatMayFail:
         tried = self._tried("save", error, seconds, quiet)
         self._do.host_load.end(load_began, _name_of(at))
         tried.written = written
-        # If an engine commits itself, it is unknown which of its calls was the commit.
+        # If the engine's library commits, it is unknown which of its calls is the commit.
         self._commits_itself = self._commits_itself or (not failed and self._group.share(saved[0].commit is not None))
         tried.failed_in_commit = tried.failed and (self._commits_itself or not failed)
         if tried.failed:
@@ -152,7 +152,7 @@ class OperationsThatMayFail:
     def load(
         self, number: int, at: OperationRef, later: DelayedRequest | None = None, *, clone: Store | None = None
     ) -> TrialResult:
-        """Load an uncached checkpoint of the target or a clone of it, and compare every byte."""
+        """Load an uncached checkpoint from the target or from a clone, and compare every byte."""
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
         quiet, seconds = SilenceWatch(self._activity), 0.0
@@ -167,7 +167,7 @@ class OperationsThatMayFail:
                 # A clone has separate files, so its cached pages are not counted.
                 resident = (0, 0) if clone else self._cache.resident([files])
 
-            # All ranks drop a cache together, so an error is visible only after that step.
+            # All ranks drop a cache together, so an error is visible only after this step.
             error = self._met(empty_caches)
             failed = self._group.any_of(bool(error))
         steps = self._group.largest(self._engine.load_steps())
@@ -229,7 +229,7 @@ class OperationsThatMayFail:
 
     def _delete(self, ref: CheckpointRef) -> None:
         for name in self._names:
-            # A save that failed may not have begun any of them.
+            # A failed save may not have begun any of these files.
             with contextlib.suppress(FileNotFoundError):
                 self._store.delete(ref, [name])
 
@@ -238,7 +238,7 @@ class OperationsThatMayFail:
             self._store.finish_delete(ref)
 
     def _met(self, act: Callable[[], object]) -> str:
-        """Act; return the storage error, if any."""
+        """Perform the action; return the storage error, if any."""
         try:
             act()
         except OSError as error:
@@ -250,7 +250,7 @@ class OperationsThatMayFail:
         return ""
 
     def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: SilenceWatch) -> TrialResult:
-        """Agree on the result of an operation; times of hosts are not compared, but each rank's own are."""
+        """Agree on the result of an operation. Times of different hosts are not compared; each rank uses its own."""
         gathered = self._group.gather((error, seconds, quiet.longest))
         operation = None
         if self._group.rank == 0:
@@ -267,7 +267,7 @@ class OperationsThatMayFail:
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
-        """Add the comparisons of a load; if it failed, only its faults."""
+        """Add the comparisons of a load; for a failed load, only its faults."""
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, found = self._group.gather(own), self.compared
@@ -289,10 +289,10 @@ def _name_of(at: OperationRef) -> str:
 
 
 class SilenceWatch:
-    """Watches this rank's activity while it is entered; ``longest`` is the longest quiet time, in seconds.
+    """Context manager that watches this rank's activity; ``longest`` is the longest time without activity, in seconds.
 
-    A rank that waits for the others is not quiet: one of them is. It may be entered again, once for each step of a
-    load; time between two steps does not count.
+    The time in which a rank waits for other ranks is not counted, because another rank causes it. The manager may be
+    entered several times, once for each step of a load.
     """
 
     def __init__(self, activity: Activity) -> None:
@@ -324,7 +324,7 @@ class SilenceWatch:
             signs, now = self._signs(), time.perf_counter()
             if self._activity.waiting:
                 since = now
-            # The sign of life came at most one poll ago, so the quiet time counts up to here.
+            # The last activity was at most one poll ago, so the time without activity counts up to now.
             self.longest = max(self.longest, now - since)
             if signs != seen:
                 seen, since = signs, now

@@ -1,4 +1,4 @@
-"""Contention: two jobs save at the same time, or data loaders read samples during saves. All saves are paced."""
+"""Contention: two jobs save concurrently, or data loaders read samples during saves. All saves are paced."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout, RankLayout
     from pytest_ckpt.targets.protocol import Store
 
-# In turns, so that a drift of the storage favours neither.
+# In turns, so that drift of the storage affects both equally.
 _SAVES_FIRST_JOB = (True, False, False, True, True, False)
 _DURING_SAVES = (False, True, True, False, False, True)
 # The largest number of a checkpoint's content.
@@ -55,9 +55,9 @@ _BYPASSED = "This engine writes its files without the store of a run, so its sav
 class InterferenceScenario:
     """Saves at a ``pace`` during other work, in turns; rank 0 reports each result immediately.
 
-    ``do`` and ``strategy`` save checkpoints of the paced size, each with content that was not saved before, into the
-    paced ``store``. ``found`` describes the pace for the report. In turns of ``turn_seconds`` the data loaders of
-    ``area`` read at ``loader_bytes_per_second``; ``drop`` empties the caches of files that are about to be read.
+    ``do`` and ``strategy`` save checkpoints of the paced size into the paced ``store``, each with new content.
+    ``found`` describes the pace for the report. In turns of ``turn_seconds`` the data loaders of ``area`` read at
+    ``loader_bytes_per_second``; ``drop`` drops files that are about to be read from the caches.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class InterferenceScenario:
         self._concurrent_bytes = 0
 
     def measure(self, rank_bytes: int, files: Sequence[Files]) -> None:
-        """Measure two jobs, then data loaders of ``files``; ``rank_bytes`` are the bytes that this rank saves."""
+        """Measure two jobs, then data loaders of ``files``; ``rank_bytes`` is the number of bytes that this rank
+        saves."""
         self._neighbour = self._do.new_ref(self._neighbour_number, "neighbour")
         if not self._learn_pace():
             for name in ("neighbour", "mixed"):
@@ -129,7 +130,7 @@ class InterferenceScenario:
         self._saves_aside += 1
 
     def _aside(self, save: int) -> CheckpointRef:
-        """Return the reference of a save that is not committed: never a name that was used before."""
+        """Return the reference of a save that is not committed; its name is always new."""
         return replace(self._neighbour, attempt=save)
 
     def _remove_aside(self) -> None:
@@ -170,10 +171,10 @@ class InterferenceScenario:
             send(self._do, "neighbour", found)
 
     def _save_concurrently(self, over: threading.Event) -> None:
-        """Save this rank's files while the other job saves, as often as a save within its limit may last."""
+        """Save this rank's files while the other job saves, for as long as a save within its limit may last."""
         self._pace.until(over)
         for save in range(CONCURRENT_SAVES):
-            # The first save has the content that was made before this turn.
+            # The first save uses the content that was generated before this turn.
             if save:
                 self._engine.fill(self._next())
             self._save_aside()
@@ -232,7 +233,7 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
-        """Describe how reads passed the page cache; if hosts differ, with the number of hosts for each way."""
+        """Describe how reads used the page cache; if hosts differ, with the number of hosts for each way."""
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
             return next(iter(counts), way)
@@ -241,7 +242,7 @@ class InterferenceScenario:
     def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
         """Save repeatedly until the saves have taken ``seconds`` in total.
 
-        Return the span of each, on this rank's clock, and on rank 0 the duration of each.
+        Return the span of each save on this rank's clock, and on rank 0 the duration of each.
         """
         spans, took = [], []
         left = seconds
@@ -280,13 +281,13 @@ class InterferenceScenario:
         return operation
 
     def _next(self) -> int:
-        """Return the number of a content that was not saved before, as long as there is one."""
+        """Return the number of content that was not saved before, as long as there is one."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 
 
 class _Turn(NamedTuple):
-    """The results of the data loaders of all hosts in one turn; the slowest host counts. Only rank 0 has them."""
+    """The data loaders of all hosts in one turn; the slowest host counts. Only rank 0 has the results."""
 
     reads: int
     p99: float
@@ -295,7 +296,7 @@ class _Turn(NamedTuple):
 
     @classmethod
     def of(cls, of_hosts: Sequence[SampleReads]) -> _Turn:
-        """Join the reads of all ranks; only one rank of each host has some."""
+        """Combine the reads of all ranks; only one rank of each host has reads."""
         every = sorted(took for host in of_hosts for _, took in host.reads)
         return cls(
             reads=len(every),
@@ -326,7 +327,7 @@ class _Reader:
         self._hear()
 
     def begin(self) -> None:
-        """Start the reads of the process."""
+        """Start the reads in the process."""
         self._say("")
 
     def end(self) -> SampleReads:
@@ -358,12 +359,12 @@ def send(do: Operations, name: Pattern, found: object) -> None:
 
 
 def send_not_run(do: Operations, name: Pattern, why: str) -> None:
-    """Report why something was not measured."""
+    """Report why a pattern was not measured."""
     do.send(PatternMeasured(subject=do.subject, name=name, found=None, not_run=why))
 
 
 def measure(at: ScenarioContext) -> None:
-    """Save during other work."""
+    """Measure saves during other work."""
     task = at.task.paced
     assert task
     if task.not_run:
@@ -380,7 +381,7 @@ def _scenario(at: ScenarioContext, task: PacedTask, layout: Layout, shard: RankL
     pace = Pace(task.seconds)
     store = paced_store(at.store, pace)
     do = Operations(at.group, at.activity, at.do.subject, shard, store, rule=at.task.files)
-    # The seconds of these saves are part of the same measurement.
+    # The seconds of these saves belong to the same measurement.
     do.stages = at.do.stages
     return InterferenceScenario(
         at.group,

@@ -1,4 +1,4 @@
-"""A job receives notice of its end: the time until the save that it then starts is committed."""
+"""Preemption notices: the time until the commit of the save that a job starts after its notice."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def measure_notice(
     group: Group, activity: Activity, do: Operations, strategy: Strategy, task: Task, *, whole_bytes: int
 ) -> None:
-    """Save and, once the job may continue, notify all ranks of its end: they then save their present state.
+    """Save; when the job may continue, send a notice to all ranks, which then save their present state.
 
-    If a save continues in the background, that is the worst moment, because the next save waits for it. The two numbers
-    are used again for each notice.
+    If the first save continues in the background, this is the worst moment, because the next save waits for it. Each
+    notice reuses the two checkpoint numbers.
     """
     first = task.operations + PATTERNS["preempt"].first
     seconds = []
@@ -35,7 +35,7 @@ def measure_notice(
         activity.begin(at)
         group.start_together()
         under_way = strategy.save(do.new_ref(first, "preempt"))
-        # The notice: rank 0 receives it and forwards it to the others.
+        # The notice: rank 0 receives it and forwards it to the other ranks.
         group.share(index)
         start = time.perf_counter()
         last = strategy.save(do.new_ref(first + 1, "preempt"))

@@ -1,4 +1,4 @@
-"""Resharded loads: all replicas concurrently, shifted by a host, fewer readers, more readers."""
+"""Resharded loads: by all replicas concurrently, by the ranks of the next host, by fewer readers, by more readers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _TOGETHER = "The ranks of this engine load together, each only its own files: th
 class LoadPatterns:
     """Measures all patterns on a checkpoint that is on the target; rank 0 reports each as soon as it is known.
 
-    ``loader`` makes a loader for a shard; None if ranks only load together, each its own files. ``drop`` empties the
-    caches of files that this rank is about to read.
+    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop`` drops
+    files that this rank is about to read from the caches.
     """
 
     group: Group
@@ -48,7 +48,7 @@ class LoadPatterns:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self, checkpoint: int) -> None:
-        """Load the checkpoint in every pattern, `LOADS_OF_A_PATTERN` times, cold each time."""
+        """Load the checkpoint in every pattern, `LOADS_OF_A_PATTERN` times, without cached data."""
         hosts = self.group.share(self.group.gather(self.group.host))
         for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
             if reading.not_run or self.loader is None:
@@ -126,7 +126,7 @@ def repeated_loads(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Load as ranks do that did not write the checkpoint."""
+    """Measure loads by ranks that did not write the files."""
     LoadPatterns(
         group=at.group,
         do=at.do,

@@ -1,4 +1,4 @@
-"""Retention: the subject's own saves keep only the newest; one more save runs during a deletion."""
+"""Retention: the subject's own saves keep only the newest checkpoints; one more save runs during a deletion."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class SavesRetained:
-    """Saves and deletes. ``kept`` are the checkpoints on the target; ``saves`` contains, on rank 0, each save's result.
+    """The subject's saves and deletes. ``kept`` are the checkpoints on the target; ``saves`` contains, on rank 0, each
+    save's result.
 
-    ``retain`` is the number of newest checkpoints that stay; 0: all.
+    ``retain`` is the number of newest checkpoints to keep; 0: all.
     """
 
     def __init__(self, do: Operations, *, retain: int) -> None:

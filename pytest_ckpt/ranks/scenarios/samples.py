@@ -1,8 +1,8 @@
 """Reads samples at random, as data loaders do, in a separate process (``python -m`` this module).
 
-The work comes as one line of JSON on standard input; the reads continue from a second line until a third, or the end of
-the input. Then the process prints every read and every wait of training for a sample (`SampleReads`). It is a separate
-process because reads in the process of a rank would wait for Python and not for the storage.
+The first line of standard input describes the reads as JSON. The second line starts them; the third line, or the end of
+the input, ends them. Then the process prints every read, and every wait of training for a sample (`SampleReads`). It is
+a separate process because reads in a rank's process would wait for Python instead of the storage.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _BLOCK_BYTES = 4096
 class SampleReads:
     """The reads of a host's data loader, on the monotonic clock of that host.
 
-    ``reads`` are (begin, seconds) of each read. ``waits`` are (begin, seconds) for which training waited at an empty
+    ``reads`` are (begin, seconds) of each read. ``waits`` are (begin, seconds) of each wait of training for an empty
     queue. ``busy`` is the share of the time in which the process used a CPU, or a thread waited for one. ``way``
-    describes how reads passed the page cache.
+    describes how reads used the page cache.
     """
 
     reads: list[tuple[float, float]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class SampleReads:
 class _Loader:
     """A data loader: readers fill a queue of samples, training takes one sample each ``sample_seconds``.
 
-    The queue has room for the samples of `PREFETCH_SECONDS`. Training begins that long after the readers.
+    The queue has space for the samples of `PREFETCH_SECONDS`. Training begins `PREFETCH_SECONDS` after the readers.
     """
 
     files: list[Source]
@@ -79,10 +79,10 @@ class _Loader:
         self.room = threading.Semaphore(max(1, math.ceil(PREFETCH_SECONDS / self.sample_seconds)))
 
     def read(self, seed: int) -> None:
-        """Read until it is over: a place at random whenever the queue has room."""
+        """Read at random offsets whenever the queue has space, until stopped."""
         chance = random.Random(seed)
         buffer = mmap.mmap(-1, self.sample_bytes)
-        # Queried once: a size query right before a timed read would warm the client's caches.
+        # Queried once, because a size query immediately before a timed read would warm the client's caches.
         sizes = [source.size for source in self.files]
         while True:
             self.room.acquire()
@@ -103,7 +103,7 @@ class _Loader:
             self.ready.release()
 
     def train(self) -> None:
-        """Use a sample each ``sample_seconds`` until it is over; a late sample delays all later ones."""
+        """Use a sample each ``sample_seconds`` until stopped; a late sample delays all later ones."""
         due = time.perf_counter() + PREFETCH_SECONDS
         while not self.over.wait(max(0.0, due - time.perf_counter())):
             if not self.ready.acquire(blocking=False):
@@ -133,7 +133,7 @@ class _Untimed:
 
 
 def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
-    """Open the files such that every read comes from the storage, and read a block to see whether that works."""
+    """Open the files so that every read comes from the storage, and read a block as a test."""
     store: Store = load(area.opener)(area)
     opened = [store.open(of.ref, _Untimed()).source(name, fresh=True) for of in files for name in of.names]
     opened[0].read_into(0, mmap.mmap(-1, _BLOCK_BYTES))
@@ -142,8 +142,8 @@ def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader
 
 
 def main() -> None:
-    """Read the files that standard input names until it signals the end."""
-    # It must not continue to read after its rank has ended.
+    """Read the files listed on standard input until the input signals the end."""
+    # The process must not continue to read after its rank has ended.
     die_with_parent()
     asked = json.loads(sys.stdin.readline())
     try:

@@ -38,9 +38,9 @@ class _CountResults:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingScenario:
-    """Saves, loads and deletes checkpoints of some of the ranks; the others wait.
+    """Saves, loads and deletes checkpoints with some of the ranks; the others wait.
 
-    ``drop`` empties the caches of files that this rank is about to read.
+    ``drop`` drops files that this rank is about to read from the caches.
     """
 
     group: Group
@@ -63,7 +63,7 @@ class ScalingScenario:
         checked, expected, fault_count, index = 0, 0, 0, 0
         faults: list[Fault] = []
         for turn in range(TURNS_OF_A_COUNT):
-            # Up and down, so that gradual changes during this time affect every count alike.
+            # Counts increase and then decrease, so that gradual changes affect every count equally.
             for count in counts if turn % 2 == 0 else reversed(counts):
                 index += 1
                 integrity = self._one(strategy, index, found[count], takes_part=clients[self.group.rank] < count)

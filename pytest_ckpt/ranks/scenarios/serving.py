@@ -1,4 +1,4 @@
-"""Serving: replicas load a model's weights concurrently, cold and again warm; one client rewrites them as other files.
+"""Serving: replicas load a model's weights concurrently, uncached and cached; one client rewrites them as other files.
 
 The weights are separate files: written by all ranks, read by replicas in parts, rewritten by one rank.
 """
@@ -50,7 +50,7 @@ _COPIED_BYTES = 2 << 20
 class ServingScenario:
     """Measures loads of the weights from two checkpoints: one that all ranks wrote, and one that a single rank rewrote.
 
-    ``drop`` empties the caches of files that this rank is about to read.
+    ``drop`` drops files that this rank is about to read from the caches.
     """
 
     group: Group
@@ -139,11 +139,11 @@ class ServingScenario:
 
 
 class WeightsEngine:
-    """The weights that one rank writes and reads; their content is the content of checkpoint ``number``.
+    """The weights that one rank writes and reads, with the content of checkpoint ``number``.
 
-    One thread reads all in one pass, as a serving engine's rank does; concurrently, other threads compare every byte.
-    If a read waits for them, the wait is timed. If a page of a mapped file cannot be read, the process ends, as a
-    serving engine does.
+    One thread reads all data in one pass, like a rank of a serving engine; other threads compare every byte
+    concurrently. If a read waits for them, the wait is timed. If a page of a mapped file cannot be read, the process is
+    killed, like a serving engine.
     """
 
     def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: IoMode) -> None:
@@ -163,7 +163,7 @@ class WeightsEngine:
         return {}
 
     def fill(self, checkpoint: int) -> None:
-        """Make the buffers, which are touched before a clock runs; content is made as it is written."""
+        """Allocate and touch the buffers before the timed part; content is generated when it is written."""
         if not self._slots:
             self._slots = Buffers(_PIECES, _PIECE_BYTES).slots
 
@@ -173,14 +173,14 @@ class WeightsEngine:
             write_in_order(draft, clock, self._weights.names[file], partial(self._write, file))
 
     def load_steps(self) -> int:
-        """All is read in one pass."""
+        """Return 1: all data are read in one pass."""
         self.fill(self._number)
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read and compare this rank's parts of all files; a missing file is an error.
 
-        Comparisons after the last byte arrived are left out of the clock.
+        The time of comparisons after the last byte arrived is left out.
         """
         self._found = FirstFaults()
         files = list(dict.fromkeys(piece.file for piece in self._pieces))
@@ -244,7 +244,7 @@ class WeightsEngine:
             )
 
     def _read(self, piece: _Piece, buffer: Bytes) -> int:
-        """Read a piece, all of it or up to the end of the file."""
+        """Read a piece completely, or up to the end of the file."""
         source, wanted = self._open[piece.file], buffer[: piece.stop - piece.start]
         if isinstance(source, np.ndarray):
             found = source[piece.start : piece.stop]

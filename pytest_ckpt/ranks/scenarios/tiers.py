@@ -1,7 +1,8 @@
-"""Saves to the local tier without and during drains, then restores of the newest checkpoint complete on all ranks.
+"""Saves to the local tier without and during drains, then restores of the newest checkpoint that is complete on all
+ranks.
 
-Then a host is lost with its local tier. Copies on a partner host are sent back, and all ranks load from their tiers.
-Copies go from rank to rank over the network of the ranks, as jobs send them; the storage under test does not take part.
+Then a host loses its local tier. A partner host sends its copies back, and all ranks load from their tiers. Copies are
+sent from rank to rank over the ranks' network, as jobs do; the storage under test is not involved.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Draft, Store
 
-# In turns, so that a drift favours neither; the last one leaves a checkpoint on the target and a newer one that is not.
-# Checkpoints with copies on other hosts, numbered after those in two tiers.
+# In turns, so that drift affects both equally. After the last turn, one checkpoint is on the target and a newer one is
+# not. Checkpoints with copies on other hosts have higher numbers.
 _COPIES = 8
 _BESIDE_A_DRAIN = (False, True, True, False, False, True)
 # The offset of a copy's number from the number of its checkpoint.
 _TO_COPY = 4
 
 FileSizes = tuple[tuple[str, int], ...]
-"""Names of files and their bytes."""
+"""The names of files and their sizes in bytes."""
 
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Checkpoints of ``bytes`` over all ranks; ``drop`` empties the caches of files about to be read from the target.
+    """Checkpoints of ``bytes`` over all ranks; ``drop`` drops files about to be read from the target from the caches.
 
     ``do`` are the subject's operations on the target, ``cache`` is the host's cache for it.
     """
@@ -71,7 +72,7 @@ class TierScenario:
     bytes: int
     drop: Callable[[Sequence[Files]], None]
     _local: Operations = field(init=False)
-    # This rank's files, as they were when they had been saved.
+    # This rank's files with their sizes after the save.
     _sizes: dict[int, Mapping[str, int | None]] = field(default_factory=dict)
     _seconds: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
     _drained: list[float] = field(default_factory=list)
@@ -86,8 +87,7 @@ class TierScenario:
         on_target, newest = self._take_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)
         whole = self._restore(1, "local", newest, near)
-        # The host of one rank has lost its part: the parts of the other ranks must not be mixed with another
-        # checkpoint.
+        # The host of one rank has lost its part: the other ranks' parts must not be combined with another checkpoint.
         is_struck = self.group.rank == task.processes - 1
         if is_struck:
             self._local.delete_own(newest)
@@ -146,7 +146,7 @@ class TierScenario:
         return on_target, newest
 
     def _save(self, saves: SyncStrategy, number: int, drained: tuple[Drains, int] | None = None) -> float | None:
-        """Save to the local tier, and drain another checkpoint from when the save begins; return rank 0's seconds."""
+        """Save to the local tier, and drain another checkpoint concurrently; return rank 0's seconds."""
         at = self.do.one("tiers", "save", number - self.task.operations - PATTERNS["tiers"].first + 1)
         pending: list[InFlight] = []
 
@@ -160,7 +160,7 @@ class TierScenario:
         for each in pending:
             with self.activity.wait():
                 timing = each.wait().timing
-            # A drain is over when rank 0 has committed.
+            # A drain ends when rank 0 has committed.
             self._drained += [timing.committed_seconds] if timing.committed_seconds is not None else []
         ref = self._local.ref(number)
         self._sizes[number] = {
@@ -201,7 +201,8 @@ class TierScenario:
         return tuple(dict.fromkeys((*self._sizes[number], *self.task.files.shared)))
 
     def _newest_whole(self) -> tuple[Tier, int]:
-        """Return, on all ranks, the newest checkpoint of which every rank's files are there, the local tier first."""
+        """Return, on all ranks, the newest checkpoint for which all ranks have their files; the local tier is
+        preferred."""
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
         # Lower numbers are the subject's own checkpoints, which are older.
@@ -218,14 +219,14 @@ class TierScenario:
         return "", 0
 
     def _has_own_files(self, store: Store, number: int) -> bool:
-        """Return whether this rank's files of a checkpoint are there, with the sizes that they had."""
+        """Return whether this rank's files of a checkpoint exist with their original sizes."""
         ref, sizes = self.do.ref(number), self._sizes.get(number, {})
         there = (size_of_file(store, ref, name, self.activity) == size for name, size in sizes.items())
         return bool(sizes) and all(there)
 
 
 class _Piece(NamedTuple):
-    """``length`` bytes of a file of ``size`` bytes."""
+    """A piece of ``length`` bytes of a file of ``size`` bytes."""
 
     name: str
     size: int
@@ -234,7 +235,7 @@ class _Piece(NamedTuple):
 
 
 class PartnerTransfer(NamedTuple):
-    """The files of rank ``whose`` go from one rank to another, which is on another host."""
+    """The transfer of rank ``whose``'s files from one rank to another, which is on another host."""
 
     whose: int
     source: int
@@ -270,7 +271,7 @@ class Hosts:
 
 @dataclass(kw_only=True, slots=True)
 class PartnerScenario:
-    """Two checkpoints of ``bytes`` in the local tiers and on partners; the last host is lost with all its files.
+    """Two checkpoints of ``bytes`` in the local tiers and on partners; then the last host loses all its files.
 
     ``do`` are operations in the local tier, ``cache`` is the host's cache for it.
     """
@@ -294,7 +295,7 @@ class PartnerScenario:
         older = self.after + PATTERNS["tiers"].first + _COPIES
         newest = older + 1
         copies, seconds = self._hosts.to_partners(), 0.0
-        # With only one checkpoint, a copy that was never renewed could not be detected.
+        # With only one checkpoint, a copy that is never renewed could not be detected.
         for number in (older, newest):
             do.save(saves, number, role="tier", at=self._at("save", number), stage="tiers")
             self._sizes = self._sizes_of(number)
@@ -329,7 +330,7 @@ class PartnerScenario:
         return self.do.one("tiers", action, number - self.after - PATTERNS["tiers"].first + 1)
 
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
-        """Return, on all ranks, the files of each rank, as stored in its tier."""
+        """Return, on all ranks, the sizes of each rank's files in its tier."""
         ref = self.do.ref(number)
         own = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
         return tuple(self.group.share(self.group.gather(tuple(own))))
@@ -367,7 +368,7 @@ class PartnerScenario:
         return time.perf_counter() - start
 
     def _read(self, way: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
-        """Yield the pieces of files, one after the other, and the rank that receives each."""
+        """Yield the pieces of files in order, each with the rank that receives it."""
         store, buffer = self.tier, self._buffer(way)
         committed = store.open(self.do.ref(number), clock)
         source, opened = None, ""
@@ -385,7 +386,7 @@ class PartnerScenario:
                 source.close()
 
     def _write(self, way: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
-        """Write a piece whenever its bytes have arrived in the buffer; yield before the first and after each."""
+        """Write a piece when its bytes have arrived in the buffer; yield before the first piece and after each."""
         buffer, sink = self._buffer(way), None
         yield
         for piece in self._pieces(way.whose):
@@ -411,7 +412,8 @@ class PartnerScenario:
         return self._buffers[way]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
-        """Return, on all ranks, how many files are missing or have another size on the ranks that must send them."""
+        """Return, on all ranks, the number of files that are missing or have a wrong size on the ranks that must send
+        them."""
         ref = self.do.ref(number)
         wrong = sum(
             size_of_file(self.tier, ref, name, self.activity) != size
@@ -422,7 +424,7 @@ class PartnerScenario:
         return sum(self.group.share(self.group.gather(wrong)))
 
     def _lose(self, lost: Sequence[int], copies: Sequence[PartnerTransfer], newest: int) -> None:
-        """Delete all that a host stores: its ranks' files, and its copies of another host's files."""
+        """Delete all files that a host stores: its ranks' files, and its copies of another host's files."""
         if self.group.rank in lost:
             self.do.delete_own(newest)
         self._delete_held([way for way in copies if way.to in lost], newest)
@@ -459,7 +461,7 @@ class PartnerScenario:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Save to the local tier and to the target."""
+    """Measure saves to the local tier and drains to the target."""
     assert at.tier is not None
     TierScenario(
         group=at.group,

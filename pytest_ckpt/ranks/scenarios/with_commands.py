@@ -1,18 +1,17 @@
-"""Saves and loads in a separate launch, in which rank 0 has the controller run commands that change the storage.
+"""Saves and loads in a separate launch, in which rank 0 requests the controller to run commands that change the
+storage.
 
-Failover: a component of the storage is broken at random moments of saves and loads, and repaired after each. It comes
-after all other launches, because the storage may rebuild for long, and no other measurement should run then. For each
-moment, operations run one after the other until the break command has returned. Then the repair command runs, then a
-save while the storage rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared. If a
-commit ended with an error, its answer may have been lost. After the repair, the storage is queried whether the
-checkpoint is there.
+Failover: a fault is injected at random moments of saves and loads, and repaired after each. This launch comes last,
+because the storage may rebuild for a long time, which would disturb other measurements. For each fault, operations run
+one after the other until the fault command has returned. Then the repair command runs, then a save while the storage
+rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared. If a commit ended with an error,
+its answer may have been lost. After the repair, a query shows whether the checkpoint exists.
 
-Upgrade: saves and loads in turns while a command restarts or upgrades the storage, which must continue to serve.
+Upgrade: saves and loads run in turns while a command restarts or upgrades the storage, which must continue to serve.
 
 Snapshots: a snapshot is taken in the middle of a save. Its clone must contain either no commit of that save or a
-complete one. Each such save is compared with a save before it without a snapshot. Checkpoints that the clone shows as
-committed are loaded from the clone and compared: the earlier checkpoint in any case, the save's checkpoint if it is
-there.
+complete one. Each such save is compared with a previous save without a snapshot. Checkpoints that are committed in the
+clone are loaded from it and compared: always the earlier checkpoint, and the save's checkpoint if it is there.
 """
 
 from __future__ import annotations
@@ -43,12 +42,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.targets.protocol import Store, StoreOfPaths
 
-# Neither the first nor the last tenth: there an operation has hardly begun, or may be over before the command runs.
+# Neither the first nor the last tenth of an operation: it has hardly begun, or may end before the command runs.
 _EARLIEST, _LATEST = 0.1, 0.9
 
 
 class RunWithCommands(ABC):
-    """Two checkpoints in turns: one is complete, and the other is free to be written."""
+    """Base class of the launches with commands. It uses two checkpoints in turns: one is complete, the other may be
+    overwritten."""
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
@@ -62,9 +62,9 @@ class RunWithCommands(ABC):
         self._do = Operations(group, activity, task.subject, self._shard, self._store, rule=task.files)
         content = content_of(task, self._shard, aside=name)
         self._engine = made_engine(task, self._shard, content, group, activity, job.options)
-        # The same on all ranks.
+        # The random numbers are the same on all ranks.
         self._random = random.Random(f"{task.seed}/{task.subject}/{name}")
-        # Each of these launches has two separate numbers: each save of a run has a unique name.
+        # Each of these launches has two separate numbers, because each save of a run has a unique name.
         first = task.operations + PATTERNS[name].first
         self._free, self._whole = first, first + 1
         self._count = 0
@@ -99,7 +99,7 @@ class RunWithCommands(ABC):
 
     @abstractmethod
     def _measure(self) -> bool:
-        """Save and load; report the findings. Return whether the storage is as it was before."""
+        """Save and load, and report the results. Return whether the storage is in its original state."""
 
     def _watched(self) -> AbstractContextManager[None]:
         """Watch the load of the hosts of ranks, by operation and over all that happens inside."""
@@ -117,14 +117,14 @@ class RunWithCommands(ABC):
         return DelayedRequest(self._controller, self._task.subject, command, seconds) if self._leads else None
 
     def _save(self, later: DelayedRequest | None = None) -> TrialResult:
-        """Save under the free number; if that succeeds, the number of the previous complete checkpoint becomes free."""
+        """Save under the free number. If this succeeds, the number of the previous complete checkpoint becomes free."""
         tried = self._try.save(self._free, self._next("save"), later)
         if not tried.failed:
             self._free, self._whole = self._whole, self._free
         return tried
 
     def _load_whole(self, later: DelayedRequest | None = None) -> TrialResult:
-        """Load the newest checkpoint that was committed, and compare it."""
+        """Load the newest committed checkpoint and compare it."""
         return self._try.load(self._whole, self._next("load"), later)
 
     def _next(self, action: TriedKind) -> OperationRef:
@@ -132,7 +132,7 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _hold(self, tried: TrialResult) -> TrialResult:
-        """Return an operation during which the storage was not changed. Raises its error."""
+        """Return the result of an operation on unchanged storage. Raises its error."""
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
@@ -142,7 +142,7 @@ class RunWithCommands(ABC):
         return bool(self._group.share(seen))
 
     def _heard(self, asked: RequestedCommand | None) -> CommandRun:
-        """Return on all ranks the result of a command that rank 0 has requested, when it has ended."""
+        """Return on all ranks the result of a command requested by rank 0, after it has ended."""
         with self._activity.wait():
             run = asked.wait() if asked else None
         shared: CommandRun = self._group.share(run)
@@ -153,7 +153,7 @@ class RunWithCommands(ABC):
 
 
 class FailoverRun(RunWithCommands):
-    """Runs one task; rank 0 reports all known results after each moment."""
+    """The failover launch of one task; rank 0 reports all known results after each fault."""
 
     def _measure(self) -> bool:
         """Save and load undisturbed, then with a broken component."""
@@ -171,7 +171,7 @@ class FailoverRun(RunWithCommands):
         return not not_run
 
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
-        """Break a component during an operation, repair it and save; return the reason if the run cannot continue."""
+        """Inject a fault during an operation, repair it and save; return the reason if the run cannot continue."""
         share = self._share()
         listed: list[OperationTrial] = []
         asked: RequestedCommand | None = None
@@ -185,7 +185,7 @@ class FailoverRun(RunWithCommands):
                 moment = later.seconds_into
             is_asked = bool(self._group.share(asked is not None))
             if not is_asked and not tried.failed:
-                # It was over before the command's moment: repeat it with an earlier moment.
+                # The operation ended before the command's moment: repeat it with an earlier moment.
                 share /= 2
                 self._after(kind)
                 continue
@@ -195,7 +195,7 @@ class FailoverRun(RunWithCommands):
             if tried.failed or pending or self._group.share(is_in_it):
                 break
         if not is_asked:
-            # No component was broken, so a failover does not excuse an error.
+            # No fault was injected, so a failover does not excuse an error.
             self._hold(tried)
         broke = self._heard(asked)
         repaired = self._run_command("repair")
@@ -207,9 +207,9 @@ class FailoverRun(RunWithCommands):
         is_there = kind == "save" and tried.failed and self._try.is_committed(self._free)
         answer_lost = is_there and tried.failed_in_commit
         if answer_lost:
-            # It counts as committed, and is loaded like any other: it must contain every byte of this save.
+            # The checkpoint counts as committed and is loaded like any other: it must contain every byte of this save.
             self._free, self._whole = self._whole, self._free
-        # First the save, while the storage rebuilds; then the checkpoint that was committed before, if it could not be
+        # First the save, while the storage rebuilds; then the previously committed checkpoint, if it could not be
         # loaded yet.
         before = self._whole
         after = self._save().operation
@@ -278,7 +278,7 @@ class FailoverRun(RunWithCommands):
 
 
 class UpgradeRun(RunWithCommands):
-    """Runs one task; rank 0 reports the results at the end."""
+    """The upgrade launch of one task; rank 0 reports the results at the end."""
 
     def _measure(self) -> bool:
         """Save and load undisturbed, then during the command until it has returned or an operation has failed."""
@@ -323,11 +323,11 @@ class UpgradeRun(RunWithCommands):
 
 
 class SnapshotRun(RunWithCommands):
-    """Runs one task; rank 0 reports all known results after each snapshot."""
+    """The snapshot launch of one task; rank 0 reports all known results after each snapshot."""
 
     def _measure(self) -> bool:
         """Save with and without a snapshot in turns."""
-        # The first save after the start does not replace a checkpoint, so no save is compared with it.
+        # The first save replaces no checkpoint, so it is not used for comparison.
         self._hold(self._save())
         trials: list[SnapshotTrial] = []
         not_run = ""
@@ -358,7 +358,7 @@ class SnapshotRun(RunWithCommands):
             asked = later.finish() if later else None
             if self._is_any(seen=asked is not None):
                 break
-            # It was over before the command's moment: repeat the pair with an earlier moment.
+            # The save ended before the command's moment: repeat the pair with an earlier moment.
             self._hold(beside)
             share /= 2
         taken = self._heard(asked)
@@ -386,7 +386,7 @@ class SnapshotRun(RunWithCommands):
         )
 
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
-        """Return the run's area as the clone shows it, or why it is not accessible; the same on all ranks."""
+        """Return the run's area in the clone, or why it is not accessible; the same on all ranks."""
         with self._activity.in_phase("open"):
             clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
         whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
@@ -396,7 +396,7 @@ class SnapshotRun(RunWithCommands):
         return clone, ""
 
     def _look(self, clone: Store, before: int, beside: TrialResult) -> tuple[bool, str]:
-        """Return whether the clone shows the save as committed, and the error of a checkpoint that it shows so."""
+        """Return whether the save is committed in the clone, and the error of a checkpoint that is committed there."""
         # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
         number = self._free if beside.failed else self._whole
         is_committed = self._try.is_committed(number, clone)

@@ -1,1 +1,1 @@
-"""When a job may continue while a checkpoint is saved: strategies with a common protocol."""
+"""Save strategies, with a common protocol: when a job may continue while a checkpoint is saved."""

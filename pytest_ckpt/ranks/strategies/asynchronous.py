@@ -1,4 +1,4 @@
-"""Strategies ``async`` and ``hybrid``, and the save that continues in a background thread while the job does.
+"""Strategies ``async`` and ``hybrid``, and saves that continue in a background thread while the job continues.
 
 ``async``: the state is copied while the job waits; a thread writes the copy while the job continues. ``hybrid``: the
 job waits for a full save, and continues while a delta is written.
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """The background thread of a rank. All ranks make it together.
+    """The background thread of a rank. All ranks create it together.
 
-    ``lane`` reports its work. With ``group``, the background threads of all ranks wait for each other.
+    ``lane`` reports its activity. With ``group``, the background threads of all ranks wait for each other.
     """
 
     def __init__(self, group: Group, activity: Activity) -> None:
         self._activity = activity
         self.lane = activity.lane(BACKGROUND)
-        # The ranks' threads wait for each other while the ranks do, too.
+        # The threads of all ranks wait for each other, concurrently with the ranks.
         self.group = group.duplicate(self.lane)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=BACKGROUND)
         self._in_flight: InFlight | None = None
 
     def wait(self) -> float:
-        """Wait for the previous work; return the seconds of this wait. Raises the error of that work."""
+        """Wait for the previous work; return the seconds of the wait. Raises the error of that work."""
         start = time.perf_counter()
         if self._in_flight:
             with self._activity.wait():
@@ -52,12 +52,12 @@ class Background:
         return time.perf_counter() - start
 
     def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
-        """Begin work of a save that began at ``start``; when it is over for one rank, it is for all."""
+        """Begin the work of a save that began at ``start``. It ends on all ranks at the same time."""
         self.lane.begin(self._activity.operation)
 
         def go_on() -> RankSave:
             saved = work()
-            # A rank's save is over only when the checkpoint is committed: until then the next may not replace it.
+            # A save ends only when the checkpoint is committed; until then the next save may not replace it.
             self.group.wait()
             self.lane.rest()
             return saved
@@ -66,13 +66,13 @@ class Background:
         return self._in_flight
 
     def release(self) -> None:
-        """Wait for the work in flight, and let the thread end."""
+        """Wait for the current work, and end the thread."""
         self._thread.shutdown()
         self._in_flight = None
 
 
 class InFlight:
-    """A save that continues in a thread. ``returned`` is the number of seconds after which the job could continue."""
+    """A save that continues in a thread. The job could continue after ``returned`` seconds."""
 
     def __init__(self, work: Future[RankSave], returned: float) -> None:
         self._work, self._returned = work, returned
@@ -88,7 +88,8 @@ class InFlight:
 
 
 class AsyncStrategy:
-    """One save is in flight at most: the next one waits for it before it copies."""
+    """Copies the state, then saves the copy in the background. At most one save is in flight: the next one waits for it
+    first."""
 
     def __init__(
         self,
@@ -141,12 +142,12 @@ class AsyncStrategy:
         self._background.wait()
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: the bytes written come from a copy, made before ``save`` returned."""
+        """Return True: the bytes are written from a copy, made before ``save`` returned."""
         del pending
         return True
 
     def release(self) -> None:
-        """Wait for the save in flight, and let the thread end."""
+        """Wait for the save in flight, and end the thread."""
         self._background.release()
 
     def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> RankSave:
@@ -157,7 +158,7 @@ class AsyncStrategy:
 class HybridStrategy:
     """Saves deltas in the background, and full checkpoints while the job waits.
 
-    An engine without ``holds_delta`` only makes full saves.
+    An engine without ``holds_delta`` makes only full saves.
     """
 
     def __init__(
@@ -187,10 +188,10 @@ class HybridStrategy:
         return self._delta.facts()
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True: a full save is over, and a delta is written from a copy."""
+        """Return True: a full save has ended, and a delta is written from a copy."""
         del pending
         return True
 
     def release(self) -> None:
-        """Wait for the delta in flight, and let its thread end."""
+        """Wait for the delta in flight, and end its thread."""
         self._delta.release()

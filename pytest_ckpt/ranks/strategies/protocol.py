@@ -1,4 +1,4 @@
-"""The protocol of a save strategy: when the job may continue, when it may change its state, which rank commits."""
+"""The protocol of a save strategy: when the job may continue and change its state, and which rank commits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSave:
-    """A save that this rank has ended: the times of its stages, this rank's files, and the proof that they are durable.
+    """A completed save of this rank: the times of its stages, this rank's files, and the proof that they are durable.
 
-    ``durability`` is None on a rank that took no part and fsynced no directory, ``commit`` on all ranks but 0.
+    ``durability`` is None on a rank that did not take part and fsynced no directory; ``commit`` is None on all ranks
+    except rank 0.
     """
 
     timing: SaveTiming
@@ -43,14 +44,14 @@ class Pending(Protocol):
 
 
 class Strategy(Protocol):
-    """Saves the content of its ``engine``; all ranks make it together, before their first save."""
+    """Saves the content of its ``engine``. All ranks create it together, before their first save."""
 
     engine: Engine
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
         """Save a checkpoint, called by all ranks together; return when the job may continue.
 
-        A rank that does not take part writes no file and waits with the others.
+        A rank that does not take part writes no files and waits with the others.
         """
 
     def facts(self) -> dict[str, str]:
@@ -60,11 +61,11 @@ class Strategy(Protocol):
         """Return whether the job may change the state that is being saved."""
 
     def release(self) -> None:
-        """Wait for the saves that still run, and free threads and copies."""
+        """Wait for saves that are still running, and free threads and copies."""
 
 
 class MakeStrategy(Protocol):
-    """Makes a strategy, on all ranks together."""
+    """The function that creates a strategy, on all ranks together."""
 
     def __call__(
         self,
@@ -76,19 +77,19 @@ class MakeStrategy(Protocol):
         options: EngineOptions,
         tier: Store | None = None,
     ) -> Strategy:
-        """Return the strategy; no byte is written yet. ``tier`` is the run's area in a local tier, if there is one.
+        """Return the strategy without writing. ``tier`` is the run's area in a local tier, if there is one.
 
-        ``options`` are the engine's; a strategy uses the options for work that it does itself.
+        ``options`` are the engine's options; a strategy uses them for work that it does itself.
         """
 
 
 def strategy_of(reference: str) -> MakeStrategy:
-    """Return the maker of the strategy that ``module:name`` refers to; it is imported only now."""
+    """Return the function that ``module:name`` refers to; it is imported only now."""
     return cast("MakeStrategy", load(reference))
 
 
 def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Write this rank's files of a checkpoint and make them durable; an engine may have committed, too.
+    """Write this rank's files of a checkpoint and make them durable; the engine's library may also have committed.
 
     `names_made_durable` makes their names durable.
     """
@@ -97,14 +98,14 @@ def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) 
 
 
 def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
-    """Return this rank's part of a save, whose files are written and durable."""
+    """Return this rank's part of a save, after its files are written and durable."""
     entries, durability = draft.written()
     timing = SaveTiming(phases=clock.phases)
     return RankSave(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
 
 
 def leads(group: Group, store: Store) -> bool:
-    """Whether this rank commits and removes in a store: rank 0, or in a tier that each host has, one rank of each."""
+    """Whether this rank commits and removes in a store: rank 0, or in a local tier one rank of each host."""
     return group.leads_host if store.of_each_host else group.rank == 0
 
 
@@ -129,9 +130,9 @@ def store_and_commit(
     start: float,
     takes_part: bool,
 ) -> RankSave:
-    """Have ``write`` make this rank's files durable, make their names durable, wait for all ranks, commit.
+    """Let ``write`` make this rank's files durable, make their names durable, wait for all ranks, and commit.
 
-    An engine may have committed: then names are durable, too.
+    If the engine's library has committed, names are already durable.
     """
     nothing = SaveTiming(phases=clock.phases)
     saved = write() if takes_part else RankSave(timing=nothing)
@@ -154,10 +155,10 @@ def store_and_commit(
 
 
 def names_made_durable(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Have one rank of each host fsync the directory, when all ranks of the host have fsynced their files.
+    """Let one rank of each host fsync the directory after all ranks of the host have fsynced their files.
 
-    The fsync of a directory covers the names that are in it at that time, whichever process of the client made them.
-    So one call after the last file of a host is enough, and no call of one host covers names that another host made.
+    The fsync of a directory covers all names that processes of this client have created in it. So one call after the
+    last file of a host is sufficient. It does not cover names that another host created.
     """
     pending = saved.durability is not None and saved.durability.names_pending
     if group.sum_of_host(pending) and group.leads_host:
@@ -181,7 +182,7 @@ def names_made_durable(saved: RankSave, store: Store, group: Group, ref: Checkpo
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:
-    """Wait until all ranks have written; return the entries of all on rank 0, if the store requires them."""
+    """Wait until all ranks have written; return the entries of all ranks on rank 0, if the store requires them."""
     if store.wants_entries:
         return [entry for of_rank in group.gather(tuple(entries)) for entry in of_rank]
     group.wait()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SyncStrategy:
-    """Has no threads or copies: every save is over when it returns."""
+    """Strategy without threads or copies: every save has ended when `save` returns."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SyncStrategy:
         return {}
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True: the save is over."""
+        """Return True: the save has ended."""
         return pending.poll() is not None
 
     def release(self) -> None:

@@ -1,8 +1,8 @@
 """Strategy ``tiered``: the state is saved to a local tier while the job waits, then drained to the target.
 
 Every rank drains its own files concurrently with the job. Some threads read them from the local tier into a ring of
-buffers. As many other threads write them unchanged to the target, where rank 0 commits them. The previous copy stays in
-the local tier until the next one is complete.
+buffers. The same number of threads write them unchanged to the target, where rank 0 commits them. The previous copy
+stays in the local tier until the next one is complete.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Read a piece of a file of the local tier, in a separate phase. Raises OSError if the file is truncated."""
+    """Read a piece of a file in the local tier, as a separate phase. Raises OSError if the file is truncated."""
     with clock.phase("read", name):
         _read(source, offset, data, name)
 
 
 def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Write the first ``count`` bytes of ``data`` in a separate phase; ``data`` has space for the padding."""
+    """Write the first ``count`` bytes of ``data`` as a separate phase; ``data`` has space for padding."""
     with clock.phase("write", name):
         _write(sink, offset, count, data)
 
@@ -54,7 +54,7 @@ def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
 
 
 def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
-    """Write ``count`` bytes, padded to the sink's alignment; the padding is cut off again later."""
+    """Write ``count`` bytes, padded to the sink's alignment; the padding is removed later."""
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
     sink.write_at(offset, data[:filled])
@@ -63,7 +63,8 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 class Copies:
     """Copies this rank's files of checkpoints from the local tier to the target, one after the other.
 
-    For a file, as many requests are read concurrently as engine ``stream`` has in flight, while as many are written.
+    The number of concurrent reads of a file is engine ``stream``'s number of requests in flight; the number of writes
+    is the same.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:
@@ -80,12 +81,12 @@ class Copies:
         }
 
     def release(self) -> None:
-        """Let the threads end."""
+        """End the threads."""
         self._pool.dismiss()
 
     def _use(self, piece_bytes: int) -> None:
-        """Make buffers for pieces of this size."""
-        # The old buffers are freed before the new ones are made: together they would need twice the memory.
+        """Allocate buffers for pieces of this size."""
+        # The old buffers are freed first, because both together would need twice the memory.
         self._slots: list[Bytes] = []
         self._piece_bytes = piece_bytes
         self._depth = drain_depth(piece_bytes, self._options.request_bytes, self._options.depth)
@@ -130,7 +131,7 @@ class Copies:
 
         def write(arrival: Arrival[int]) -> None:
             nonlocal writing
-            # A pass that hangs while a write is in flight hangs in the target, else in the local tier.
+            # If a pass hangs while a write is in flight, the target hangs; otherwise the local tier.
             with lock:
                 writing, activity.phase = writing + 1, "write"
             try:
@@ -145,7 +146,7 @@ class Copies:
         before = clock.phases.get("read", 0.0)
         with clock.phase("read", name):
             ring = one_pass(self._pool, self._slots, offsets, readers=depth, takers=depth, read=read, take=write)
-        # If no buffer is free, reads wait for the target; the rest of a pass is the local tier's time.
+        # If no buffer is free, reads wait for the target; the remaining time of a pass is the local tier's.
         held_up = min(clock.phases["read"] - before, ring.stalled_seconds)
         clock.phases["read"] -= held_up
         clock.phases["write"] = clock.phases.get("write", 0.0) + held_up
@@ -163,15 +164,17 @@ class Drains:
         return self._copies.facts()
 
     def wait(self) -> float:
-        """Wait for the previous drain; return the seconds."""
+        """Wait for the previous drain; return the seconds of the wait."""
         return self._background.wait()
 
     def begin(
         self, ref: CheckpointRef, names: Sequence[str], *, start: float, local_seconds: float = 0.0, waited: float = 0.0
     ) -> InFlight:
-        """Begin to drain this rank's files of a checkpoint committed in the local tier; without files, only wait.
+        """Begin to drain this rank's files of a checkpoint that is committed in the local tier; without files, only
+        wait.
 
-        The save began at ``start``; for ``waited`` of the ``local_seconds`` until now it waited for the previous drain.
+        The save began at ``start``. It has taken ``local_seconds`` so far, of which it waited ``waited`` for the
+        previous drain.
         """
 
         def drain() -> RankSave:
@@ -192,13 +195,14 @@ class Drains:
         return self._background.begin(drain, start)
 
     def release(self) -> None:
-        """Wait for the drain in flight, and let the threads end."""
+        """Wait for the drain in flight, and end the threads."""
         self._background.release()
         self._copies.release()
 
 
 class TieredStrategy:
-    """Keeps the newest checkpoint and the one that is being drained in the local tier."""
+    """Saves to the local tier and drains from it. The local tier keeps the newest checkpoint and the one being
+    drained."""
 
     def __init__(
         self,
@@ -210,7 +214,7 @@ class TieredStrategy:
         options: EngineOptions,
         tier: Store | None = None,
     ) -> None:
-        """Raises ValueError without a local tier."""
+        """Raises ValueError if there is no local tier."""
         if tier is None:
             raise ValueError("strategy tiered has no local tier")
         self.engine = engine
@@ -221,7 +225,7 @@ class TieredStrategy:
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
         """Wait for the previous drain, save to the local tier, begin to drain that save, and return."""
-        # A number may be saved again when it was deleted from the target.
+        # A number may be saved again after its checkpoint was deleted from the target.
         self._delete([copy for copy in self._copies if copy[0].number == ref.number])
         start = time.perf_counter()
         waited = self._drains.wait()
@@ -261,7 +265,7 @@ class TieredStrategy:
         self._delete(self._copies)
 
     def _delete(self, copies: Sequence[tuple[CheckpointRef, tuple[str, ...]]]) -> None:
-        """Delete copies that are drained; called by all ranks together."""
+        """Delete drained copies; called by all ranks together."""
         for ref, names in copies:
             self._tier.delete(ref, names)
             self._group.wait()

@@ -1,1 +1,1 @@
-"""A bucket of an object store as a target, by the requests of S3."""
+"""A bucket of an object store as a target, accessed by S3 requests."""

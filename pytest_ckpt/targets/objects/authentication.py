@@ -1,10 +1,10 @@
-"""Credentials, region and endpoint of a store, and how a request to it is signed. Here: S3.
+"""Credentials, region and endpoint of a store, and the signature of requests for S3.
 
-The environment is read here. Profile files and roles of a machine are read by botocore, which takes 40 MB of memory and
-is imported only if the environment has no keys. Credentials stay in this process.
+Keys are first looked up in the environment. Profile files and machine roles are read by botocore, which needs 40 MB of
+memory and is imported only if the environment has no keys. Credentials stay in this process.
 
-Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with an unsigned payload; the
-test has the example of AWS.
+Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with an unsigned payload; a
+test uses the example of AWS.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pytest_ckpt.targets.objects.errors import of_credentials
 from pytest_ckpt.targets.objects.keys import BucketPrefix
 
 ANY_REGION = "us-east-1"
-"""The region of a store without regions: it is part of the signature."""
+"""The region for a store without regions, which the signature requires."""
 
 
 class NoCredentialsError(Exception):
-    """No keys in the environment, in a profile or from a role; or the profile cannot be used."""
+    """There are no keys in the environment, a profile or a role; or the profile cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -53,7 +53,7 @@ class Identity:
 def find_identity(access: Access) -> Identity:
     """Return the client's identity. Raises NoCredentialsError."""
     if access.embedded:
-        # That server does not authenticate.
+        # The embedded server does not authenticate.
         own = Keys(access_key="embedded", secret_key="embedded")
         return Identity(keys=lambda: own, region=ANY_REGION, endpoint=access.endpoints[0])
     environment = os.environ
@@ -94,18 +94,19 @@ def _of_library(region: str, endpoint: str) -> Identity:
 
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
-"""Bodies carry our checksum; a second hash would take longer than their transfer."""
+"""The marker of an unsigned body: bodies have our own checksum, and a second hash would take longer than the
+transfer."""
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 def encoded_path(path: str) -> str:
-    """Return a path as it is sent and signed."""
+    """Return a path encoded for sending and signing."""
     return urllib.parse.quote(path, safe="/-_.~")
 
 
 def encoded_query(query: Sequence[tuple[str, str]]) -> str:
-    """Return a query as it is sent and signed: sorted."""
+    """Return a query sorted and encoded for sending and signing."""
     pairs = sorted((urllib.parse.quote(k, safe="-_.~"), urllib.parse.quote(v, safe="-_.~")) for k, v in query)
     return "&".join(f"{name}={value}" for name, value in pairs)
 
@@ -146,13 +147,13 @@ def signed(
     return sent
 
 
-# A larger body carries our own checksum, and is not part of the signature.
+# A larger body has our own checksum and is not part of the signature.
 _SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """The destination of requests: its URL, and the path there before all keys."""
+    """The destination of requests: its URL, and the path before all keys."""
 
     url: str
     host: str
@@ -163,7 +164,7 @@ class Endpoint:
 
 
 class Dialect(Protocol):
-    """The endpoints of a store, and how requests are signed for it; ``region`` is empty if it has no regions."""
+    """The endpoints of a store, and the signature of its requests; ``region`` is empty if the store has no regions."""
 
     region: str
     endpoints: tuple[Endpoint, ...]
@@ -174,17 +175,17 @@ class Dialect(Protocol):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Return the query and the headers that a request is sent with; path and query are encoded.
+        """Return the query and headers of a request, including its signature; path and query are encoded.
 
         Raises NoCredentialsError.
         """
 
     def hidden(self) -> tuple[str, ...]:
-        """Return the texts that messages must not repeat."""
+        """Return the secrets that messages must not contain."""
 
 
 class PathOfKey:
-    """Return the path of an endpoint and a key as they are written."""
+    """Paths that consist of the endpoint's path and the key, unchanged."""
 
     def path(self, root: str, key: str) -> str:
         """Return the path of a request, encoded."""
@@ -192,7 +193,7 @@ class PathOfKey:
 
 
 class DialectOfS3(PathOfKey):
-    """AWS Signature Version 4. Raises StoreError without keys."""
+    """Signs S3 requests with AWS Signature Version 4. Raises StoreError if there are no keys."""
 
     def __init__(self, place: BucketPrefix, access: Access) -> None:
         try:
@@ -206,7 +207,7 @@ class DialectOfS3(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Sign a request; of a body only small bytes."""
+        """Sign a request; only a small body is included in the signature."""
         is_small = len(body) < _SMALL_BYTES and not isinstance(body, memoryview)
         sent = signed(
             method,
@@ -221,15 +222,15 @@ class DialectOfS3(PathOfKey):
         return query, sent
 
     def hidden(self) -> tuple[str, ...]:
-        """Return the keys of now."""
+        """Return the current keys."""
         keys = self._identity.keys()
         return keys.access_key, keys.secret_key, keys.token
 
     def _endpoint(self, url: str, bucket: str) -> Endpoint:
-        """Return the destination of requests; without a URL, AWS itself."""
+        """Return the destination of requests; without a URL, AWS's own endpoint."""
         host, root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
         if not url and "." not in bucket:
-            # TLS certificates of AWS cover names of one part before theirs.
+            # AWS's TLS certificates cover bucket names without dots.
             host, root = f"{bucket}.{host}", ""
         return endpoint_of(url or f"https://{host}", root)
 
@@ -248,7 +249,7 @@ def endpoint_of(url: str, root: str) -> Endpoint:
 
 
 def is_aws_itself(endpoint: str, region: str) -> bool:
-    """Return whether an endpoint is AWS's endpoint for a region, which libraries of AWS find by themselves."""
+    """Return whether an endpoint is AWS's own endpoint for a region, which AWS libraries find by themselves."""
     return (urllib.parse.urlsplit(endpoint).hostname or "").endswith(f"s3.{region}.{_suffix(region)}")
 
 

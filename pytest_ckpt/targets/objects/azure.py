@@ -1,8 +1,9 @@
-"""S3 requests on Azure Blob Storage, with its account and its signature.
+"""Adapter: serves S3 requests on Azure Blob Storage, with its account and signature.
 
-Objects are block blobs, parts are blocks, an upload has no name. An upload is a token in the names of its blocks:
-ending it commits their list; aborting it commits an empty list, which forgets them, and deletes that blob. Unfinished
-uploads are the tokens in the uncommitted blocks of all blobs. A suffix is requested by the size of the blob.
+Objects are block blobs, parts are blocks. Azure has no upload ids, so an upload is a token in the names of its blocks.
+Completing an upload commits the list of its blocks. Aborting it commits an empty list, which discards the blocks, and
+deletes this blob. Unfinished uploads are the tokens in the uncommitted blocks of all blobs. A suffix range is computed
+from the size of the blob.
 
 The key of the account stays in this process. Source of the signature: Microsoft, "Authorize with Shared Key", for
 version 2009-09-19 and later.
@@ -41,7 +42,7 @@ _NAMED = (
 def authorization(
     method: str, path: str, query: str, headers: Mapping[str, str], body_bytes: int, *, account: str, key: str
 ) -> str:
-    """Return the header that authenticates a request; path and query are encoded, ``key`` is in base64.
+    """Return the authorization header of a request; path and query are encoded, ``key`` is in base64.
 
     Raises ValueError for an invalid key.
     """
@@ -65,7 +66,7 @@ _LACKS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Account:
-    """The client's identity: an account with a key in base64 or a token (SAS); ``endpoint`` empty: Azure's own."""
+    """The client's identity: an account with a base64 key or a token (SAS). An empty ``endpoint`` means Azure's own."""
 
     name: str
     key: str = ""
@@ -105,7 +106,7 @@ class DialectOfAzure(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Sign a request; no body is part of that."""
+        """Sign a request; its body is not part of the signature."""
         sent = {
             **headers,
             "x-ms-version": _VERSION,
@@ -127,7 +128,8 @@ class DialectOfAzure(PathOfKey):
         return self._account.key, self._account.token, signature
 
     def _endpoint(self, url: str) -> Endpoint:
-        """Return the destination of requests: a host without a name has many accounts; its paths name the account."""
+        """Return the destination of requests. On an IP address several accounts may share a host, so the path contains
+        the account."""
         return endpoint_of(url, f"/{self._account.name}" if _is_of_many(url) else "")
 
 
@@ -147,7 +149,7 @@ _BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 
 class AzureAdapter(S3Adapter):
-    """A container."""
+    """A container, with the interface of S3."""
 
     not_copied = "a block is not copied from another blob here"
 
@@ -188,7 +190,7 @@ class AzureAdapter(S3Adapter):
         return _parsed(answer, place), answer.headers
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Report soft deletion in the form of S3's versions. Versions themselves show in no request of this kind."""
+        """Report soft deletion in the form of S3's versions. No request of this kind shows versions themselves."""
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
         kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]
@@ -236,7 +238,7 @@ class AzureAdapter(S3Adapter):
         query = [("comp", "block"), ("blockid", _encoded(_name_of_block(upload, number, md5.hexdigest())))]
         guard = {MD5: stated.get(MD5) or base64.b64encode(md5.digest()).decode()}
         self._wire.ask(what, "PUT", place, key=self._of(key), query=query, headers=guard, body=body)
-        # By this it is named at the end.
+        # The upload is identified by this token when it is completed.
         return Answer(headers={"etag": f'"{md5.hexdigest()}"'}, data=b"")
 
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
@@ -248,7 +250,7 @@ class AzureAdapter(S3Adapter):
 
     def _abort(self, what: str, place: str, key: str, upload: str) -> None:
         """Discard the blocks of a new blob; blocks of an existing blob are discarded at its next change."""
-        del upload  # all blocks of a blob go together
+        del upload  # # all blocks of a blob are committed together
         none = _list_of_blocks(())
         sent = {"if-none-match": "*", MD5: md5_of({}, none)}
         with contextlib.suppress(FileExistsError):
@@ -275,7 +277,7 @@ class AzureAdapter(S3Adapter):
         return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
     def _range(self, what: str, place: str, key: str, asked: str) -> str:
-        """Return a range as Azure knows it: it has no suffixes."""
+        """Return a range in Azure's form, which has no suffix ranges."""
         if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
             return asked
         size = int(self._wire.ask(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
@@ -286,7 +288,7 @@ class AzureAdapter(S3Adapter):
 
 
 def _name_of_block(upload: str, number: int, etag: str) -> str:
-    """Return a block's name; all names of a blob must have the same length."""
+    """Return the name of a block; all names of a blob must have the same length."""
     return f"{upload}-{number:05d}-{etag.strip(chr(34))}"
 
 
@@ -308,7 +310,7 @@ def _conditions(stated: Mapping[str, str]) -> dict[str, str]:
 
 def _parsed(answer: Answer, place: str) -> ET.Element:
     try:
-        # It may begin with a mark of its byte order.
+        # The text may begin with a byte order mark.
         return ET.fromstring(answer.data.decode("utf-8-sig"))
     except (ET.ParseError, UnicodeDecodeError):
         raise StoreError(errno.EIO, "the store's answer is no XML", place) from None
@@ -319,5 +321,5 @@ def _children(page: ET.Element, name: str) -> list[ET.Element]:
 
 
 def _name(blob: ET.Element) -> str:
-    """Return the name of a blob; one that XML cannot represent stays URL-encoded: no run has such names."""
+    """Return the name of a blob. A name that XML cannot represent stays URL-encoded; runs have no such names."""
     return fields_in(blob).get("Name", "")

@@ -1,7 +1,7 @@
-"""The checksums by which a client of S3 guards a body, by the names in their headers. Pure.
+"""Checksums of bodies that S3 clients send, by the names of their headers. Pure.
 
-The standard library has neither CRC-32C nor CRC-64/NVME: they are computed here, at some 10 MB/s, which small bodies of
-checks do not feel.
+The standard library has neither CRC-32C nor CRC-64/NVME. They are computed here at about 10 MB/s, which is sufficient
+for the small bodies of checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class RunningChecksum(Protocol):
     """A checksum that is updated piece by piece."""
 
     def update(self, data: bytes, /) -> None:
-        """Take in more bytes."""
+        """Add more bytes."""
 
     def digest(self) -> bytes:
         """Return the checksum, its highest byte first."""
@@ -70,16 +70,16 @@ ALGORITHMS: Mapping[str, Callable[[], RunningChecksum]] = {
     "x-amz-checksum-sha1": lambda: hashlib.sha1(usedforsecurity=False),
     "x-amz-checksum-sha256": hashlib.sha256,
 }
-"""By the header, in lower case, that carries the checksum of a body."""
+"""The checksum algorithms by the lower-case header that contains the checksum."""
 
 
 def checksum(header: str, data: bytes) -> str:
-    """Return the checksum of a body in the form of that header."""
+    """Return the checksum of a body in the form of its header."""
     running = ALGORITHMS[header]()
     running.update(data)
     return encoded(running)
 
 
 def encoded(running: RunningChecksum) -> str:
-    """Return a checksum as S3 writes it."""
+    """Return a checksum in the form that S3 uses."""
     return base64.b64encode(running.digest()).decode()

@@ -1,7 +1,7 @@
 """The requests of S3 that a run makes to a bucket.
 
-Every body of data carries its CRC-32, computed here. Errors are StoreErrors: OSErrors with the operation, the object,
-and the store's answer.
+Every body of data is sent with its CRC-32, computed here. Errors are StoreErrors: OSErrors with the operation, the
+object, and the store's answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_ASKED = "x-amz-checksum-sha1"
 class S3Requests(Protocol):
     """S3 requests to a store, directly or through an adapter.
 
-    ``digests`` are the headers that may carry the checksum of a body; HEAD returns the headers in ``kept``.
+    ``digests`` are the headers that may contain the checksum of a body; HEAD returns the headers in ``kept``.
     """
 
     digests: tuple[str, ...]
@@ -37,11 +37,11 @@ class S3Requests(Protocol):
 
     @property
     def region(self) -> str:
-        """The region by which requests are signed, empty without one."""
+        """The region for signatures; empty if there is none."""
 
     @property
     def endpoint(self) -> str:
-        """The URL that requests go to now."""
+        """The URL to which requests are currently sent."""
 
     def ask(
         self,
@@ -66,7 +66,7 @@ class S3Requests(Protocol):
 
 
 class S3Wire(Wire):
-    """Requests as they are."""
+    """Sends S3 requests unchanged."""
 
     digests = tuple(header for header in ALGORITHMS if header != _NOT_ASKED)
     kept = tuple(header for header in digests if header != MD5)
@@ -91,7 +91,8 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectState:
-    """A store's facts of an object: its bytes, its ETag, and its CRC-32 if the store keeps one (without "-parts")."""
+    """A store's facts about an object: its bytes, its ETag, and its CRC-32 if the store keeps one (without
+    "-parts")."""
 
     bytes: int
     etag: str
@@ -100,7 +101,7 @@ class ObjectState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
-    """A version that a bucket keeps under a key: an older object, or the marker of its deletion."""
+    """A version that a bucket keeps under a key: an older object, or a deletion marker."""
 
     key: str
     version: str
@@ -108,7 +109,7 @@ class Version:
 
 
 class Bucket:
-    """A bucket, as one process reaches it; safe from several threads."""
+    """A bucket, as accessed by one process; safe for several threads."""
 
     def __init__(self, place: BucketPrefix, access: Access, patience: Patience = OF_RANKS) -> None:
         self.place, self.access = place, access
@@ -117,22 +118,22 @@ class Bucket:
 
     @property
     def region(self) -> str:
-        """The region by which requests are signed."""
+        """The region for signatures."""
         return self._wire.region
 
     @property
     def endpoint(self) -> str:
-        """The URL that requests go to."""
+        """The URL to which requests are sent."""
         return self._wire.endpoint
 
     def url(self, key: str) -> str:
-        """Return an object as a user writes it."""
+        """Return the URL of an object in the form that a user writes."""
         return self.place.url_of(key)
 
     # --- the bucket ---------------------------------------------------------------------------------------------------
 
     def look(self, prefix: str) -> Answer:
-        """List one key; return the answer, whose headers show the server and its time."""
+        """List one key; return the answer, whose headers contain the server's name and time."""
         query = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1")]
         return self._wire.ask("list", "GET", self.place.url, query=query)
 
@@ -142,7 +143,7 @@ class Bucket:
         return fields_of(answer.data).get("Status") == "Enabled"
 
     def versions(self, prefix: str) -> list[Version]:
-        """Return the versions that the bucket keeps of keys with a prefix; empty if it keeps no versions."""
+        """Return the versions of keys with a prefix; empty if the bucket keeps no versions."""
         return [
             Version(key=each["Key"], version=each["VersionId"], is_marker=group == "DeleteMarker")
             for page in self._marked("list versions", "versions", prefix, "version-id-marker", "NextVersionIdMarker")
@@ -168,7 +169,7 @@ class Bucket:
         return checksum
 
     def put_version(self, key: str, data: bytes) -> str:
-        """Write a small object; return the name of its version, empty if the store returned no version."""
+        """Write a small object; return its version id, empty if the store returned none."""
         view = memoryview(data)
         version = self._put(key, view, parts.crc32(view), {}).headers.get("x-amz-version-id", "")
         return "" if version == "null" else version
@@ -178,7 +179,7 @@ class Bucket:
         return self._wire.ask("get", "GET", self.url(key), key=key).data
 
     def head(self, key: str) -> ObjectState:
-        """Return the store's facts of an object. Raises FileNotFoundError if it does not exist."""
+        """Return the store's facts about an object. Raises FileNotFoundError if it does not exist."""
         answer = self._wire.ask("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
         etag = answer.headers.get("etag", "").strip('"')
         # The checksum of an object made of parts was not computed here.
@@ -187,7 +188,7 @@ class Bucket:
         return ObjectState(bytes=int(answer.headers.get("content-length", -1)), etag=etag, crc32=checksum)
 
     def is_there(self, key: str) -> bool:
-        """Return whether there is an object."""
+        """Return whether an object exists."""
         try:
             self.head(key)
         except FileNotFoundError:
@@ -195,10 +196,9 @@ class Bucket:
         return True
 
     def read_into(self, key: str, offset: int, view: memoryview, moved: Callable[[int], None]) -> int:
-        """Read a range of an object until ``view`` is full or the object ends; return the bytes.
+        """Read a range of an object until ``view`` is full or the object ends; return the number of bytes.
 
-        If a connection breaks during the transfer, the client connects again, a few times, and repeats the complete
-        range.
+        If a connection breaks during the transfer, the client reconnects, a few times, and repeats the complete range.
         """
         stop = offset + len(view) - 1
         if not len(view):
@@ -215,7 +215,7 @@ class Bucket:
         return answer.read
 
     def delete(self, key: str, version: str = "") -> None:
-        """Delete an object, or permanently one version of it; in S3 a missing object is not an error."""
+        """Delete an object, or one version of it permanently; in S3 a missing object is not an error."""
         query = [("versionId", version)] if version else []
         with contextlib.suppress(FileNotFoundError):
             self._wire.ask("delete", "DELETE", self.url(key), key=key, query=query)
@@ -225,19 +225,19 @@ class Bucket:
         return [text for page in self._list(prefix) for text in _texts(page, "Contents", "Key")]
 
     def states_below(self, prefix: str) -> Iterator[tuple[str, int, str]]:
-        """Yield key, bytes and the time of the last change (ISO 8601) of each object below a prefix of S3."""
+        """Yield key, bytes and the time of the last change (ISO 8601) of each object below a prefix (only S3)."""
         for page in self._list(prefix):
             keys, sizes, times = (_texts(page, "Contents", name) for name in ("Key", "Size", "LastModified"))
             yield from zip(keys, map(int, sizes), times, strict=True)
 
     def directories(self, prefix: str) -> list[str]:
-        """Return the common prefixes: the keys' text between a prefix and the next slash, with both."""
+        """Return the common prefixes: the parts of keys from the prefix to the next slash, including both."""
         return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]
 
     # --- objects of parts ---------------------------------------------------------------------------------------------
 
     def begin_upload(self, key: str) -> str:
-        """Begin an object of parts; return its upload's name. The object is invisible before its end."""
+        """Begin a multipart upload; return its id. The object is invisible until the upload is completed."""
         headers = {"x-amz-checksum-algorithm": "CRC32"}
         answer = self._wire.ask(
             "begin upload", "POST", self.url(key), key=key, query=[("uploads", "")], headers=headers
@@ -257,7 +257,7 @@ class Bucket:
         return answer.headers.get("etag", ""), checksum
 
     def end_upload(self, key: str, upload: str, sent: Sequence[tuple[int, str, int]]) -> None:
-        """Assemble an object from its parts, each (number, ETag, CRC-32), sorted."""
+        """Complete an upload from its parts, each (number, ETag, CRC-32), sorted."""
         top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
         for number, etag, checksum in sent:
             part = ET.SubElement(top, "Part")
@@ -279,7 +279,7 @@ class Bucket:
         self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Return key and upload id of all uploads that have not ended and were not aborted."""
+        """Return key and upload id of all uploads that were neither completed nor aborted."""
         return [
             pair
             for page in self._marked("list uploads", "uploads", prefix, "upload-id-marker", "NextUploadIdMarker")
@@ -288,10 +288,10 @@ class Bucket:
             if pair[0].startswith(prefix)
         ]
 
-    # --- what became of it --------------------------------------------------------------------------------------------
+    # --- counts, and the end ------------------------------------------------------------------------------------------
 
     def tallies(self) -> Tallies:
-        """Return the counts of its requests."""
+        """Return the counts of the requests."""
         return self._wire.tallies()
 
     def close(self) -> None:
@@ -302,7 +302,7 @@ class Bucket:
         return self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
 
     def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
-        """Yield the pages of a listing, each continued after a key and a second name."""
+        """Yield the pages of a listing whose continuation consists of a key and a second name."""
         marker: list[tuple[str, str]] = []
         while True:
             query = [(word, ""), ("prefix", prefix), *marker]
@@ -343,7 +343,7 @@ def _fields(page: ET.Element, group: str) -> list[dict[str, str]]:
 
 
 def _texts(page: ET.Element, group: str, name: str) -> list[str]:
-    """Return the texts of that name in all groups of a page, in order."""
+    """Return all texts with this name in all groups of a page, in order."""
     return [
         field.text or "" for child in page if local_name(child) == group for field in child if local_name(field) == name
     ]

@@ -1,4 +1,4 @@
-"""An S3 server on this host for a first run, in a separate process that ends with its parent."""
+"""An S3 server on this host for a first run. It is a separate process that ends with its parent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Errors of a store, of a connection to it and of a client library, as an OSError without identities, and its remedy.
+"""Errors of a store, a connection or a client library, converted to OSErrors without identities, with remedies.
 
-The text of a library is not repeated: it may contain keys, tokens and names of accounts.
+The text of a library is not repeated, because it may contain keys, tokens and account names.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _STATUSES = {
 }  # fmt: skip
 _PASSING_STATUSES = frozenset({429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset({"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable"})
-# The answer to a HEAD request has a status only.
+# The answer to a HEAD request has only a status.
 _BARE = {403: "the store forbids it", 404: "it is not there", 412: "it is there", 503: "the store is busy"}
-# Names of accounts, keys and signatures, which messages repeat.
+# Names of accounts, keys and signatures in messages.
 _IDENTITIES = (
     (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w"), "***"),
     (re.compile(r"\barn:[\w-]+:\S+"), "arn:***"),
@@ -84,7 +84,7 @@ _REMEDIES = {
 class StoreError(OSError):
     """A store's error answer, or a missing answer.
 
-    ``code`` is the store's own error code, empty without one; ``may_pass``: the same request may succeed later.
+    ``code`` is the store's own error code, empty if there is none; ``may_pass``: the same request may succeed later.
     """
 
     code = ""
@@ -104,11 +104,11 @@ class StoreFileNotFoundError(StoreError, FileNotFoundError):
 
 
 class StoreFileExistsError(StoreError, FileExistsError):
-    """There is such an object already."""
+    """The object already exists."""
 
 
 class CutError(http.client.HTTPException):
-    """A connection that ended before all of an answer's body: bytes promised and received, and their first offset."""
+    """A connection that ended before the end of a body: the expected and the received bytes, and their first offset."""
 
     def __init__(self, received: int, promised: int, offset: int) -> None:
         super().__init__(
@@ -117,12 +117,12 @@ class CutError(http.client.HTTPException):
 
 
 def is_cut(error: Exception) -> bool:
-    """Return whether an error means that a connection ended."""
+    """Return whether an error means that a connection was closed."""
     return isinstance(error, ConnectionError | http.client.HTTPException) or type(error).__name__ in _TLS_CUT
 
 
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
-    """Return a store's answer as an error; texts in ``hidden``, such as the client's keys, are left out."""
+    """Return a store's answer as an error; texts in ``hidden``, such as the client's keys, are removed."""
     found = fields_of(data)
     code, message = found.get("Code", ""), found.get("Message", "")
     for secret in filter(None, hidden):
@@ -156,10 +156,10 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
 
 
 def of_library(library: str, status: int, code: str, kind: str, number: int, what: str, place: str) -> StoreError:
-    """Return a third-party library's error at a store: with a known status and code, or its ``kind``.
+    """Return a third-party library's error at a store, with its status and code if known, or with its ``kind``.
 
-    ``number`` is the errno, used if there is no status and no code. The library's own text may contain someone's
-    identity.
+    ``number`` is the errno that is used if there is no status and no code. The library's own text may contain
+    identities.
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
@@ -169,12 +169,12 @@ def of_library(library: str, status: int, code: str, kind: str, number: int, wha
 
 
 def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> StoreError:
-    """Return an error for missing credentials; the remedy is the one for a ``code``."""
+    """Return an error for missing credentials, with the remedy for ``code``."""
     return _made(errno.EACCES, f"credentials are missing: {text}", place, code)
 
 
 def fields_of(data: bytes) -> dict[str, str]:
-    """Return the top-level texts of an XML answer by their names, or the error in JSON; else empty."""
+    """Return the top-level texts of an XML answer by name, or the error in a JSON answer; otherwise empty."""
     if data.lstrip()[:1] == b"{":
         return _fields_of_json(data)
     try:
@@ -185,7 +185,7 @@ def fields_of(data: bytes) -> dict[str, str]:
 
 
 def _fields_of_json(data: bytes) -> dict[str, str]:
-    """Return an error of Google as S3 has it."""
+    """Return an error of Google in the form of S3."""
     try:
         error = json.loads(data)["error"]
         reasons = error.get("errors") or [{}]
@@ -195,7 +195,7 @@ def _fields_of_json(data: bytes) -> dict[str, str]:
 
 
 def fields_in(top: ET.Element) -> dict[str, str]:
-    """Return the texts of an element's own children by their names."""
+    """Return the texts of an element's direct children by name."""
     return {local_name(child): child.text or "" for child in top}
 
 
@@ -212,20 +212,20 @@ def _made(number: int, text: str, place: str, code: str = "") -> StoreError:
 
 
 def without_identities(text: str) -> str:
-    """Return a store's message without the names of accounts, keys and signatures."""
+    """Return a store's message without names of accounts, keys and signatures."""
     for pattern, instead in _IDENTITIES:
         text = pattern.sub(instead, text)
     return " ".join(text.split())
 
 
 def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
-    """Return why a run cannot begin, from a store's answer."""
+    """Return from a store's answer why a run cannot begin."""
     message = (error.strerror or str(error)).rstrip(".")
     return UsageError(f"{what}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
 
 
 _NO_SUCH_RANGE = 416
-# Messages of s3torchconnector, which gives no details, and the S3 code of each.
+# Messages of s3torchconnector, which gives no details, with the S3 code of each.
 _WORDS = (
     ("Forbidden", 403, "AccessDenied"),
     ("throttled", 503, "SlowDown"),
@@ -235,7 +235,7 @@ _WORDS = (
     ("key does not exist", 404, "NoSuchKey"),
     ("object was not found", 404, "NoSuchKey"),
 )
-# A client's message on an answer that it cannot read: only names of headers, without values.
+# A client's message about an unreadable answer; it contains only names of headers.
 _ANSWER = re.compile(r"""Header "([A-Za-z][A-Za-z0-9-]{1,60})" not found""")
 _STATUS = re.compile(r"response_status: (\d{3})")
 
@@ -243,7 +243,8 @@ _STATUS = re.compile(r"response_status: (\d{3})")
 def in_our_words(error: BaseException, client: str, what: str, place: str) -> Exception:
     """Return a client's error in the operation ``what`` on a ``place``, with only a known status and code.
 
-    If the stored object is too short for the requested range, the result is an EOFError: it differs from the saved one.
+    If the stored object is too short for the requested range, the result is an EOFError, because it differs from the
+    saved one.
     """
     status, code = _said(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":
@@ -258,7 +259,7 @@ def in_our_words(error: BaseException, client: str, what: str, place: str) -> Ex
 
 
 def _said(error: BaseException) -> tuple[int, str]:
-    """Return status and code of a store's answer; 0 and empty without an answer."""
+    """Return status and code of a store's answer; 0 and empty if there is none."""
     for each in _causes(error):
         if isinstance(each, StoreError):
             return each.status, each.code

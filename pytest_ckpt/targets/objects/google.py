@@ -1,14 +1,15 @@
-"""S3 requests on Google Cloud Storage's JSON API, with its account.
+"""Adapter: serves S3 requests on Google Cloud Storage's JSON API, with its account.
 
-Google's XML API, which supports the uploads of S3, is not used: it accepts no conditions at the end of an upload, so
-that an upload could overwrite an existing object; and it needs separate keys (HMAC), which few jobs have.
+Google's XML API supports S3's multipart uploads, but is not used for two reasons. It accepts no condition when an
+upload is completed, so that an upload could overwrite an existing object. It also needs separate keys (HMAC), which few
+jobs have.
 
-An upload in parts is Google's parallel composite upload: each part is an object until the end composes them, 32 at a
-time, and deletes them. The keys of the parts begin with the key of their object, so that the clean-up of a run's prefix
-removes them too. The ETag of an object is its generation, which Google uses in conditions.
+A multipart upload is Google's parallel composite upload: each part is an object. Completing the upload composes the
+parts, 32 at a time, and deletes them. The keys of the parts begin with the key of their object, so the clean-up of a
+run's prefix also removes them. The ETag of an object is its generation, which Google uses in conditions.
 
-The library google-auth (extra ``gcs``) finds the account: a file that GOOGLE_APPLICATION_CREDENTIALS names, the login
-of gcloud, the service account of a machine. If STORAGE_EMULATOR_HOST is set, requests are not signed.
+The library google-auth (extra ``gcs``) finds the account: the file in GOOGLE_APPLICATION_CREDENTIALS, the login of
+gcloud, or the service account of a machine. If STORAGE_EMULATOR_HOST is set, requests are not signed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class DialectOfGoogle:
-    """Requests with a token of OAuth 2.0. Raises StoreError without a token."""
+    """Requests with a token of OAuth 2.0. Raises StoreError if there is no token."""
 
     region = ""
 
@@ -59,15 +60,15 @@ class DialectOfGoogle:
         self.endpoints = tuple(endpoint_of(url, "") for url in urls)
 
     def path(self, root: str, key: str) -> str:
-        """Return the path of a request: the name of an object is one part of the path, including its slashes, and is
-        encoded already.
+        """Return the path of a request. The name of an object is one part of the path; it is already encoded, including
+        its slashes.
         """
         return f"{root}/{key}"
 
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Add the token of now."""
+        """Add the current token."""
         del method, body
         added = self._sign(f"https://{headers.get('host', '')}{path}")
         self._token = added.get("authorization", "").removeprefix("Bearer ")
@@ -110,7 +111,7 @@ def _first_sentence(error: Exception) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedObject:
-    """Google's facts of an object; only objects that were not composed have an MD5."""
+    """Google's facts about an object; only objects that were not composed have an MD5."""
 
     key: str
     bytes: int
@@ -120,7 +121,7 @@ class ListedObject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A page of a listing; ``next`` names the next one, empty on the last page."""
+    """A page of a listing; ``next`` is the token of the next page, empty on the last page."""
 
     objects: Sequence[ListedObject]
     directories: Sequence[str]
@@ -129,7 +130,7 @@ class Page:
 
 
 def object_of(said: Any) -> ListedObject:
-    """Return an object as an answer describes it."""
+    """Return the object that an answer describes."""
     return ListedObject(
         key=str(said.get("name", "")),
         bytes=int(said.get("size", -1)),
@@ -154,7 +155,7 @@ _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedPart:
-    """A part, or several that were made one, or (``name`` empty) the directory of all, by its own key."""
+    """A part, or several parts composed into one, or (``name`` empty) the table of all parts, with its key."""
 
     key: str
     upload: str
@@ -177,13 +178,13 @@ def joined_key(key: str, upload: str, level: int, number: int) -> str:
 
 
 def piece_of(key: str) -> ComposedPart | None:
-    """Return the object of which a key is a part; None for a normal object."""
+    """Return the object to which a part's key belongs; None for the key of a normal object."""
     found = _PIECE.fullmatch(key)
     return ComposedPart(key=found["key"], upload=found["upload"], name=found["name"] or "") if found else None
 
 
 _COMPOSED = 32
-"""So many objects at most become one in one request."""
+"""The maximum number of objects that one request composes."""
 
 _AT_ONCE = 8
 _JSON = {"Content-Type": "application/json"}
@@ -191,7 +192,7 @@ _PROJECT = "GOOGLE_CLOUD_PROJECT"
 
 
 class GoogleAdapter(S3Adapter):
-    """A bucket of Google."""
+    """A bucket of Google, with the interface of S3."""
 
     not_copied = "a part is not copied from another object here"
 
@@ -387,7 +388,7 @@ class GoogleAdapter(S3Adapter):
 
 
 def _conditions(stated: Mapping[str, str], place: str) -> list[tuple[str, str]]:
-    """Return conditions on ETags as Google knows them, on generations."""
+    """Convert conditions on ETags to Google's conditions on generations."""
     none, same = stated.get("if-none-match"), stated.get("if-match")
     if none == "*":
         return [("ifGenerationMatch", "0")]
@@ -397,6 +398,6 @@ def _conditions(stated: Mapping[str, str], place: str) -> list[tuple[str, str]]:
 
 
 def _generation(etag: str) -> str:
-    """Return the generation of an ETag; for an invalid one, a generation that no object has."""
+    """Return the generation of an ETag; for an invalid ETag, a generation that no object has."""
     text = etag.strip('"')
     return text if text.isdigit() else "1"

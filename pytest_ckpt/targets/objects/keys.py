@@ -1,4 +1,4 @@
-"""The keys of a run's objects: the file names of other targets, below a prefix of the run's own."""
+"""The keys of a run's objects: the file names of other targets, below the run's own prefix."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pytest_ckpt.targets.owner import OWNER
 
 RUN = "pytest-ckpt-"
 MARKER = "_COMMITTED"
-"""The object that commits a checkpoint: it names every other object of it."""
+"""The name of the object that commits a checkpoint and lists all its other objects."""
 
 TRIAL = "TRIAL"
-"""The object by which permissions are tried before a run."""
+"""The name of the object that tests permissions before a run."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-(\d+))?")
-# With everything that follows a prefix, a key must not exceed 1,024 bytes.
+# A key, including everything after the prefix, must not exceed 1,024 bytes.
 _MAXIMUM_PREFIX_BYTES = 600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketPrefix:
-    """A bucket and a prefix in it, without a slash at its end; empty: the whole bucket."""
+    """A bucket and a prefix in it, without a trailing slash; empty: the whole bucket."""
 
     bucket: str
     prefix: str
@@ -35,11 +35,11 @@ class BucketPrefix:
 
     @property
     def url(self) -> str:
-        """The place as a user writes it."""
+        """The URL of the place in the form that a user writes."""
         return self.url_of(self.prefix) if self.prefix else f"{self.scheme}://{self.bucket}"
 
     def url_of(self, key: str) -> str:
-        """Return an object as a user writes it."""
+        """Return the URL of an object in the form that a user writes."""
         return f"{self.scheme}://{self.bucket}/{key}"
 
     @property
@@ -52,7 +52,7 @@ class BucketPrefix:
         return dataclasses.replace(self, prefix=f"{self.below}{RUN}{run_id}")
 
     def removal(self, access: Access) -> str:
-        """Return the command that removes all that is below the place."""
+        """Return the command that removes everything below the place."""
         return removal_of(self.scheme, self.url, access)
 
     def removal_of_one(self, key: str, access: Access) -> str:
@@ -60,7 +60,7 @@ class BucketPrefix:
         return f"{removal_of(self.scheme, self.url_of(key), access)} --one"
 
     def abortion(self, key: str, upload: str, access: Access) -> str:
-        """Return the command that removes an unfinished upload."""
+        """Return the command that aborts an unfinished upload."""
         return f"{removal_of(self.scheme, self.url_of(key), access)} --upload={shlex.quote(upload)}"
 
 
@@ -84,13 +84,13 @@ def read_prefix(location: str, scheme: str = "s3", option: str = "--ckpt-target"
 
 
 def read_url(url: str) -> BucketPrefix:
-    """Return the place that a user wrote. Raises UsageError."""
+    """Return the place of a URL. Raises UsageError."""
     scheme, _, location = url.partition("://")
     return read_prefix(location, scheme)
 
 
 def prefix_of(area: AreaRef) -> BucketPrefix:
-    """Return the place of an area, whose location is the path of its URL."""
+    """Return the place of an area; its location is the path of the URL."""
     return read_url(area.location)
 
 
@@ -101,14 +101,14 @@ def checkpoint_key(ref: CheckpointRef) -> str:
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of a checkpoint by its part of a key; None for anything else."""
+    """Return the number of a checkpoint from its part of a key; None for other text."""
     found = _CHECKPOINT.fullmatch(name)
     return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixKeys:
-    """The keys below a run's prefix: the run's own keys, and foreign keys."""
+    """The keys below a run's prefix, separated into the run's own keys and foreign keys."""
 
     own: tuple[str, ...]
     strange: tuple[str, ...]
@@ -120,10 +120,10 @@ def sort_out(
     beside: Mapping[str, Sequence[str]],
     directories: Sequence[str],
 ) -> PrefixKeys:
-    """Separate a run's own keys (below its prefix) from others, by the names that the run may have made.
+    """Separate a run's own keys (below its prefix) from others, by the names that the run may have created.
 
-    The marker of a checkpoint counts as the run's own only if all other keys of that checkpoint do, so that an object
-    that someone added can still be read. The key of the area's owner is neither.
+    The marker of a checkpoint counts as the run's own only if all other keys of the checkpoint do. The marker is
+    therefore kept if someone added an object. The owner's key is in neither group.
     """
     own, markers, strange = [], [], []
     for key in keys:

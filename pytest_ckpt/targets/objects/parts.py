@@ -1,4 +1,4 @@
-"""The checksums of an object's parts, by which the store's acknowledgement is compared."""
+"""Checksums of an object's parts, for comparison with the store's acknowledgement."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ def crc32(data: Buffer) -> int:
 
 
 def encoded(checksum: int) -> str:
-    """Return a CRC-32 as S3 writes it."""
+    """Return a CRC-32 in the form that S3 uses."""
     return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
 def composite(checksums: Sequence[int]) -> str:
-    """Return the CRC-32 of the CRC-32s of all parts, as S3 writes the checksum of an object of parts."""
+    """Return the CRC-32 of all parts' CRC-32s: the form of S3's checksum of a multipart object."""
     return encoded(zlib.crc32(b"".join(checksum.to_bytes(4, "big") for checksum in checksums)))
 
 
 def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
-    """Return the bytes of all parts, each (number from 1, bytes), sorted. Raises OSError if they do not form an object.
+    """Return the total bytes of sorted parts, each (number from 1, bytes). Raises OSError if they do not form an
+    object.
 
     ``size`` is the object's size, if it was known before.
     """

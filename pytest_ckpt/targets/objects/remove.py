@@ -1,4 +1,4 @@
-"""Removal of a run's objects: automatically by their names at its end, or manually by the run's prefix.
+"""Removal of a run's objects: automatically by name at its end, or manually by the run's prefix.
 
 At the end of a run, a separate process removes the names that the run may have created. Manual removal: ``python -m
 pytest_ckpt.targets.objects.remove s3://…`` removes all objects, unfinished uploads and older versions below the run's
@@ -47,7 +47,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
     if (identity,) != area.identity:
         return [f"{place.url} was not removed: it is no longer the area that this run made"]
     names = (asked["files"], asked["beside"], asked["directories"])
-    # An upload that is aborted first cannot become an object during the removal.
+    # Uploads are aborted first, so that they cannot become objects during the removal.
     own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
     left = [
         f"an unfinished upload of {bucket.url(key)} was not aborted: this run did not begin it; by hand: "
@@ -83,7 +83,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
 
 
 def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
-    """Return sentences about deleted objects that a bucket still keeps; empty without such objects, or if unknown."""
+    """Return sentences about deleted objects that a bucket still keeps; empty if there are none, or if unknown."""
     try:
         kept = bucket.versions(bucket.place.below)
     except OSError:
@@ -100,7 +100,7 @@ def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
 def _failures_of_each(
     things: Iterable[T], act: Callable[[T], None], what: Callable[[T], str], command: Callable[[T], str]
 ) -> list[str]:
-    """Do something with each, several at a time; return a sentence with a command for each that fails."""
+    """Perform an action for each item, several at a time; return a sentence with a command for each failure."""
 
     def do(thing: T) -> str:
         try:
@@ -116,7 +116,8 @@ def _failures_of_each(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Remove the objects that the arguments name. Exit codes: 0 all removed, 1 refused by the store, 4 other places."""
+    """Remove the objects in the arguments. Exit codes: 0 all removed, 1 refused by the store, 4 not a place of a
+    run."""
     asked = _parser().parse_args(words)
     try:
         place = read_url(asked.place)
@@ -150,14 +151,14 @@ def _removed_upload(bucket: Bucket, upload: str) -> str:
 
 
 def _removed(bucket: Bucket, *, one: bool) -> str:
-    """Remove an object, or all below a place; return the removed items as text."""
+    """Remove an object, or everything below a place; return a description of the removed items."""
     key = bucket.place.prefix
     prefix = key if one else bucket.place.below
 
     def is_meant(found: str) -> bool:
         return found == key if one else True
 
-    # An upload that is aborted first cannot become an object during the removal.
+    # Uploads are aborted first, so that they cannot become objects during the removal.
     uploads = [pair for pair in bucket.uploads(prefix) if is_meant(pair[0])]
     _each(uploads, lambda pair: bucket.abort_upload(*pair))
     keys = [found for found in bucket.keys(prefix) if is_meant(found)]

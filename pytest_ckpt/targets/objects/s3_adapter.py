@@ -1,4 +1,4 @@
-"""S3 requests for a store with another protocol: finds the kind of request, and answers in the form of S3."""
+"""Base class of adapters, which serve S3 requests on a store with another protocol and answer in the form of S3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answer_of(top: ET.Element, headers: Mapping[str, str] | None = None) -> Answ
 
 
 def element(name: str, **words: str) -> ET.Element:
-    """Return an element with a child for each word."""
+    """Return an XML element with a child for each keyword."""
     made = ET.Element(name)
     for field, text in words.items():
         ET.SubElement(made, field).text = text
@@ -46,12 +46,12 @@ DONE = Answer(headers={}, data=b"", status=204)
 
 
 class S3Adapter(ABC):
-    """A bucket with the interface of S3; safe from several threads. Each body carries its MD5."""
+    """A bucket with the interface of S3; safe for several threads. Each body is sent with its MD5."""
 
     digests: tuple[str, ...] = (MD5,)
     kept: tuple[str, ...] = (MD5,)
     not_copied: str
-    """Why a part is not copied from another object."""
+    """The reason why a part is not copied from another object."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -59,7 +59,7 @@ class S3Adapter(ABC):
 
     @property
     def endpoint(self) -> str:
-        """The URL that requests go to now."""
+        """The URL to which requests are currently sent."""
         return self._wire.endpoint
 
     def tallies(self) -> Tallies:
@@ -83,7 +83,7 @@ class S3Adapter(ABC):
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Return the answer to a request, as S3 would give it. Raises StoreError."""
+        """Return the answer to a request in the form of S3. Raises StoreError."""
         words, fields = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
         upload = words.get("uploadId", "")
         match method:
@@ -119,11 +119,11 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether the space of a deleted object is freed later than the object disappears."""
+        """Return whether the space of deleted objects is freed only later."""
 
     @abstractmethod
     def _uploads(self, what: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:
-        """Return the unfinished uploads below a prefix: key and name of each."""
+        """Return key and id of the unfinished uploads below a prefix."""
 
     @abstractmethod
     def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
@@ -150,7 +150,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
-        """Assemble an object from the parts that the body lists."""
+        """Complete an object from the parts listed in the body."""
 
     @abstractmethod
     def _abort(self, what: str, place: str, key: str, upload: str) -> None: ...
@@ -174,5 +174,5 @@ class S3Adapter(ABC):
 
 
 def md5_of(stated: Mapping[str, str], body: memoryview | bytes) -> str:
-    """Return the given MD5 of a body, or else compute it, in base64."""
+    """Return the given MD5 of a body, or compute it, in base64."""
     return stated.get(MD5) or base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()

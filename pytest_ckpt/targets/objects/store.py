@@ -1,8 +1,8 @@
-"""A run's area in a bucket, attached.
+"""A run's area in a bucket.
 
-The objects of a checkpoint have a common prefix. Rank 0 commits by one more object, the marker, which names all other
-objects with their bytes and checksums. Without it the checkpoint does not exist. A load reads the marker first, and a
-deletion removes it first.
+The objects of a checkpoint have a common prefix. Rank 0 commits by an additional object, the marker, which lists all
+other objects with their bytes and checksums. Without the marker the checkpoint does not exist. A load reads the marker
+first, and a deletion removes it first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, Sto
 
 
 def library_place(bucket: Bucket, key: str) -> ObjectPlace:
-    """Return the place below a key. If there are several endpoints, it contains the one that this process uses now."""
+    """Return the place below a key. If there are several endpoints, it contains the current endpoint of this
+    process."""
     return ObjectPlace(
         url=bucket.url(key),
         endpoint="" if is_aws_itself(bucket.endpoint, bucket.region) else bucket.endpoint,
@@ -42,10 +43,10 @@ WAY = "by requests over the network: the client keeps no cache"
 
 
 class ObjectSink:
-    """An object of ``size`` bytes; None: only `write` is used, which sends a part when it has a full one.
+    """An object of ``size`` bytes that is being written; None: only `write` is used, which collects complete parts.
 
-    `write_at` sends from the caller's memory. `finish` ends the upload and compares the object in the store with the
-    sent bytes.
+    `write_at` sends from the caller's memory. `finish` completes the upload and compares the object in the store with
+    the sent bytes.
     """
 
     alignment = 1
@@ -68,11 +69,11 @@ class ObjectSink:
 
     @property
     def part_bytes(self) -> int | None:
-        """The bytes of every part but the last."""
+        """The size of every part except the last."""
         return self._part_bytes
 
     def write(self, data: Buffer) -> int:
-        """Send complete parts of ``data``, together with the rest of the last call; keep the new rest."""
+        """Send complete parts of ``data``, preceded by the rest of the last call; keep the new rest."""
         view = memoryview(data).cast("B")
         step, done = self._part_bytes, 0
         while len(self._rest) + len(view) - done >= step:
@@ -90,7 +91,7 @@ class ObjectSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send one part, or the complete object if it has only one."""
+        """Send one part, or the complete object if it has only one part."""
         view = memoryview(data).cast("B")
         number, into = divmod(offset, self._part_bytes)
         is_last = offset + len(view) == self._size
@@ -99,7 +100,8 @@ class ObjectSink:
         self._send(number + 1, view, is_complete=is_last and not number)
 
     def finish(self) -> Entry:
-        """End the object; return the bytes that the store acknowledges. Raises OSError if they are not all."""
+        """Complete the object; return the bytes that the store acknowledges. Raises OSError if they are not all
+        bytes."""
         with self._phases.phase("fsync", self._name):
             if self._rest or not self._sent:
                 with memoryview(self._rest) as part:
@@ -110,7 +112,7 @@ class ObjectSink:
                 self._name, [(n, count) for n, count, _, _ in listed], self._size, self._part_bytes
             )
             if self._upload:
-                # If the answer to it was lost, the upload no longer exists: the object in the store then decides.
+                # If the answer was lost, the upload no longer exists; then the object in the store decides.
                 with contextlib.suppress(FileNotFoundError):
                     self._bucket.end_upload(self._key, self._upload, [(n, etag, crc) for n, _, etag, crc in listed])
             checksums = [crc for _, _, _, crc in listed]
@@ -159,7 +161,7 @@ class ObjectSink:
 
 
 CHECKED, SIZED = "size and CRC-32", "only size and ETag"
-"""The acknowledgements that stores send for an object."""
+"""Descriptions of the acknowledgements that stores send for an object."""
 
 
 class ObjectsDraft(DraftWithoutPaths):
@@ -187,11 +189,11 @@ class ObjectsDraft(DraftWithoutPaths):
         return library_place(self._bucket, self._key)
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error at the store, without its text."""
+        """Return a library's error at the store, without the library's text."""
         return in_our_words(error, library, what, place)
 
     def adopt(self, names: Collection[str]) -> None:
-        """Take objects that a library put there as this draft's own, with the facts of each from the store."""
+        """Add objects that a library wrote there to this draft, with the store's facts about each."""
         self._adopted += names
         for name in names:
             with self._phases.phase("fsync", name):
@@ -214,7 +216,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove the objects that this rank sent."""
+        """Remove the objects sent by this rank."""
         for name, sink in self._sinks.items():
             with contextlib.suppress(FileNotFoundError):
                 sink.abort()
@@ -231,9 +233,9 @@ def marker_text(entries: Sequence[Entry]) -> bytes:
 
 
 class ObjectsCommitted:
-    """The objects that a marker names, read in the phases of the caller that opened them. The marker is read once.
+    """The objects listed in a marker, read in the phases of the caller that opened them. The marker is read once.
 
-    A library's own commit object, ``commit``, names no objects: it commits all objects with the same prefix.
+    A library's own commit object, ``commit``, does not list objects: it commits all objects with the same prefix.
     """
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
@@ -241,7 +243,7 @@ class ObjectsCommitted:
         self._entries: tuple[Entry, ...] | None = None
 
     def entries(self) -> Sequence[Entry]:
-        """Return the objects that the marker names. Raises FileNotFoundError without a marker."""
+        """Return the objects listed in the marker. Raises FileNotFoundError if there is no marker."""
         if self._entries is None and self._commit:
             with self._phases.phase("open", self._commit):
                 self._bucket.head(f"{self._key}/{self._commit}")
@@ -262,7 +264,7 @@ class ObjectsCommitted:
         return self._entries
 
     def source(self, name: str, *, fresh: bool = False) -> ObjectSource:
-        """Open an object for reads at offsets; each of them comes from the store."""
+        """Open an object for reads at offsets; every read comes from the store."""
         if name not in {entry.name for entry in self.entries()}:
             raise FileNotFoundError(
                 errno.ENOENT, "the marker does not name it", self._bucket.url(f"{self._key}/{name}")
@@ -278,11 +280,11 @@ class ObjectsCommitted:
         return library_place(self._bucket, self._key)
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error at the store, without its text."""
+        """Return a library's error at the store, without the library's text."""
         return in_our_words(error, library, what, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
-        """Return the bytes of those objects that are there."""
+        """Return the bytes of the existing objects."""
         found: dict[str, int] = {}
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -290,12 +292,12 @@ class ObjectsCommitted:
         return found
 
     def local_path(self, name: str) -> str | None:
-        """A bucket has no paths."""
+        """Return None, because a bucket has no local paths."""
         return None
 
 
 class ObjectSource:
-    """An object that is open for reads of ranges."""
+    """An open object, for reads of ranges."""
 
     way = WAY
 
@@ -311,7 +313,7 @@ class ObjectSource:
         return self._bucket.read_into(self._key, offset, view[:wanted], self._phases.moved)
 
     def close(self) -> None:
-        """Nothing is open between requests."""
+        """Do nothing, because nothing is open between requests."""
         with self._phases.phase("close", self._key.rpartition("/")[2]):
             pass
 
@@ -321,11 +323,11 @@ def _name(entry: Entry) -> str:
 
 
 CAPABILITIES: frozenset[Capability] = frozenset()
-"""Nothing that a mounted file system has, and no cache on the client."""
+"""A bucket has none of the capabilities of a mounted file system, and clients do not cache."""
 
 
 def open_store(area: AreaRef) -> ObjectStore:
-    """Attach to an area, or to the place where a run will create one."""
+    """Open an area, or the place where a run will create one."""
     return ObjectStore(area)
 
 
@@ -350,10 +352,10 @@ class ObjectStore(StoreWithoutCache):
         return True
 
     def prepare(self, subject: str) -> None:
-        """Nothing is needed."""
+        """Do nothing, because a bucket needs no preparation."""
 
     def part_bytes(self, size: int) -> int:
-        """Return the bytes of each part of an object of so many bytes, but for its last."""
+        """Return the part size of an object with this number of bytes; the last part may be smaller."""
         return part_bytes(size, self._bucket.part_bytes)
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> ObjectsDraft:
@@ -365,13 +367,13 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsDraft(self._bucket, self._key(ref), phases, publish)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Put the marker, which names every object; the checkpoint must not have one yet."""
+        """Put the marker, which lists every object; the checkpoint must not have a marker yet."""
         key, text = self._marker(ref), marker_text(entries)
         with phases.phase("commit", MARKER):
             try:
                 self._bucket.put(key, text, if_absent=True)
             except FileExistsError:
-                # A repeated request finds its own earlier effect.
+                # A repeated request may find the effect of its first attempt.
                 if self._bucket.get(key) != text:
                     raise
             if (seen := self._bucket.head(key).bytes) != len(text):
@@ -379,7 +381,7 @@ class ObjectStore(StoreWithoutCache):
         return CommitProof(method="marker")
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether it has a marker, or a library's own commit object."""
+        """Return whether the checkpoint has a marker or a library's own commit object."""
         return self._bucket.is_there(self._marker(ref))
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
@@ -397,20 +399,20 @@ class ObjectStore(StoreWithoutCache):
         return sorted(number for number in numbers if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> ObjectsCommitted:
-        """Return a committed checkpoint; its marker is read when the first of its objects is opened."""
+        """Return a committed checkpoint. Its marker is read when the first object is opened."""
         return ObjectsCommitted(self._bucket, self._key(ref), phases, ref.commit)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete the marker, which other ranks may have deleted, then this rank's objects."""
+        """Delete the marker, which another rank may have deleted, then this rank's objects."""
         self._bucket.delete(self._marker(ref))
         for name in names:
             self._bucket.delete(f"{self._key(ref)}/{name}")
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """A bucket has no directories to remove."""
+        """Do nothing, because a bucket has no directories."""
 
     def clear(self, subject: str) -> None:
-        """Nothing is left."""
+        """Do nothing, because nothing remains."""
 
     def requests(self) -> Tallies:
         """Return the counts of its requests."""

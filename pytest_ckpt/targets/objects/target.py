@@ -1,4 +1,4 @@
-"""A bucket of an object store, and a prefix in it, as a target: its location, its permissions, its clean-up."""
+"""A bucket of an object store, with a prefix, as a target: its location, its permissions, its clean-up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ Nearness = Literal["loopback", "this host", "elsewhere"]
 
 
 def nearness_of(endpoint: str, *, may_ask: bool) -> Nearness:
-    """Return the location of an endpoint; an unresolved name is remote. Without ``may_ask`` no name is resolved."""
+    """Return whether an endpoint is on this host or remote; an unresolved name is remote. Names are resolved only with
+    ``may_ask``."""
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return "loopback"
@@ -45,7 +46,7 @@ def nearness_of(endpoint: str, *, may_ask: bool) -> Nearness:
 
 
 def _is_own(address: str) -> bool:
-    """Return whether an address is one of this host's: no other can be bound to."""
+    """Return whether an address belongs to this host, because only such addresses can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as trial:
         trial.bind((address, 0))
@@ -61,14 +62,15 @@ _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
 def lacking(scheme: str, permission: str) -> str:
-    """Return the remedy for a missing permission of S3, or for its equivalent in other schemes."""
+    """Return the remedy for a missing permission of S3, or its equivalent in other schemes."""
     return f"Give these credentials the permission {_ROLES.get(scheme, permission)}."
 
 
 def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
-    """Put, read, list and delete an object, begin and abort an upload. Raises UsageError; ``name`` begins its text.
+    """Put, read, list and delete an object, begin and abort an upload. Raises UsageError; its text begins with
+    ``name``.
 
-    If a test object cannot be removed, the error names it with the command that removes it.
+    If a test object cannot be removed, the error contains the command that removes it.
     """
     key = f"{place.below}{TRIAL}"
 
@@ -97,7 +99,8 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
 
 
 def _put(bucket: Bucket, key: str, name: str) -> None:
-    """Put the object. Raises UsageError if the answer names a version of it, which would remain after its deletion."""
+    """Put the object. Raises UsageError if the answer contains a version id, because this version would remain after
+    its deletion."""
     version = bucket.put_version(key, _DATA)
     if version:
         with contextlib.suppress(OSError):
@@ -130,14 +133,14 @@ _CAPABILITIES: Mapping[str, frozenset[Capability]] = {
     "az": frozenset(("objects",)),
     "gs": frozenset(("objects",)),
 }
-# Signed requests are refused beyond it.
+# The store refuses requests that are signed with a clock further off.
 _MAXIMUM_SKEW_SECONDS = 900.0
 _ASKS_VERSIONS = {
     "s3": "s3:GetBucketVersioning",
     "az": "to read the properties of the blob service",
     "gs": "storage.buckets.get",
 }
-# Error codes of a server whose host name is the bucket's name: it interprets the bucket's name as a key.
+# Error codes of a server whose host name is the bucket's name: it interprets the path's bucket as a key.
 _NOTHING_THERE = frozenset(("NoSuchKey", "NoSuchBucket"))
 
 
@@ -180,13 +183,13 @@ class ObjectTarget:
         return self._facts(server, bucket.endpoint, bucket.region, may_ask=True)
 
     def place(self) -> AreaRef:
-        """Return the prefix itself."""
+        """Return the target's place, which is the prefix itself."""
         return self._area(self._place, "", ())
 
     def create_area(self, run_id: str) -> AreaRef:
         """Create the run's prefix with its owner object, and test the run's operations there. Raises UsageError.
 
-        After an error no object remains.
+        If it fails, no object remains.
         """
         place, identity = self._place.area(run_id), secrets.token_hex(8)
         area = self._area(place, run_id, (identity,))
@@ -199,7 +202,7 @@ class ObjectTarget:
             try:
                 try_all(bucket, place, self._name)
             except BaseException:
-                # By their keys, because listing may be the operation that is forbidden.
+                # By their keys, because the listing itself may be forbidden.
                 with undisturbed():
                     for name in (TRIAL, OWNER):
                         with contextlib.suppress(OSError):
@@ -208,7 +211,7 @@ class ObjectTarget:
         return area
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the prefixes of runs whose controller does not run on this host: it has ended, or is elsewhere."""
+        """Return the prefixes of runs whose controller has ended or is on another host."""
         with contextlib.closing(self._bucket()) as bucket:
             try:
                 directories = bucket.directories(f"{self._place.below}{RUN}")
@@ -310,12 +313,12 @@ class ObjectTarget:
             )
 
     def _check_versions(self, bucket: Bucket) -> None:
-        """Refuse a bucket that keeps deleted objects; if the query is forbidden, rely on the operator's declaration."""
+        """Refuse a bucket that keeps deleted objects. If the query is forbidden, use the operator's declaration."""
         try:
             keeps = bucket.keeps_versions()
         except OSError as error:
             if error.errno != errno.EACCES or self._access.unversioned:
-                # A store that does not know the question has no versions to keep.
+                # A store that does not support the query has no versions.
                 return
             raise UsageError(
                 f"{self._name}: these credentials may not query whether the bucket keeps versions.",

@@ -1,8 +1,9 @@
 """HTTP to an endpoint: persistent connections, bodies from and into the caller's memory, and repeated requests.
 
-Each thread has a connection. A request that the store answers with 503, too late, or not at all is repeated after a
-growing pause: for as long as an `Access` permits, and at least a few times. Every such request is counted and timed.
-Of several endpoints the first is used until it is silent or refuses connections: then the next one, for all threads.
+Each thread has a connection. If the store answers a request with 503, too late or not at all, the request is repeated
+after an increasing pause, for as long as an `Access` permits, and at least a few times. Every such request is counted
+and timed. If there are several endpoints, all threads use one until it is silent or refuses connections, and then the
+next one.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from pytest_ckpt.support import waits
 from pytest_ckpt.targets.objects.authentication import Dialect, Endpoint, NoCredentialsError, encoded_query
 from pytest_ckpt.targets.objects.errors import CutError, StoreError, is_cut, of_answer, of_connection, of_credentials
 
-# A send or a receive of so many bytes is one sign of life: it distinguishes a slow store from a silent one.
+# Each send or receive of this many bytes counts as activity, which distinguishes a slow store from a silent one.
 _PIECE_BYTES = 1 << 20
 _MAXIMUM_ANSWER_BYTES = 16 << 20
 _IDLE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
 _NOTHING_AROUND = (b"", b"")
 _BUSY_STATUSES = frozenset({429, 503})
-# Errors that mean that an endpoint is unavailable; after a lost connection the client may connect again.
+# Errors that mean that an endpoint is unavailable; after a lost connection the client may reconnect.
 _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long a store may be silent, in seconds, and how often a request is sent before its error is final.
+    """The timeout of a store in seconds, and the number of attempts before an error is final.
 
-    With ``bears``, temporary errors (503, a refused or a cut connection) are tolerated for as long as an `Access`
-    permits, however often they come.
+    With ``bears``, temporary errors (503, a refused or broken connection) are tolerated for as long as an `Access`
+    permits, regardless of their number.
     """
 
     connect_seconds: float
@@ -51,14 +52,14 @@ class Patience:
 
 
 OF_RANKS = Patience(connect_seconds=10, silent_seconds=50, attempts=5, bears=True)
-"""All attempts at a silent endpoint take about as long as a rank may make no progress, 300 s."""
+"""All attempts at a silent endpoint together take about as long as a rank may make no progress, 300 s."""
 
 OF_CONTROLLER = Patience(connect_seconds=5, silent_seconds=10, attempts=2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A store's answer: headers by their names in lower case, and the body, unless the caller's memory has it."""
+    """A store's answer: headers by lower-case name, and the body, unless it was read into the caller's memory."""
 
     headers: Mapping[str, str]
     data: bytes
@@ -67,7 +68,7 @@ class Answer:
 
 
 class Wire:
-    """Signed requests to one bucket by one endpoint at a time; safe from several threads."""
+    """Signed requests to one bucket, through one endpoint at a time; safe for several threads."""
 
     def __init__(self, dialect: Dialect, access: Access, patience: Patience) -> None:
         self._open: list[http.client.HTTPConnection] = []
@@ -82,7 +83,7 @@ class Wire:
 
     @property
     def endpoint(self) -> str:
-        """The URL that requests go to now."""
+        """The URL to which requests are currently sent."""
         return self._endpoints[self._at].url
 
     def tallies(self) -> Tallies:
@@ -104,9 +105,10 @@ class Wire:
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Return the answer to a request, whose body is read ``into`` memory if that is given. Raises StoreError.
+        """Return the answer to a request. Its body is read ``into`` memory, if given. Raises StoreError.
 
-        ``what`` describes the operation on ``place``. ``around`` is sent before and after the body, and not counted.
+        ``what`` describes the operation on ``place`` for errors. ``around`` is sent before and after the body, and is
+        not counted.
         """
         line = encoded_query(query)
         first_sent = time.monotonic()
@@ -144,7 +146,7 @@ class Wire:
         raise AssertionError("there is always one more number")
 
     def _leave(self, at: int) -> None:
-        """Use the next endpoint, unless another thread has left this one already."""
+        """Use the next endpoint, unless another thread has already left this one."""
         with self._lock:
             if self._at == at:
                 self._at = (at + 1) % len(self._endpoints)
@@ -156,7 +158,7 @@ class Wire:
         self._open, self._of_thread = [], threading.local()
 
     def __del__(self) -> None:
-        """Close leftover connections at garbage collection: a process may attach to an area and forget it."""
+        """Close leftover connections at garbage collection, because a process may open an area and drop it."""
         self.close()
 
     def _once(
@@ -190,16 +192,17 @@ class Wire:
                     # A read with a maximum size does not show that the connection ended early.
                     raise CutError(len(data), len(data) + found.length, _first_offset(found))
             if not found.isclosed():
-                # Something is left of it: the next request would read that.
+                # Unread data remain, which the next request would read.
                 self._forget()
-            # It is idle from the end of an answer on: a long request is not an idle time.
+            # The idle time begins at the end of an answer; a long request is not idle.
             self._of_thread.used = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._forget()
             raise of_connection(error, what, place) from None
-        # The end of an upload may fail when the store has begun to answer that it did not.
+        # The completion of an upload may fail after the store has begun its answer.
         if found.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
-            # No name here for the error: with its traceback, it would keep this frame, and the callers' buffers.
+            # The error is not bound to a name, because with its traceback it would keep this frame and the callers'
+            # buffers alive.
             raise of_answer(found.status, data, what, place, self._dialect.hidden())
         return Answer(headers=answered, data=data, read=read, status=found.status)
 
@@ -219,7 +222,7 @@ class Wire:
         if body or method in ("PUT", "POST"):
             connection.putheader("Content-Length", str(len(around[0]) + len(body) + len(around[1])))
         connection.endheaders()
-        # A store that refuses may answer before it has all of the body, and close.
+        # A store that refuses a request may answer and close before it has received the whole body.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for piece in (around[0], body, around[1]):
                 for start in range(0, len(piece), _PIECE_BYTES):
@@ -230,7 +233,7 @@ class Wire:
         now = time.monotonic()
         is_idle = now - getattr(self._of_thread, "used", now) > _IDLE_SECONDS
         if is_idle or getattr(self._of_thread, "endpoint", endpoint) is not endpoint:
-            # The other end may have closed it during this time, which only a lost request would show.
+            # The other side may have closed the connection in this time, which would only be noticed by a lost request.
             self._forget()
         self._of_thread.endpoint = endpoint
         found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
@@ -263,7 +266,7 @@ class Wire:
 
 
 def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
-    """Read an answer's body into memory, and ignore further bytes. Raises CutError."""
+    """Read an answer's body into memory, and ignore excess bytes. Raises CutError."""
     done, promised = 0, stated.length or 0
     try:
         while done < len(view) and (step := stated.readinto(view[done : done + _PIECE_BYTES])):
@@ -279,6 +282,6 @@ def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callab
 
 
 def _first_offset(stated: http.client.HTTPResponse) -> int:
-    """Return the offset in its object of an answer's first byte."""
+    """Return the object's offset of an answer's first byte."""
     found = re.match(r"bytes (\d+)-", stated.getheader("content-range", ""))
     return int(found[1]) if found else 0

@@ -1,4 +1,5 @@
-"""A checkpoint on a mounted file system: its files while a rank saves them, its commit, its files as they are read."""
+"""The files of a checkpoint on a mounted file system: while a rank saves them, at the commit, and while they are
+read."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """The fsyncs by which a draft, one rank for its host, or a commit makes the names in directories durable.
+    """Counts the directory fsyncs of a draft, of one rank for its host, or of a commit: required ones and completed
+    ones.
 
     A directory must be synced from the moment when a name in it is created or changed. So an omitted or failed fsync is
     counted as required and not completed.
@@ -51,7 +53,7 @@ class DirectorySyncs:
         self.returned = 0
 
     def owe(self) -> None:
-        """Count a directory that must become durable, before the change of a name in it."""
+        """Count a directory that must become durable, before a name in it is changed."""
         self.attempted += 1
 
     def sync(self, directory: Path) -> None:
@@ -71,12 +73,12 @@ def sync_directory(directory: Path) -> None:
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
     """Start the writeback of a range of a file from the page cache; return before it is written."""
-    # Python has no sync_file_range; before the kernel drops pages, it writes them.
+    # Python has no sync_file_range; the kernel writes dirty pages before it drops them.
     os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 
 
 class SinkAtOffsets:
-    """A file of a known size: its space is reserved immediately, requests go around the page cache."""
+    """A file of known size: its space is reserved immediately, and requests use direct I/O."""
 
     alignment = BLOCK_BYTES
     part_bytes: int | None = None
@@ -95,11 +97,11 @@ class SinkAtOffsets:
 
     @property
     def way(self) -> str:
-        """How requests pass the client's page cache."""
+        """How requests use the client's page cache."""
         return self._file.way
 
     def write(self, data: Buffer) -> int:
-        """Append all of ``data`` to the file; return its bytes."""
+        """Append all of ``data`` to the file; return the number of its bytes."""
         count = memoryview(data).nbytes
         self.write_at(self._end, data)
         self._end += count
@@ -112,12 +114,12 @@ class SinkAtOffsets:
             raise OSError(errno.EIO, "the target accepts no more bytes and returns no error")
 
     def start_writeback(self, offset: int, count: int) -> None:
-        """Begin to write a range from the page cache, if requests pass it."""
+        """Begin to write a range from the page cache, if requests use it."""
         if not self._file.direct:
             start_writeback(self._file.descriptor, offset, count)
 
     def finish(self) -> Entry:
-        """Cut the file to its size, fsync and close it."""
+        """Truncate the file to its size, fsync and close it."""
         descriptor, entry = self._file.descriptor, Entry(name=self._name, bytes=self._size)
         try:
             with self._phases.phase("write", self._name):
@@ -132,13 +134,13 @@ class SinkAtOffsets:
         return entry
 
     def abort(self) -> None:
-        """Close it."""
+        """Close the file."""
         with self._phases.phase("close", self._name):
             self._file.close()
 
 
 class SinkInOrder(io.FileIO):
-    """A file of unknown size that is written from its start to its end, through the page cache."""
+    """A file of unknown size that is written sequentially through the page cache."""
 
     alignment = 1
     part_bytes: int | None = None
@@ -150,7 +152,7 @@ class SinkInOrder(io.FileIO):
         self._base_name, self._phases, self._finished = path.name, phases, finished
 
     def write(self, data: Buffer) -> int:
-        """Write all of ``data``; a call writes less than 2 GiB, and may write less than it was given."""
+        """Write all of ``data``; a single call writes less than 2 GiB and may be short."""
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
@@ -160,7 +162,7 @@ class SinkInOrder(io.FileIO):
         return done
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Raise ValueError: this file takes bytes in order only."""
+        """Raise ValueError, because this file is written sequentially."""
         raise ValueError("a file of unknown size is written in order")
 
     def start_writeback(self, offset: int, count: int) -> None:
@@ -168,7 +170,7 @@ class SinkInOrder(io.FileIO):
         start_writeback(self.fileno(), offset, count)
 
     def finish(self) -> Entry:
-        """Fsync and close it."""
+        """Fsync and close the file."""
         entry = Entry(name=self._base_name, bytes=self.tell())
         try:
             with self._phases.phase("fsync", self._base_name):
@@ -179,14 +181,14 @@ class SinkInOrder(io.FileIO):
         return entry
 
     def abort(self) -> None:
-        """Close it."""
+        """Close the file."""
         # Some file systems report a failed write only here.
         with self._phases.phase("close", self._base_name):
             self.close()
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    """Reserve the file's space immediately, so that concurrent requests need not wait for each other to extend it."""
+    """Reserve the file's space immediately, so that concurrent requests do not wait for each other to extend it."""
     if _libc.fallocate(descriptor, 0, 0, size) != 0:
         number = ctypes.get_errno()
         if number not in NOT_OFFERED:
@@ -204,9 +206,9 @@ def _sync_file_system(directory: Path) -> None:
 
 
 class PosixCalls:
-    """The files of one save in ``directory``; ``data`` contains the content of each, by its number.
+    """The calls of a replayed save in ``directory``; ``data`` contains the content of each file, by number.
 
-    Lanes call it concurrently, each on different files.
+    Lanes use it concurrently, each on different files.
     """
 
     def __init__(
@@ -214,7 +216,7 @@ class PosixCalls:
     ) -> None:
         self._directory, self._files, self._data, self._phases = directory, files, data, phases
         self._renames = {number: file.renames for number, file in files.items()}
-        # A job may have several descriptors of one file: read-only descriptors are closed first.
+        # A job may have several descriptors of one file; read-only descriptors are closed first.
         self._open: dict[int, list[int]] = {number: [] for number in files}
         self._to_read: dict[int, list[int]] = {number: [] for number in files}
         self._make: Mapping[str, Callable[[Step, ReplayedFile], None]] = {
@@ -276,7 +278,7 @@ class PosixCalls:
         for number in range(step.count):
             at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
             into = memoryview(bytearray(stop - at))
-            # A job may also read less than requested at the end of a file; before the end, a short read is continued.
+            # A job may read less than requested at the end of a file; a short read before the end is continued.
             while into and (done := os.preadv(descriptor, [into], at)):
                 into, at = into[done:], at + done
 
@@ -347,15 +349,15 @@ class PosixDraft:
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove this rank's files; the directory stays for the others."""
+        """Remove this rank's files; the directory stays for other ranks."""
         unlink(self._directory, self._names)
 
 
 def make_directory(directory: Path) -> None:
-    """Create a directory that may exist already, by another rank; a symbolic link in its place is an error.
+    """Create a directory that another rank may have created; a symbolic link in its place is an error.
 
-    A client may remember for a moment that there was no directory after another host has just created it: STALE permits
-    that. The creation is then repeated, because it queries the server and not the client's cache.
+    After another host has created it, a client may briefly cache that it does not exist, as STALE permits. The creation
+    is then repeated, because it queries the server instead of the client's cache.
     """
 
     def make() -> None:
@@ -411,7 +413,7 @@ class PosixCommitted:
         self._directory, self._way, self._phases = directory, way, phases
 
     def entries(self) -> Sequence[Entry]:
-        """Return all its files, without the commit file."""
+        """Return all files of the checkpoint, without the commit file."""
         with os.scandir(self._directory) as found:
             files = [e for e in found if e.name != MARKER]
             return sorted(
@@ -419,7 +421,7 @@ class PosixCommitted:
             )
 
     def source(self, name: str, *, fresh: bool = False) -> SourceAtOffsets:
-        """Open a file for reads at offsets, around the page cache if the target supports that."""
+        """Open a file for reads at offsets, with direct I/O if the target supports it."""
         kind = FreshSource if fresh else SourceAtOffsets
         return kind(self._directory / name, self._way, self._phases)
 
@@ -433,7 +435,7 @@ class PosixCommitted:
 
 
 class SourceAtOffsets:
-    """A file that is open for reads at offsets."""
+    """An open file for reads at offsets."""
 
     def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         self._name, self._phases = path.name, phases
@@ -442,24 +444,24 @@ class SourceAtOffsets:
 
     @property
     def size(self) -> int:
-        """Its size in bytes, as it is now."""
+        """The present size in bytes."""
         return os.fstat(self._file.descriptor).st_size
 
     @property
     def way(self) -> str:
-        """How requests pass the client's page cache."""
+        """How requests use the client's page cache."""
         return self._file.way
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is read around the page cache."""
+        """Whether the file is read with direct I/O."""
         return self._file.direct
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Read until the buffer is full or the file ends.
 
-        The end is determined by a read and not by the size before it: some clients remember an old size until a process
-        queries it, and a reader of checkpoints reads first.
+        The end is determined by a read and not by a size query: some clients cache an old size until a process queries
+        it, and readers of checkpoints read first.
         """
 
         def read(descriptor: int, part: memoryview, at: int) -> int:
@@ -469,13 +471,13 @@ class SourceAtOffsets:
         return self._file.transfer(read, buffer, offset, wanted, is_end=lambda at: at >= self.size)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         with self._phases.phase("close", self._name):
             self._file.close()
 
 
 class FreshSource(SourceAtOffsets):
-    """A file whose bytes come from the storage again each time: it requests that the page cache drops its pages."""
+    """A file whose bytes always come from the storage: the page cache is advised to drop its pages before each read."""
 
     def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         super().__init__(path, way, phases)
@@ -484,7 +486,7 @@ class FreshSource(SourceAtOffsets):
 
     @property
     def way(self) -> str:
-        """How requests pass the client's page cache."""
+        """How requests use the client's page cache."""
         if self.is_direct:
             return "around the client's page cache"
         return "through the client's page cache, advised to drop it"
@@ -498,7 +500,8 @@ class FreshSource(SourceAtOffsets):
 
 
 class CountedFile(io.FileIO):
-    """A file object that counts its bytes as they pass, and continues after a short read (2 GiB in one call)."""
+    """A file object that counts the transferred bytes, and continues after a short read (a call reads at most 2
+    GiB)."""
 
     def __init__(self, path: Path, phases: Phases) -> None:
         with phases.phase("open", path.name):
@@ -508,7 +511,7 @@ class CountedFile(io.FileIO):
 
     @property
     def size(self) -> int:
-        """Its size in bytes, as it is now."""
+        """The present size in bytes."""
         return os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: Buffer) -> int:
@@ -528,7 +531,7 @@ class CountedFile(io.FileIO):
         return done
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         if self.closed:
             return
         with self._phases.phase("close", self._base_name):

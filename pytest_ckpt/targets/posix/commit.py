@@ -1,7 +1,7 @@
 """The commit of a checkpoint on a mounted file system: the rename of its directory, or a marker file in it.
 
-Saves of ranks and the checks of behaviour commit by the same object, so a check shows what a save relies on. The caller
-makes the calls: ranks count them, checks report each call before it begins, and one check times them one by one.
+Saves of ranks and checks of behaviour use the same object to commit, so a check tests what a save relies on. The caller
+performs the calls: ranks count them, checks report each call before it begins, and one check times each call.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from pytest_ckpt.targets.posix.names import MARKER, OPENER_BY_MARKER, partial_na
 
 
 class CommitCalls(Protocol):
-    """The calls of a commit, as their caller makes them. Each raises OSError."""
+    """The calls of a commit, performed by its caller. Each raises OSError."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a directory."""
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Write a file that does not exist yet, and fsync it."""
+        """Write a new file and fsync it."""
 
     def sync_directory(self, directory: Path) -> None:
         """Fsync a directory."""
 
 
 class Commit(Protocol):
-    """One way to commit. ``sign`` names the evidence of a commit in reports, for example "final name"."""
+    """A commit method. ``sign`` names the evidence of a commit in reports, for example "final name"."""
 
     method: CommitMethod
     sign: str
 
     def draft_of(self, final: Path) -> Path:
-        """Return the directory in which the files are written, for the directory of the committed checkpoint."""
+        """Return the directory in which files are written before the commit, given the directory of the committed
+        checkpoint."""
 
     def evidence_of(self, final: Path) -> Path:
         """Return the path that shows a commit."""
@@ -44,23 +45,23 @@ class Commit(Protocol):
         """Return the names and contents of the files that a commit adds to the checkpoint's directory."""
 
     def synced_by(self, final: Path) -> tuple[Path, ...]:
-        """Return the directories that a commit fsyncs, in their order."""
+        """Return the directories that a commit fsyncs, in order."""
 
     def perform(self, final: Path, calls: CommitCalls) -> None:
         """Commit a checkpoint whose files and their names are durable, and make the commit durable."""
 
     def is_committed(self, final: Path) -> bool:
-        """Return whether this client sees a committed checkpoint there; its files are not examined."""
+        """Return whether this client sees a committed checkpoint there. Its files are not examined."""
 
 
 class CommitByRename:
-    """The directory has another name until it is renamed."""
+    """Commits by the rename of the directory, which has a temporary name before."""
 
     method: CommitMethod = "rename"
     sign = "final name"
 
     def draft_of(self, final: Path) -> Path:
-        """Return the directory next to it."""
+        """Return the temporary directory next to it."""
         return final.with_name(partial_name(final.name))
 
     def evidence_of(self, final: Path) -> Path:
@@ -68,15 +69,15 @@ class CommitByRename:
         return final
 
     def files_of(self, final: Path) -> dict[str, bytes]:
-        """Return no file."""
+        """Return no files."""
         return {}
 
     def synced_by(self, final: Path) -> tuple[Path, ...]:
-        """Return the directory above, which contains the new name."""
+        """Return the parent directory, which contains the new name."""
         return (final.parent,)
 
     def perform(self, final: Path, calls: CommitCalls) -> None:
-        """Rename the directory and fsync the directory above."""
+        """Rename the directory and fsync its parent directory."""
         calls.rename(self.draft_of(final), final)
         for directory in self.synced_by(final):
             calls.sync_directory(directory)
@@ -87,7 +88,7 @@ class CommitByRename:
 
 
 class CommitByMarker:
-    """The directory has its final name from the beginning; a file in it commits, as ``.metadata`` does in torch's DCP.
+    """Commits by a marker file, like ``.metadata`` in torch's DCP; the directory has its final name from the beginning.
 
     A truncated marker does not commit the checkpoint.
     """
@@ -108,18 +109,18 @@ class CommitByMarker:
         return {MARKER: f"{final.name} is committed\n".encode()}
 
     def synced_by(self, final: Path) -> tuple[Path, ...]:
-        """Return the directory, which contains the marker, and the one above, which contains the directory's name."""
+        """Return the directory, which contains the marker, and its parent, which contains the directory's name."""
         return final, final.parent
 
     def perform(self, final: Path, calls: CommitCalls) -> None:
-        """Write the marker file and fsync it, the directory and the directory above."""
+        """Write the marker file and fsync it, the directory and the parent directory."""
         for name, text in self.files_of(final).items():
             calls.write_new(final / name, text)
         for directory in self.synced_by(final):
             calls.sync_directory(directory)
 
     def is_committed(self, final: Path) -> bool:
-        """Return whether the marker is there, complete."""
+        """Return whether a complete marker exists."""
         try:
             return all((final / name).read_bytes() == text for name, text in self.files_of(final).items())
         except OSError as error:
@@ -133,5 +134,5 @@ BY_RENAME, BY_MARKER = COMMITS["rename"], COMMITS["marker"]
 
 
 def commit_of(area: AreaRef) -> Commit:
-    """Return the commit of an area, which a probe chose when the area was created."""
+    """Return the commit method of an area, chosen by a probe when the area was created."""
     return BY_MARKER if area.opener == OPENER_BY_MARKER else BY_RENAME

@@ -1,4 +1,4 @@
-"""Direct I/O around the client's page cache, or buffered I/O if the target refuses it."""
+"""Direct I/O without the client's page cache, or buffered I/O if the target refuses direct I/O."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from pytest_ckpt.targets.protocol import Buffer, Phases
 BLOCK_BYTES = 4096
 
 NOT_OFFERED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
-"""The errors of a direct open, a direct request or a reservation of space that a file system does not offer.
+"""The errors that mean that a file system does not support a direct open, a direct request or a reservation of space.
 
-EINVAL by the kernel if it has no direct I/O, or not at this alignment; EOPNOTSUPP (on Linux the number of ENOTSUP) by
-network and stacked file systems; ENOSYS by servers in user space that do not know the request. An error with another
-cause is not hidden: the following buffered call reports it again.
+The kernel returns EINVAL if it has no direct I/O, or not at this alignment. Network and stacked file systems return
+EOPNOTSUPP (on Linux equal to ENOTSUP). User-space servers that do not know the request return ENOSYS. If an error has
+another cause, the following buffered call reports it again.
 """
 
 
 _LARGEST_BLOCK_BYTES = 64 << 10
-"""No known file system requires a larger alignment: a request at multiples of it that is refused is refused for another
+"""No known file system requires a larger alignment. If a request with this alignment is refused, there is another
 reason."""
 
 _LARGEST_BUFFERED_SHARE = 0.01
-"""The ends of files that fill no block may pass through the page cache: up to this share, I/O is called direct."""
+"""The ends of files that do not fill a block may pass through the page cache. Up to this share, I/O counts as
+direct."""
 
 # include/uapi/linux/stat.h, from Linux 6.1 on.
 _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
@@ -44,11 +45,11 @@ _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
 def stated_alignment(descriptor: int) -> int | None:
-    """Return the multiple, in bytes, of offsets and lengths of direct requests that the kernel states for a file.
+    """Return the alignment in bytes that the kernel states for direct requests on a file.
 
-    0: this file has no direct I/O, and the kernel passes requests through the page cache although it was opened with
-    O_DIRECT. None: neither kernel nor file system states a value. The server is not queried, because a client that
-    fetches the attributes of a file also forgets an old size.
+    0: the file has no direct I/O, and the kernel uses the page cache although the file was opened with O_DIRECT. None:
+    neither kernel nor file system states a value. The server is not queried, because fetching the attributes would also
+    refresh a cached size.
     """
     found = ctypes.create_string_buffer(_STATX_BYTES)
     flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
@@ -61,10 +62,10 @@ def stated_alignment(descriptor: int) -> int | None:
 
 @dataclass(slots=True)
 class DirectSupport:
-    """How many bytes of a target were moved by direct requests, and why the others were not.
+    """The number of bytes transferred by direct requests on a target, and the reason why others were buffered.
 
-    ``refused`` is the last reason; a reason of one file does not decide for other files. Direct requests are multiples
-    of ``block_bytes``: the target has refused smaller ones, which are not tried again.
+    ``refused`` is the last reason; it may apply to only one file. Direct requests are multiples of ``block_bytes``: the
+    target has refused smaller ones, which are not tried again.
     """
 
     refused: str = ""
@@ -82,7 +83,7 @@ class DirectSupport:
                 self.buffered_bytes += count
 
     def refuse_block(self, block_bytes: int) -> None:
-        """Record that the target refused a request at multiples of ``block_bytes``; called by several threads."""
+        """Record that the target refused a request aligned to ``block_bytes``; called by several threads."""
         with self._lock:
             self.block_bytes = max(self.block_bytes, 2 * block_bytes)
 
@@ -104,9 +105,9 @@ class DirectSupport:
 class DirectFile:
     """A file that is open for direct requests.
 
-    The kernel states which alignment the file requires, or refused requests show it. The part of a request that fits no
-    block passes through the page cache, and only that part: the rest of the file stays direct. If the target refuses
-    another request, or the open, the complete file uses buffered I/O.
+    The kernel states the required alignment, or refused requests show it. Only the part of a request that does not fill
+    a block passes through the page cache. If the target refuses another request, or the open, the whole file uses
+    buffered I/O.
     """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
@@ -117,7 +118,7 @@ class DirectFile:
         # The descriptor for requests that are too small for direct I/O on the target.
         self._beside: int | None = None
         self._is_direct = True
-        # Set before the descriptor changes: a request of another thread may then already pass through the cache.
+        # Set before the descriptor changes, because another thread's request may then already use the cache.
         self._leaves = False
         self._stated_bytes = 1
         try:
@@ -127,23 +128,24 @@ class DirectFile:
                 raise
             way.refused = f"the target refuses O_DIRECT: {error.strerror}"
             self._is_direct = False
-            # Some file systems have made the file before they refuse.
+            # Some file systems create the file before they refuse the open.
             self.descriptor = self._open_buffered(flags & ~os.O_EXCL)
         else:
             self._use_stated_alignment()
 
     @property
     def direct(self) -> bool:
-        """Whether every request so far was direct."""
+        """Whether all requests so far were direct."""
         return self._is_direct and self._beside is None
 
     @property
     def way(self) -> str:
-        """How requests pass the client's page cache."""
+        """How requests use the client's page cache."""
         return self._way.words
 
     def sync(self) -> None:
-        """Fsync the file through each descriptor that wrote to it: a server in user space may treat them separately."""
+        """Fsync the file through each descriptor that wrote to it, because a user-space server may treat them
+        separately."""
         os.fsync(self.descriptor)
         if self._beside is not None:
             os.fsync(self._beside)
@@ -165,14 +167,14 @@ class DirectFile:
         *,
         is_end: Callable[[int], bool] | None = None,
     ) -> int:
-        """Continue until ``wanted`` bytes are written or read, or the file ends; return their count.
+        """Continue until ``wanted`` bytes are written or read, or the file ends; return the number of bytes.
 
-        Switch to buffered I/O if the target refuses direct I/O. A direct read also ends at the end of the file, inside
-        a block; ``is_end`` determines that if a read cannot.
+        Switch to buffered I/O if the target refuses direct I/O. A direct read also ends at the end of the file, within
+        a block; ``is_end`` checks for this end.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
-            # Another thread's request may leave the direct way while this one is refused.
+            # Another thread may have switched to buffered I/O while this request was refused.
             is_file_direct = self._is_direct
             fitting = self._fitting(offset + done, wanted - done) if is_file_direct else 0
             was_direct, count = fitting > 0, fitting or wanted - done
@@ -198,12 +200,13 @@ class DirectFile:
             if step < count and done % BLOCK_BYTES and was_direct:
                 if is_end and self._ends_at(offset + done, is_end):
                     break
-                # The rest is no longer aligned.
+                # The remaining part is no longer aligned.
                 self._leave_direct("the target ended a direct request inside a block")
         return done
 
     def _use_stated_alignment(self) -> None:
-        """Switch to buffered I/O if the kernel states that direct I/O is impossible, else use its stated alignment."""
+        """Switch to buffered I/O if the kernel states that direct I/O is impossible; otherwise use the stated
+        alignment."""
         stated = stated_alignment(self.descriptor)
         if stated == 0:
             self._leave_direct("the kernel states that the file has no direct I/O")
@@ -211,7 +214,7 @@ class DirectFile:
             self._stated_bytes = stated
 
     def _fitting(self, offset: int, wanted: int) -> int:
-        """Return how many of the next bytes fill complete blocks; other bytes cannot be moved by direct I/O."""
+        """Return how many of the next bytes fill complete blocks; direct I/O cannot transfer others."""
         block = max(self._stated_bytes, self._way.block_bytes)
         fitting = 0 if offset % block else wanted - wanted % block
         if fitting < wanted and not self._way.refused:
@@ -219,10 +222,9 @@ class DirectFile:
         return fitting
 
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
-        """Whether the file ends at an offset inside a block, by a read of the next byte that is not direct.
+        """Whether the file ends at an offset within a block, tested by a buffered read of the next byte.
 
-        A query of its size makes some clients fetch it again: a file that readers get truncated would then be complete
-        again.
+        The size is not queried: some clients would then refresh it, which would hide that readers get a truncated file.
         """
         try:
             flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
@@ -237,7 +239,8 @@ class DirectFile:
     def _leave_direct(self, why: str) -> None:
         self._way.refused = why
         self._leaves = True
-        # Opened again, not changed by fcntl: a file system in user space may itself have opened the file directly.
+        # Opened again instead of changed by fcntl, because a user-space file system may itself have opened the file
+        # directly.
         again = self._open_buffered(self._flags)
         try:
             os.dup2(again, self.descriptor, inheritable=False)
@@ -252,7 +255,8 @@ class DirectFile:
             return self._beside
 
     def _open_buffered(self, flags: int) -> int:
-        """Open through the page cache. Requests are as large as direct ones, and the kernel does not read ahead."""
+        """Open the file for buffered I/O. Requests have the same size as direct ones, and kernel readahead is
+        disabled."""
         descriptor = os.open(self._path, flags, 0o600)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -260,13 +264,13 @@ class DirectFile:
 
 
 def _block_of(number: int) -> int:
-    """Return the largest power of two, at most the largest block, that divides an offset and a length."""
+    """Return the largest power of two, at most the largest block, that divides both offset and length."""
     number |= _LARGEST_BLOCK_BYTES
     return number & -number
 
 
 def try_direct(directory: str) -> None:
-    """Write a page past the page cache, into a file that is removed; `pytest-ckpt doctor` calls it in a child."""
+    """Write a page with direct I/O into a file that is removed; `pytest-ckpt doctor` calls this in a child process."""
     file = Path(directory) / f"pytest-ckpt-doctor-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)

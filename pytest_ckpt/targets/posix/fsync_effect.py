@@ -1,8 +1,9 @@
-"""Whether fsync has an effect: a file is written through the page cache, fsynced, and its unwritten pages are counted.
+"""Tests whether fsync has an effect: a file is written through the page cache and fsynced, and its dirty pages are
+counted.
 
-A library that answers fsync itself, a mount that ignores fsync (overlay's ``volatile``), or a kernel module that does
-so leaves the pages dirty. The count proves something only if pages were dirty before fsync: tmpfs, overlay, file
-systems that write through and mounts with ``sync`` show no dirty pages even then.
+The pages stay dirty if a library answers fsync itself, or if the mount (overlay's ``volatile``) or a kernel module
+ignores it. The count proves an effect only if pages were dirty before fsync. tmpfs, overlay, write-through file systems
+and mounts with ``sync`` show no dirty pages.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.posix.page_cache import page_counts
 from pytest_ckpt.targets.posix.storage_stack import Mount, device_number, ignores_fsync, mount_of
 
-# A page is counted exactly, and a slow storage takes it within the deadline. The counters of a device count the writes
-# of others, too: there it is more.
+# Pages are counted exactly, and slow storage writes this amount within the deadline. Device counters include writes of
+# other processes, so more is written for them.
 _CANARY_BYTES = mmap.PAGESIZE
 _CANARY_BYTES_OF_COUNTERS = 128 << 10
 _SECTOR_BYTES = 512
@@ -66,7 +67,7 @@ def _around_fsync(descriptor: int, seen: int, devices: Path) -> FsyncCounts:
 
 
 def _is_counted(descriptor: int) -> bool:
-    """Whether the kernel counts the pages of a file that were not written back."""
+    """Whether the kernel counts the dirty pages of this file."""
     try:
         page_counts(descriptor)
     except OSError as error:
@@ -83,7 +84,7 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Judge by the writes of the device during the fsync, which include the writes of other processes."""
+    """Judge by the device's writes during the fsync, which include writes of other processes."""
     if before is None or after is None:
         return FsyncCounts(
             unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no separate block device"
@@ -100,13 +101,13 @@ def _bytes_written(stat: Path) -> int | None:
 
 
 def _options(mount: Mount) -> dict[str, str]:
-    """Return the options of a mount by name; ``yes`` is the value of one without a value."""
+    """Return the options of a mount by name; an option without a value has ``yes``."""
     pairs = (option.partition("=") for option in mount.options.split(","))
     return {name: value or "yes" for name, _, value in pairs}
 
 
 def _file_below(file: Path, mount: Mount) -> Path | None:
-    """Return the file whose pages the kernel counts, if it is another file: for an overlay, the file in its upper
+    """Return the file whose pages the kernel counts, if it is another file; for an overlay, the file in its upper
     directory.
     """
     if mount.file_system != "overlay":

@@ -8,12 +8,12 @@ import re
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 
 RENAME_REFUSED = frozenset((*NOT_OFFERED, errno.EMFILE, errno.EPERM, errno.EACCES, errno.EXDEV))
-"""How a file system refuses to rename a directory with files: gcsfuse without ``rename-dir-limit`` (EMFILE),
-mountpoint-s3, and other file systems in front of object stores."""
+"""Errors with which a file system may refuse to rename a directory that contains files: gcsfuse without
+``rename-dir-limit`` (EMFILE), mountpoint-s3, and other file systems in front of object stores."""
 
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
 OPENER_BY_MARKER = "pytest_ckpt.targets.posix.store:open_by_marker"
-"""The function that opens an area whose checkpoints a marker commits."""
+"""The function that opens an area in which marker files commit checkpoints."""
 
 MARKER = "_COMMITTED"
 """The file that commits a checkpoint if the target cannot rename directories."""
@@ -25,13 +25,13 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")
 def checkpoint_name(index: int, attempt: int = 0) -> str:
     """Return the name of the directory of checkpoint ``index`` (from 1); no two attempts have the same name.
 
-    A job never uses a step's name again. A client may remember for a moment the directory that had a name before.
+    Like a job, a run does not reuse names, because a client may briefly cache the previous directory of a name.
     """
     return f"checkpoint-{index:04d}" + (f"-again-{attempt}" if attempt else "")
 
 
 def partial_name(name: str) -> str:
-    """Return the name that the directory of a checkpoint has until a rename commits it."""
+    """Return the name that a checkpoint's directory has until a rename commits it."""
     return name + _PARTIAL
 
 
@@ -41,6 +41,6 @@ def is_of_a_checkpoint(name: str) -> bool:
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of a committed checkpoint by its directory's name; None for anything else."""
+    """Return the number of a committed checkpoint from its directory's name; None for other names."""
     found = _CHECKPOINT.fullmatch(name)
     return int(found[1]) if found else None

@@ -1,8 +1,8 @@
-"""The page cache of this host: how much of a file is in it (cachestat(2), else mincore(2)), and how it is emptied.
+"""The page cache of this host: counts the cached pages of files (cachestat(2), else mincore(2)), and drops them.
 
-The cache may contain the bytes of a target a second time, as pages of the file that a loop device reads and writes.
-Dropping the pages of a file on the loop device leaves these in memory. FIEMAP reports the places of a file's bytes on
-the device; the bytes are at the same places in the file below.
+The cache may contain the bytes of a target a second time, as pages of the file below a loop device. These stay in
+memory when the pages of a file on the loop device are dropped. FIEMAP reports the places of a file's bytes on the
+device; the bytes are at the same places in the file below.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Probe = Literal["cachestat", "mincore"]
 
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
 CANARY_BYTES = 4 << 20
-SEEN = 0.9  # a probe that sees less than this of a file just read is blind here
-# Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
+SEEN = 0.9  # # a probe that shows less than this share of a file that was just read does not work here
+# Another job may drop this host's caches between a read and a count; on a slow target, a read takes long.
 TRIES = 8
 
 # Only the lowest bit of a page's byte has a meaning.
@@ -57,7 +57,7 @@ _EXTENTS_AT_ONCE = 512
 _LAST = 0x1
 _NOT_PLACED = 0x2 | 0x4 | 0x8 | 0x80 | 0x100  # FIEMAP_EXTENT_UNKNOWN, DELALLOC, ENCODED, ENCRYPTED, NOT_ALIGNED
 _IN_A_BLOCK_OF_OTHERS = 0x200 | 0x400  # FIEMAP_EXTENT_DATA_INLINE, DATA_TAIL
-# File systems whose FIEMAP returns places on the device; btrfs returns places in a logical space.
+# File systems whose FIEMAP returns offsets on the device; btrfs returns offsets in a logical space.
 _PLACING = frozenset(["ext2", "ext3", "ext4", "xfs"])
 _WHOLE = (1 << 64) - 1
 _LOOP_GET_STATUS64 = 0x4C05
@@ -66,17 +66,17 @@ _LOOP_STATUS_HEAD = struct.Struct("=QQQQQIIII")  # device, inode, own number, of
 _LO_FLAGS_DIRECT_IO = 16
 _DEVICE = "/dev/loop"
 _FILE_LAYER = 2  # below the file system and the loop device
-# Data other than the bytes of files that a file system may keep in the cache of its device.
+# Metadata that a file system may keep in the cache of its device.
 _OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def drop_all() -> str | None:
-    """Drop every clean page, name and attribute of this host; return the method, None without the permission."""
+    """Drop all clean pages, names and attributes of this host; return the method, None without permission."""
     return f"{_DROP_CACHES} = 3" if _written("3") else None
 
 
 def drop_names() -> bool:
-    """Drop the names and attributes of files that the kernel remembers; return whether this process may."""
+    """Drop the kernel's cached names and attributes of files; return whether this process has permission."""
     return _written("2")
 
 
@@ -99,7 +99,7 @@ class _Counts(ctypes.Structure):
 
 
 def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
-    """Return (resident, size) of a file in bytes. Raises OSError when the probe cannot be read."""
+    """Return the resident and total bytes of a file. Raises OSError if the probe fails."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -112,9 +112,9 @@ def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
 
 
 def find_gauge(directory: Path) -> Probe | None:
-    """Find a call that counts cached pages correctly on this file system, or None.
+    """Return a call that counts cached pages correctly on this file system, or None.
 
-    Some file systems keep their data where the kernel does not count it (overlays, file systems with their own caches).
+    Some file systems keep data in places that the kernel does not count (overlays, file systems with their own caches).
     So a file is written and read, and a probe is accepted only if it then finds the file in the cache.
     """
     with canary_in(directory) as canary:
@@ -160,7 +160,7 @@ def _gauge_that_sees(path: Path) -> Probe | None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Ask the kernel to drop the pages of files that were fsynced before: dirty pages would stay."""
+    """Advise the kernel to drop the pages of fsynced files; dirty pages would not be dropped."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -171,7 +171,7 @@ def evict(paths: Iterable[Path]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageCounts:
-    """Pages of a file in this host's page cache: all of them, and those whose bytes the storage does not have yet."""
+    """The pages of a file in this host's page cache: all pages, and those not yet written to storage."""
 
     cached: int
     unwritten: int
@@ -203,7 +203,7 @@ def _mincore(descriptor: int, size: int) -> int:
 
 
 def seen_storage(directory: Path) -> StorageStack:
-    """Return the storage below a directory; ``blind`` also names a file below whose cached pages cannot be counted."""
+    """Return the storage below a directory; ``blind`` also lists a lower file whose cached pages cannot be counted."""
     stack = storage_stack(directory.resolve())
     if not stack.files:
         return stack
@@ -219,10 +219,12 @@ def seen_storage(directory: Path) -> StorageStack:
 
 
 def find_gauge_to_the_end(directory: Path) -> Probe | None:
-    """Find a call that counts cached pages of files in a directory, and of files below them; None if no call does.
+    """Return a call that counts cached pages of files in a directory and of the host's files below it; None if there is
+    none.
 
-    A file is written and read, and must then be seen in the cache: on the target and, if the bytes are in a file of
-    this host, there too. A cache between both that a drop does not reach would hide the reads from the file below.
+    A file is written and read. It must then be in the cache of the target and, if a file of this host contains the
+    bytes, in the cache of that file. A cache between both that a drop does not reach would hide the reads from the
+    lower file.
     """
     stack = seen_storage(directory)
     probe = None if stack.blind else find_gauge(directory)
@@ -232,14 +234,14 @@ def find_gauge_to_the_end(directory: Path) -> Probe | None:
 
 
 def try_gauge(directory: str) -> Probe | None:
-    """Return the result of `find_gauge_to_the_end`; a controller calls it in a child."""
+    """Return the result of `find_gauge_to_the_end`; a controller calls this in a child process."""
     return find_gauge_to_the_end(Path(directory))
 
 
 class FileBelow:
-    """The files of this host below a target, whose pages are counted. Raises OSError if they cannot be.
+    """The files of this host below a target, whose pages are counted. Raises OSError if this is impossible.
 
-    ``is_placed``: it is one file, and the file system reports where in it the bytes of a file of the target are.
+    ``is_placed``: there is one file, and the file system reports the offsets of the target's files in it.
     """
 
     def __init__(self, stack: StorageStack) -> None:
@@ -257,9 +259,7 @@ class FileBelow:
         self._is_direct = all(loop.is_direct for loop in loops)
 
     def evict(self) -> None:
-        """Write dirty pages of the files back, then request the kernel to drop all pages; the file nearest to the
-        target comes first.
-        """
+        """Write dirty pages of the files back, then advise the kernel to drop all pages; upper files come first."""
         for path in self._paths:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -269,10 +269,10 @@ class FileBelow:
                 os.close(descriptor)
 
     def counts_reads(self, directory: Path) -> bool:
-        """Return whether a file that is read from the target after a drop is then cached below.
+        """Return whether a file that is read from the target after a drop is then cached in the lower files.
 
-        The drop is the available one for loads: of these files, or else of the whole host. A loop device with direct
-        I/O caches no pages below.
+        The drop is the same as before loads: of these files, or else of the whole host. A loop device with direct I/O
+        caches no pages in the file below it.
         """
         if self._is_direct:
             return True
@@ -293,10 +293,11 @@ class FileBelow:
         return sum(map(_cached_pages, self._paths))
 
     def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
-        """Return how many bytes of files of the target, each with its size, are in the page cache a second time.
+        """Return how many bytes of the target's files, given with their sizes, are cached a second time in the lower
+        files.
 
-        If their places are unknown, all cached pages below count, less the file system's own data there (names,
-        attributes, maps of free space). For files of less than 16 MiB that may be half of their size.
+        If their offsets are unknown, all cached pages of the lower files count, minus the file system's own metadata.
+        For files of less than 16 MiB the result may be half of their size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
@@ -306,7 +307,7 @@ class FileBelow:
         return 0 if cached <= own else min(size, cached)
 
     def _placed(self, file: Path, size: int) -> int:
-        """Return the cached bytes of a file; parts for which the file system reports no place count as cached."""
+        """Return the cached bytes of a file; parts without a known offset count as cached."""
         descriptor, below = os.open(file, os.O_RDONLY), os.open(self._paths[0], os.O_RDONLY)
         try:
             cached = sum(
@@ -329,7 +330,7 @@ def _cached_pages(path: Path) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _LoopDevice:
-    """The offset of a loop device in its file, in bytes; ``is_direct``: it reads and writes around the page cache."""
+    """The offset of a loop device in its file, in bytes; ``is_direct``: it uses direct I/O."""
 
     offset: int
     is_direct: bool
@@ -351,7 +352,8 @@ def _loop(device: str, path: Path) -> _LoopDevice:
 
 
 def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:
-    """Yield place and length of each extent of a file on its device, in bytes; None for an extent without a place."""
+    """Yield offset and length of each extent of a file on its device, in bytes; None for an extent without an
+    offset."""
     start = 0
     while True:
         room = _FIEMAP_HEAD.size + _EXTENTS_AT_ONCE * _FIEMAP_EXTENT.size

@@ -2,7 +2,7 @@
 
 The file system is shut down without a further write (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS), unmounted and
 mounted again with its options. Durable data stay and all other data are lost, as after a power cut of the host. The
-effect of a power cut on the drive below, which may lose acknowledged data, is not included.
+drive below keeps its power, so a loss of acknowledged data in the drive is not tested.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _FS_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), include/uapi/linux/fs.h
 _NO_LOG_FLUSH = struct.pack("I", 2)
 _BLKFLSBUF = 0x1261
 _LOOP_DEVICE = re.compile(r"/dev/loop\d+")
-# Shown in the table of mounts, refused by mount(8).
+# These options are in the table of mounts but refused by mount(8).
 _ONLY_SHOWN = frozenset(["seclabel", "shutdown"])
 PATIENCE_SECONDS = 30.0
-"""How long other processes may use the mount: on a busy machine a killed process releases it late."""
+"""The time for which other processes may use the mount; on a busy machine a killed process releases it late."""
 
 _POLL_SECONDS = 0.05
 
 
 def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Cut the power of the file system that is mounted here, and mount it again.
+    """Cut the power of the file system mounted here, and mount it again.
 
-    Raises UsageError, without any change, if the file system is not alone on a loop device; and if it could not be
-    mounted again.
+    Raises UsageError without any change if the file system is not on a loop device that only it uses. Also raises it if
+    the file system could not be mounted again.
     """
     mount = _loop_mount(point)
-    # Held open, so that a loop device that was made by "mount -o loop" outlives the unmounting.
+    # Kept open, so that a loop device from "mount -o loop" survives the unmount.
     with Path(mount.source).open("rb") as device:
         _shut_down(point)
         end = time.monotonic() + patience_seconds
         while True:
             _unmount(point, patience_seconds)
-            # Nothing may be read from the cache of the device that the device itself does not have.
+            # Drop the device's cache, so that reads return only data that the device itself has.
             fcntl.ioctl(device, _BLKFLSBUF)
             options = ",".join(o for o in mount.options.split(",") if o not in _ONLY_SHOWN)
             done = _run("mount", "-t", mount.file_system, "-o", options, mount.source, str(point))
@@ -105,7 +105,7 @@ def _shut_down(point: Path) -> None:
 
 def _is_shut_down(point: Path) -> bool:
     try:
-        directory = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # XFS refuses here, ext4 below
+        directory = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # # XFS refuses here, ext4 in the next call
         try:
             os.fsync(directory)
         finally:
@@ -120,7 +120,7 @@ def _is_shut_down(point: Path) -> bool:
 def _unmount(point: Path, patience_seconds: float) -> None:
     end = time.monotonic() + patience_seconds
     while (done := _run("umount", str(point))).returncode:
-        # A process that was killed just now closes its files a little later.
+        # A process that was just killed closes its files slightly later.
         if time.monotonic() > end:
             raise UsageError(
                 f"{point} is shut down, but cannot be unmounted: {done.stderr.strip()}. In use by: "
@@ -131,7 +131,7 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 
 def _users(point: Path) -> list[str]:
-    """Return the processes that have a file or directory there open, or have their working directory there."""
+    """Return the processes with an open file or directory there, or with their working directory there."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():

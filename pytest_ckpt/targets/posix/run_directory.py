@@ -1,4 +1,4 @@
-"""The directory of a run on a mounted file system: created, identified on each host, and removed with care."""
+"""The directory of a run on a mounted file system: created, identified on each host, and carefully removed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-# Whose directories keep their number for as long as they are there, on every client: others may give them a new one.
+# File systems with stable inode numbers on every client; on others the number of an existing directory may change.
 _KEEP_NUMBERS = frozenset(
     ("btrfs", "ceph", "ext2", "ext3", "ext4", "f2fs", "gpfs", "lustre", "nfs", "nfs4", "xfs", "zfs")
 )
@@ -52,9 +52,9 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectoryIdentity:
-    """The mount of a directory, and the directory's number on it; 0 if clients may see different numbers.
+    """The identity of a directory: its mount, and its inode number; 0 if clients may see different numbers.
 
-    ``is_there``: the directory exists, on any mount. ``covered`` names mounts inside it: a run creates no mounts.
+    ``is_there``: the directory exists, on any mount. ``covered`` lists mounts inside it, because a run creates none.
     """
 
     directory: str
@@ -66,26 +66,26 @@ class DirectoryIdentity:
     covered: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Return a phrase that names the directory, its mount and the mounts inside it."""
+        """Return a phrase that describes the directory, its mount and the mounts inside it."""
         where = f"{self.directory} on {self.mount_point} ({self.file_system} of {self.source})"
         where += f", number {self.number}" if self.number else ""
         return where + "".join(f", with {mount} mounted in it" for mount in self.covered)
 
     @property
     def _mount(self) -> tuple[str, str, str]:
-        # A file that is mounted again may get another loop device.
+        # A file that is mounted again may have another loop device.
         source = _LOOP if self.source.startswith(_LOOP) else self.source
         return self.mount_point, self.file_system, source
 
     def is_same(self, other: DirectoryIdentity) -> bool:
-        """Whether both are one directory: on one mount, with the same mounts inside, and one number if both have it."""
+        """Whether both are the same directory: same mount, same mounts inside, and same number if both have one."""
         is_known = self.number and other.number
         is_other = bool(is_known) and self.number != other.number
         return (self._mount, self.covered) == (other._mount, other.covered) and not is_other
 
 
 def standing_of(directory: Path) -> DirectoryIdentity:
-    """Return the identity of a directory's place, whether it exists or not."""
+    """Return the identity of the directory at a path, whether it exists or not."""
     mounts = all_mounts()
     mount = mount_among(mounts, directory)
     try:
@@ -113,8 +113,8 @@ def _mounts_in(directory: Path, mounts: Iterable[Mount]) -> Iterator[str]:
 def _image_below(mount: Mount) -> str:
     """Return the file that the loop device of a mount reads and writes; empty for another device.
 
-    A copy of that file has the same directories with the same numbers, and the loop device has another number each
-    time.
+    Only this path identifies the storage: a copy of the file has the same directories and inode numbers, and the number
+    of the loop device changes.
     """
     if not mount.source.startswith(_LOOP):
         return ""
@@ -128,9 +128,9 @@ def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
 
 
 def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
-    """Return the replacement of a directory, for an error; empty if it is still in its place.
+    """Return a phrase on the replacement of a directory, for an error; empty if it was not replaced.
 
-    A missing directory was not replaced, even if its mount is missing: the calls of its users report that.
+    A missing directory was not replaced, even if its mount is missing; other calls report that.
     """
     if not now.is_there or now.is_same(before):
         return ""
@@ -138,25 +138,26 @@ def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
 
 
 def sign_of(run_id: str, what: str) -> Marker:
-    """Return a file with a unique name, for hosts to find; its content identifies the run if a kill leaves it there."""
+    """Return a file with a unique name that other hosts look for. If it remains after a kill, its content identifies
+    the run."""
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
     return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
 
 
 class PosixAreaView:
-    """The directory of an area, as this host sees it."""
+    """The directory of an area, as seen by this host."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     @property
     def is_directory(self) -> bool:
-        """Whether there is a directory at all."""
+        """Whether the directory exists."""
         return self._directory.is_dir()
 
     @property
     def mount(self) -> HostMount:
-        """The mount that the directory is on; the directory is touched first, for an automounter."""
+        """The mount that contains the directory; the directory is accessed first because of automounters."""
         with contextlib.suppress(OSError):
             os.statvfs(self._directory)
         mount = mount_of(self._directory.resolve())
@@ -164,12 +165,12 @@ class PosixAreaView:
 
     @property
     def storage(self) -> StorageStack:
-        """The storage below the directory, and why the count of cached pages misses a cache there."""
+        """The storage below the directory, and the caches there that the count of cached pages misses."""
         return seen_storage(self._directory)
 
     @property
     def free_bytes(self) -> int:
-        """The space that is free for this process; 0 without a directory."""
+        """The free space for this process; 0 if there is no directory."""
         try:
             space = os.statvfs(self._directory)
         except OSError:
@@ -178,12 +179,12 @@ class PosixAreaView:
 
     @property
     def device(self) -> str:
-        """The device of the directory's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
+        """The device of the directory's file system in the kernel's form ``major:minor``. Raises OSError."""
         return device_number(self._directory.stat())
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
-        """Create a file for other hosts, and remove it at the end; yield the reason if this is impossible, else an
+        """Create a file for other hosts and remove it at the end; yield the reason if this is impossible, otherwise an
         empty text.
         """
         try:
@@ -193,10 +194,10 @@ class PosixAreaView:
                 (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for a file that another host created, for a time; return what was found instead, empty if the file is
+        """Look for another host's file for some time; return a description of what was found instead, empty if it is
         found.
 
-        On a file system that only this host can see, the file cannot appear, so one look is enough.
+        On a local file system the file cannot appear, so one look is sufficient.
         """
         end = 0.0 if mount_of(self._directory.resolve()).is_local else time.monotonic() + seconds
         while True:
@@ -223,7 +224,7 @@ class PosixAreaView:
 
 PREFIX = "pytest-ckpt-"
 _MAXIMUM_WORD = 4096
-_CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controller to see whether a target lives
+_CANARY = re.compile(f"canary-{OWN_NAME}")  # # created by ranks, and by the controller to test whether a target answers
 
 REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_as_asked"
 
@@ -232,9 +233,10 @@ _NO_FILE = "."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
-    """A directory of an earlier run, or a file by which its hosts recognise the target; its controller has ended.
+    """The remains of an earlier run whose controller has ended: its directory, or a file by which its hosts recognised
+    the target.
 
-    If ``elsewhere`` names the controller's host, this host cannot determine whether it has ended.
+    If ``elsewhere`` is set, the controller was on that host, and this host cannot determine whether it has ended.
     """
 
     path: Path
@@ -244,7 +246,7 @@ class EarlierRunEntry:
 
 
 def place_on_this_host(facts: TargetFacts) -> Path | None:
-    """Return the path of a target, without symbolic links; None for a target without paths."""
+    """Return the path of a target without symbolic links; None for a target without paths."""
     if "paths" not in facts.capabilities:
         return None
     return watched(facts.location, lambda: Path(facts.location).resolve())
@@ -256,7 +258,7 @@ def directory_of(area: AreaRef) -> Path:
 
 
 def keep_a_file(directory: Path) -> None:
-    """Write a file in a run's directory, fsync and read it, and remove it. Raises OSError if the storage refuses."""
+    """Write a file in a run's directory, fsync it, read it, and remove it. Raises OSError if the storage refuses."""
     file = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -272,9 +274,9 @@ def keep_a_file(directory: Path) -> None:
 
 
 def refuses_to_rename(directory: Path) -> bool:
-    """Whether the file system refuses to rename a directory that has a file in it; tried inside a run's directory.
+    """Whether the file system refuses to rename a directory that contains a file; tested in a run's directory.
 
-    Another error than a refusal is left to the run, which names the call that meets it.
+    Errors other than a refusal are ignored here; the run will report them with the call.
     """
     before = directory / f"rename-{own_name()}"
     after, name = before.with_suffix(".renamed"), "file"
@@ -294,7 +296,7 @@ def refuses_to_rename(directory: Path) -> bool:
 
 
 def find_leftovers(target: Path) -> list[EarlierRunEntry]:
-    """Return the remains on the target of runs whose controller is not on this host: it has ended, or is elsewhere."""
+    """Return the remains on the target of runs whose controller has ended or is on another host."""
     words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
     words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
     found = []
@@ -342,12 +344,12 @@ class RunDirectory:
 
 
 def owner_word(run_id: str) -> str:
-    """Return the record in a run's directory that identifies this process as its owner."""
+    """Return the owner's record for a run's directory, which identifies this process."""
     return json.dumps(owner_of(run_id)) + "\n"
 
 
 def remove_begun(path: Path) -> None:
-    """Remove the directory of a run that just began, if it exists."""
+    """Remove the directory of a run that has just begun, if it exists."""
     with contextlib.suppress(OSError):
         seen = path.stat()
         remove(path, (seen.st_dev, seen.st_ino), ())
@@ -356,8 +358,8 @@ def remove_begun(path: Path) -> None:
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
     """Remove a run's directory with the run's files in it, and return the remains, one sentence each.
 
-    ``identity`` is (device, inode) of the directory that was created; if one of them has changed since, the run's
-    record in it counts. ``names`` are the paths below it, with ``/``, of every file the run may have created; a name
+    ``identity`` is (device, inode) of the directory at its creation. If one of them has changed, the run's record in
+    the directory decides. ``names`` are the paths below it, with ``/``, of every file the run may have created; a name
     that ends in ``/`` is a directory in which the run created everything. With ``keep_directory`` the directory itself
     remains, with its owner's record.
     """
@@ -372,8 +374,8 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
         return [f"{path} was not removed: {error.strerror}"]
     try:
         seen = os.fstat(top)
-        # FUSE file systems renumber a directory once the kernel has forgotten it; device and owner's record remain. A
-        # file system that was mounted again, after a power cut, may have another device; number and owner's record
+        # FUSE file systems renumber a directory after the kernel has dropped it; device and owner's record remain. A
+        # file system that is mounted again after a power cut may have another device; inode number and owner's record
         # remain.
         device, inode = identity
         alike = (seen.st_dev == device) + (seen.st_ino == inode)
@@ -393,7 +395,7 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
 
 
 def _is_on(directory: Path, device: int) -> bool:
-    """Whether a directory is still on the file system that it was on: a client that has ended takes its mount along."""
+    """Whether a directory is still on its original file system; if a user-space client ends, its mount disappears."""
     try:
         return directory.stat().st_dev == device
     except OSError:
@@ -401,7 +403,7 @@ def _is_on(directory: Path, device: int) -> bool:
 
 
 def _says_it_is_of(directory: int, run_id: str) -> bool:
-    """Whether an open directory contains a record that a run's controller owns it."""
+    """Whether an open directory contains the owner's record of this run."""
     try:
         with open(OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=directory)) as file:
             return bool(json.load(file)["run"] == run_id)
@@ -415,12 +417,12 @@ def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str
     for name in sorted(os.listdir(directory), key=MARKER.__eq__):
         path = prefix + name
         if name == MARKER and left:
-            # Files of the checkpoint remain, and with them its commit file.
+            # Files of the checkpoint remain, so its commit file is kept too.
             continue
         try:
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode) and path + "/" in names:
-                # Through descriptors and without following links, as all here.
+                # By descriptors and without following links, like all calls here.
                 shutil.rmtree(name, dir_fd=directory)
             elif stat.S_ISDIR(mode) and any(known.startswith(path + "/") for known in names):
                 below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
@@ -443,7 +445,7 @@ def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str
 def remove_in_time(
     directory: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_directory: bool = False
 ) -> list[str]:
-    """Remove a run's directory from another process, so that an unresponsive target cannot block this one.
+    """Remove a run's directory in another process, so that an unresponsive target cannot block this one.
 
     Return the remains, one sentence each. With ``keep_directory`` only its content is removed.
     """
@@ -475,13 +477,13 @@ def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
             for checkpoint in _checkpoints(directory / subject)
             for file in (*files, MARKER)
         }
-        # An empty directory of a subject has no file that would name it.
+        # An empty directory of a subject is not implied by a file name.
         names.add(f"{subject}/{_NO_FILE}")
     return remove(directory, asked["identity"], names, keep_directory=asked["keep_directory"])
 
 
 def _checkpoints(directory: Path) -> Iterator[str]:
-    """Yield the names of a subject's checkpoints, without following or opening any entry."""
+    """Yield the names of a subject's checkpoints without following links or opening files."""
     entries: Iterable[str] = ()
     with contextlib.suppress(OSError):
         entries = [entry.name for entry in directory.iterdir()]

@@ -1,4 +1,4 @@
-"""Another mount of the target on this host: a separate client, proven to show the same storage."""
+"""Another mount of the target on this host, as a separate client. It must show the same storage."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pytest_ckpt.targets.posix.run_directory import PREFIX, directory_of
 from pytest_ckpt.targets.posix.storage_stack import mount_of
 from pytest_ckpt.targets.timed_calls import watched
 
-# Attribute and name caches of network file systems last up to a minute.
+# Network file systems cache attributes and names for up to a minute.
 _PATIENCE_SECONDS = 75.0
 _POLL_SECONDS = 0.1
 
 
 def check_second_mount(second_mount: str, location: str) -> Path:
-    """Return a directory that can be a second client's view of the target. Nothing is written. Raises UsageError."""
+    """Return a directory that can be a second client's view of the target, without writing. Raises UsageError."""
     mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
     with answering(name):
@@ -45,10 +45,11 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 
 
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
-    """Return why a directory is no evidence about the target: it is another kind of file system; else empty.
+    """Return why results from a directory do not apply to the target: it is another kind of file system; otherwise
+    empty.
 
-    ``name`` is the directory's role: a second mount, a volume to fill. A FUSE file system over the first mount shows
-    the same files, but has its own caches and guarantees.
+    ``name`` is the directory's role: a second mount, or a volume to fill. A FUSE file system above the first mount
+    shows the same files but has its own caches and guarantees.
     """
     kind = mount_of(directory).file_system
     if kind == target.kind:
@@ -57,7 +58,7 @@ def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
 
 
 def lost_area(mount: Path, area: AreaRef) -> str:
-    """Return why a second mount no longer shows a run's directory, empty if it does."""
+    """Return why a second mount no longer shows a run's directory; empty if it does."""
     place = mount / directory_of(area).name
     try:
         if watched(f"the second mount {mount}", place.is_dir):
@@ -68,7 +69,7 @@ def lost_area(mount: Path, area: AreaRef) -> str:
 
 
 def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
-    """Return the area of a run as another mount on this host shows it."""
+    """Return the area of a run on another mount of this host."""
     return dataclasses.replace(
         area, location=str(user_path(second_mount, "--ckpt-second-mount") / directory_of(area).name)
     )
@@ -99,7 +100,7 @@ def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
                 seen = "other bytes in it"
             except OSError as error:
                 seen = error.strerror or str(error)
-                # A directory that is not there at all is another storage; caches hide single files.
+                # If the directory does not exist at all, the storage differs; caches hide only single files.
                 if not any(mount.glob(f"{PREFIX}*")) and time.monotonic() > end - _PATIENCE_SECONDS + 3:
                     break
             if time.monotonic() > end:

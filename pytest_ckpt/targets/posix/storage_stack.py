@@ -1,10 +1,9 @@
 """The storage below a path, from the kernel's own tables: its mount, devices and files. The storage itself is not read.
 
 Mounts: ``/proc/self/mountinfo``, without touching the path. Block devices: ``/sys/dev/block/MAJOR:MINOR`` with
-``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS number their devices anonymously:
-``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs. The commands ``zpool`` and ``zfs`` print the devices of a
-pool of ZFS and its answer to fsync. debugfs, which root reads, shows whether the client of Lustre caches files on a
-local disk.
+``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS have anonymous device numbers:
+``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs. the commands ``zpool`` and ``zfs`` print the devices of a ZFS
+pool and its fsync setting. debugfs (readable by root) shows whether Lustre's client caches files on a local disk.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.targets import MEMORY_KINDS, Layer, LayerKind, StorageStack
 
-# File systems that live in one host. Everything else, unknown ones too, is taken as shared by several.
+# File systems of a single host. All others, including unknown ones, count as shared by several hosts.
 _LOCAL = frozenset(
     [
         "bcachefs",
@@ -50,7 +49,7 @@ _LOCAL = frozenset(
         "zfs",
     ]
 )
-# File systems in user space in front of an object store: they accept files, with fewer guarantees.
+# User-space file systems in front of an object store: they accept files, with fewer guarantees.
 _GATEWAYS = frozenset(
     [
         *("blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "juicefs", "mount-s3", "mountpoint-s3"),
@@ -62,7 +61,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _COMMAND_SECONDS = 10.0
 
 Command = Callable[[Sequence[str]], str]
-"""Runs a command, and returns its output; empty if the command is missing, or it fails."""
+"""Runs a command and returns its output; empty if the command is missing or fails."""
 
 _MAXIMUM_DEPTH = 16
 _NETWORK = frozenset(
@@ -71,10 +70,10 @@ _NETWORK = frozenset(
 )  # fmt: skip
 # FS-Cache of NFS and CephFS caches reads on a disk of the client.
 _KEPT_ON_A_DISK = "fsc"
-# Datasets of Lustre's persistent client cache, one file for each mount; empty without datasets.
+# Datasets of Lustre's persistent client cache, one file per mount; empty if there are none.
 _CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
 _MEMORY_DEVICES = re.compile(r"(zram|ram|nullb)\d+")
-# The kernel's mark of a file without a name.
+# The kernel's mark of a file that has been unlinked.
 _GONE = " (deleted)"
 _NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
 _VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
@@ -106,7 +105,7 @@ class Mount:
 
 
 def all_mounts(table: str | None = None) -> list[Mount]:
-    """Return every mount in the order they were made; ``table`` is the text of /proc/self/mountinfo."""
+    """Return every mount in order of creation; ``table`` is the text of /proc/self/mountinfo."""
     text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()) if table is None else table
     found = []
     for line in filter(None, text.split("\n")):
@@ -119,25 +118,25 @@ def all_mounts(table: str | None = None) -> list[Mount]:
 
 
 def mount_of(path: Path, table: str | None = None) -> Mount:
-    """Return the mount that a path is on; ``table`` is the text of /proc/self/mountinfo."""
+    """Return the mount that contains a path; ``table`` is the text of /proc/self/mountinfo."""
     return mount_among(all_mounts(table), path)
 
 
 def mount_among(mounts: Iterable[Mount], path: Path) -> Mount:
-    """Return the mount that a path is on; ``mounts`` are all mounts, in the order of their creation."""
+    """Return the mount that contains a path; ``mounts`` are all mounts in order of creation."""
     wanted = os.fspath(path)
     best: Mount | None = None
     for mount in mounts:
         point = mount.mount_point
         inside = wanted == point or wanted.startswith(point.rstrip("/") + "/")
-        # Of several mounts on one point the last one is seen.
+        # If several mounts have the same mount point, the last one is visible.
         if inside and (best is None or len(point) >= len(best.mount_point)):
             best = mount
     return best or Mount(mount_point="/", file_system="unknown", source="", options="")
 
 
 def device_number(seen: os.stat_result) -> str:
-    """Return the device that a file is on as the kernel numbers it, ``major:minor``."""
+    """Return the device of a file in the kernel's form ``major:minor``."""
     return f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
 
 
@@ -158,14 +157,14 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def devices_of_pool(pool: str, asked: Command = output_of) -> list[str]:
-    """Return the paths of a pool's devices and files, the caches among them; empty if ZFS does not list them."""
+    """Return the paths of a pool's devices and files, including caches; empty if ZFS does not list them."""
     lines = asked(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
     names = (line.strip("\t").partition("\t")[0] for line in lines)
     return [name for name in names if name.startswith("/")]
 
 
 def ignores_fsync(dataset: str, asked: Command = output_of) -> bool:
-    """Whether a dataset is configured to answer fsync without waiting (``sync=disabled``)."""
+    """Whether a dataset is configured so that fsync does not wait (``sync=disabled``)."""
     return asked(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
 
 
@@ -244,8 +243,8 @@ class _Walk:
             self._add("unknown", "an upper directory that is not visible here", depth + 1)
 
     def _process(self, mount: Mount, depth: int) -> None:
-        """Add a layer that a process serves. If its source is a directory of this host, the process may store its files
-        there.
+        """Add a layer served by a user-space process. If its source is a directory of this host, the process may store
+        its files there.
         """
         self._add("process", f"{mount.file_system} of {mount.source}" if mount.source else mount.file_system, depth)
         below = Path(mount.source)
@@ -260,7 +259,7 @@ class _Walk:
             self._add("unknown", mount.source or "an unnamed device", depth)
 
     def _pool(self, pool: str, depth: int) -> None:
-        """Add the devices and files of a pool of ZFS, as its command names them."""
+        """Add the devices and files of a ZFS pool, as listed by the zpool command."""
         found = devices_of_pool(pool, self.asked)
         if not found:
             self._add("unknown", "devices of a pool that the kernel does not name", depth)
@@ -278,7 +277,7 @@ class _Walk:
             self._add("unknown", "devices that the kernel does not name", depth)
 
     def _devices_of_btrfs(self, source: str) -> list[Path]:
-        """Return all devices of the file system that one of them, the mount's source, is a part of."""
+        """Return all devices of a btrfs file system, given the mount's source, which is one of them."""
         name = Path(os.path.realpath(source)).name
         for devices in sorted((self.root / "sys/fs/btrfs").glob("*/devices")):
             found = sorted(devices.iterdir())
@@ -293,7 +292,7 @@ class _Walk:
             return
         name = device.name
         shown = (_read(device / "dm/name") and f"/dev/mapper/{_read(device / 'dm/name')}") or f"/dev/{name}"
-        # Only a complete device has slaves; a partition of a RAID (md0p1) uses the slaves of its device.
+        # Only a whole device has slaves; a partition of a RAID (md0p1) uses the slaves of its device.
         whole = _whole(device)
         slaves = sorted(p.resolve() for p in (whole / "slaves").iterdir()) if (whole / "slaves").is_dir() else []
         if slaves:

@@ -1,10 +1,10 @@
-"""The area of a run on a mounted file system, attached: on the target, or in a local tier.
+"""The area of a run on a mounted file system: on the target, or in a local tier.
 
-A subject has a directory, a checkpoint a directory in it. Rank 0 commits it as `commit` has it: by its rename, or in
-`PosixStoreByMarker`, for targets that refuse this, by a marker file. Every file is made durable before that, by its
-fsync. When all ranks of a host have fsynced their files, one of them fsyncs the directory, which makes their names
-durable. A directory's name follows from the checkpoint's number and the attempt: no name is used twice. A local tier is
-a directory on each host, under one path, that no other host sees.
+Each subject has a directory, and each checkpoint a directory in it. Rank 0 commits the checkpoint by a rename of its
+directory (`commit`). For targets that refuse this, `PosixStoreByMarker` commits by a marker file. Every file is fsynced
+before the commit. When all ranks of a host have fsynced their files, one of them fsyncs the directory, which makes
+their names durable. A directory's name consists of the checkpoint's number and the attempt, so no name is used twice. A
+local tier is a directory under the same path on each host; a host sees only its own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
 
 
 def clone_of(stated: str, own: Path) -> tuple[Path, str]:
-    """Return the run's directory ``own`` as seen in the directory that a command named, and why it is not a snapshot.
+    """Return the run's directory ``own`` in the clone that a command reported, and why it is not a snapshot.
 
     The reason is empty if this host sees a snapshot.
     """
@@ -84,7 +84,7 @@ def clone_of(stated: str, own: Path) -> tuple[Path, str]:
 
 
 def _shows_what_is_new(clone: Path, own: Path) -> bool:
-    """Whether the clone changes with the target."""
+    """Whether the clone changes when the target changes."""
     name = f"after-{secrets.token_hex(8)}"
     new = own / name
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -97,7 +97,7 @@ def _shows_what_is_new(clone: Path, own: Path) -> bool:
 
 
 def volume_of(directory: Path) -> Volume:
-    """Return the volume of a directory, as df shows it: space reserved for root does not count as free."""
+    """Return the volume of a directory, as df shows it; space reserved for root is not free."""
     seen = os.statvfs(directory)
     used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
     return Volume(used_bytes=used, free_bytes=seen.f_bavail * seen.f_frsize)
@@ -128,12 +128,12 @@ def _sync(descriptor: int) -> None:
 
 
 def open_store(area: AreaRef) -> PosixStore:
-    """Attach to an area."""
+    """Open an area."""
     return PosixStore(Path(area.location), area)
 
 
 class PosixStore:
-    """The directory of a run."""
+    """The directory of a run, as a store."""
 
     by: Commit = BY_RENAME
     capabilities = CAPABILITIES
@@ -149,11 +149,11 @@ class PosixStore:
         self._has_looked_below = False
 
     def is_reachable(self) -> bool:
-        """Return whether the directory is there for this process."""
+        """Return whether this process sees the directory."""
         return self._directory.is_dir()
 
     def replaced(self) -> str:
-        """Return a sentence on the replacement of the run's directory; empty if it is still in its place."""
+        """Return a sentence if the run's directory was replaced; empty otherwise."""
         now = standing_of(self._directory)
         if self._standing is None:
             self._standing = now
@@ -162,7 +162,7 @@ class PosixStore:
         return describe_change(self._standing, now)
 
     def sighting(self) -> PosixAreaView:
-        """Return the directory as this host sees it."""
+        """Return the directory as seen by this host."""
         return PosixAreaView(self._directory)
 
     def prepare(self, subject: str) -> None:
@@ -170,11 +170,11 @@ class PosixStore:
         make_directory(self._directory / subject)
 
     def is_prepared(self, subject: str) -> bool:
-        """Return whether this client knows the subject's directory."""
+        """Return whether this client sees the subject's directory."""
         return _size(self._directory / subject) is not None
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
-        """Create the checkpoint's directory under its first name, which another rank may have created."""
+        """Create the checkpoint's directory under its first name; another rank may have created it."""
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
             return self.commit(ref, entries, phases)
@@ -190,7 +190,7 @@ class PosixStore:
         return NamesProof(directories_attempted=directories.attempted, directories_returned=directories.returned)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Commit the checkpoint and make the commit durable, without a check of the files in it."""
+        """Commit the checkpoint and make the commit durable; its files are not checked."""
         final, directories = self._final(ref), DirectorySyncs()
         for _ in self.by.synced_by(final):
             directories.owe()
@@ -207,21 +207,21 @@ class PosixStore:
         make_directory(self._partial(ref))
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """Return whether this client knows the directory."""
+        """Return whether this client sees the directory."""
         return _size(self._partial(ref)) is not None
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client knows the directory under its final name, and the sizes of these files."""
+        """Return whether this client sees the directory under its final name, and these files with their sizes."""
         directory = self._final(ref)
         return _size(directory) is not None and all(_size(directory / entry.name) == entry.bytes for entry in entries)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees the commit, and no directory of a draft next to it."""
+        """Return whether this client sees the commit, and no temporary directory next to it."""
         final, draft = self._final(ref), self._partial(ref)
         return self.by.is_committed(final) and (draft == final or not draft.exists())
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a file next to its place, make it durable, and move it there in one step."""
+        """Write a temporary file, make it durable, and rename it atomically to its place."""
         place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
         _write_new(made, data)
         try:
@@ -242,16 +242,16 @@ class PosixStore:
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the directory under its final name; a missing directory is noticed only when its file is opened."""
+        """Return the directory under its final name; a missing directory is noticed when a file is opened."""
         return PosixCommitted(self._final(ref), self._way, phases)
 
     def clone(self, stated: str) -> tuple[PosixStore, str]:
-        """Return the run's directory as the snapshot in ``stated`` shows it, and why this host sees no snapshot."""
+        """Return the run's directory in the snapshot ``stated``, and why this host does not see a snapshot."""
         directory, why = clone_of(stated, self._directory)
         return type(self)(directory), why
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Remove this rank's files, through no symbolic link."""
+        """Remove this rank's files, without following symbolic links."""
         try:
             unlink(self._final(ref), names)
         except FileNotFoundError:
@@ -260,7 +260,7 @@ class PosixStore:
             unlink(self._partial(ref), names)
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove the empty directory; a client that does not know yet that another host made it is given the time."""
+        """Remove the empty directory; wait for a client that does not yet know that another host created it."""
 
         def remove() -> None:
             try:
@@ -279,7 +279,7 @@ class PosixStore:
         return fsync_counts(self._directory / subject)
 
     def find_gauge(self, subject: str) -> str | None:
-        """Find a call that counts cached pages correctly, by a file that is written and read."""
+        """Return a call that counts cached pages correctly, tested with a file that is written and read."""
         return find_gauge_to_the_end(self._directory / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
@@ -298,11 +298,11 @@ class PosixStore:
         return "posix_fadvise(DONTNEED) on every file after its fsync"
 
     def drop_cache(self) -> str | None:
-        """Empty this host's page cache."""
+        """Drop this host's page cache."""
         return drop_all()
 
     def drop_names(self) -> bool:
-        """Drop names and attributes of files that this host's kernel remembers; return whether this process may."""
+        """Drop this host's cached names and attributes of files; return whether this process has permission."""
         return drop_names()
 
     def _file_below(self) -> FileBelow | None:
@@ -321,10 +321,10 @@ class PosixStore:
         return {}
 
     def close(self) -> None:
-        """Nothing is kept open between calls."""
+        """Do nothing, because nothing is open between calls."""
 
     def volume(self, subject: str) -> Volume:
-        """Return the volume that the subject's directory is on."""
+        """Return the volume that contains the subject's directory."""
         return volume_of(self._directory / subject)
 
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
@@ -344,7 +344,7 @@ class PosixStore:
 
 
 class _CountedCommitCalls:
-    """The calls of a commit by rank 0; fsyncs of directories are counted."""
+    """The calls of a commit by rank 0; directory fsyncs are counted."""
 
     def __init__(self, directories: DirectorySyncs) -> None:
         self._directories = directories
@@ -358,12 +358,12 @@ class _CountedCommitCalls:
         _write_new(path, data)
 
     def sync_directory(self, directory: Path) -> None:
-        """Fsync a directory that is owed."""
+        """Fsync a directory that must become durable."""
         self._directories.sync(directory)
 
 
 def _size(path: Path) -> int | None:
-    """Return this client's view of a path's size; None if the path is unknown, or refers to a removed file."""
+    """Return a path's size as seen by this client; None if the path is unknown, or refers to a removed file."""
     try:
         return path.lstat().st_size
     except OSError as error:
@@ -381,7 +381,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def open_by_marker(area: AreaRef) -> PosixStoreByMarker:
-    """Attach to an area on a file system that renames no directory."""
+    """Open an area on a file system that cannot rename directories."""
     return PosixStoreByMarker(Path(area.location), area)
 
 
@@ -392,7 +392,7 @@ class PosixStoreByMarker(PosixStore):
     capabilities = CAPABILITIES - {"rename"}
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client knows the marker and the sizes of these files."""
+        """Return whether this client sees the marker, and these files with their sizes."""
         return self.is_committed(ref) and super().sees(ref, entries)
 
     def committed(self, subject: str) -> Sequence[int]:
@@ -401,7 +401,7 @@ class PosixStoreByMarker(PosixStore):
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the directory, whose marker is read first. Raises FileNotFoundError without a complete marker."""
+        """Return the directory; its marker is read first. Raises FileNotFoundError if there is no complete marker."""
         with phases.phase("open", MARKER):
             if not self.is_committed(ref):
                 raise FileNotFoundError(errno.ENOENT, "no complete marker commits it", str(self._final(ref) / MARKER))
@@ -415,12 +415,13 @@ class PosixStoreByMarker(PosixStore):
 
 
 def open_tier(area: AreaRef) -> PosixTier:
-    """Attach to an area."""
+    """Open an area in a local tier."""
     return PosixTier(Path(area.location))
 
 
 class PosixTier(PosixStore):
-    """The directory of a run on this host. On the controller's host, the controller creates and removes it."""
+    """The directory of a run in this host's local tier. On the controller's host, the controller creates and removes
+    it."""
 
     of_each_host = True
 
@@ -436,7 +437,7 @@ class PosixTier(PosixStore):
             self._made = made
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove the directory that was created here, with everything in the directories of these subjects."""
+        """Remove the directory that was created here, with all files of these subjects."""
         if self._made:
             remove(self._made.path, self._made.identity, [f"{subject}/" for subject in subjects])
             self._made = None

@@ -35,7 +35,7 @@ def target(location: str) -> PosixTarget:
 
 
 def capacity_of(space: os.statvfs_result) -> Capacity | None:
-    """Return the space that statvfs(3) reports; None if it reports no space: some file systems answer with zeros."""
+    """Return the space reported by statvfs(3); None if it reports none, because some file systems return zeros."""
     if space.f_blocks == 0:
         return None
     return Capacity(
@@ -49,7 +49,8 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
 
 
 class PosixTarget:
-    """A directory on a mounted file system. ``option`` is the option of its path, ``opener`` attaches to its areas."""
+    """A directory on a mounted file system. ``option`` is the option that names it, ``opener`` is the function that
+    opens areas."""
 
     def __init__(self, location: str, option: str = "--ckpt-target", opener: str = OPENER) -> None:
         self._path = user_path(location, option)
@@ -101,7 +102,7 @@ class PosixTarget:
         )
 
     def check_may_be_filled(self) -> None:
-        """Raise UsageError when the directory cannot be filled up for a moment. Nothing is written."""
+        """Raise UsageError if the directory cannot be filled temporarily. Nothing is written."""
         with answering(self._name):
             watched(self._name, self._check_may_be_filled)
 
@@ -119,7 +120,7 @@ class PosixTarget:
             )
 
     def place(self) -> AreaRef:
-        """Return the directory itself."""
+        """Return the target's place, which is the directory itself."""
         return AreaRef(scheme="", location=str(self._path), run_id="", opener=self._opener)
 
     def create_area(self, run_id: str) -> AreaRef:
@@ -141,12 +142,12 @@ class PosixTarget:
             raise
 
     def _opener_in(self, directory: Path) -> str:
-        """Return the reference to an area: by marker if the file system cannot rename directories."""
+        """Return the opener of an area: by marker if the file system cannot rename directories."""
         by_marker = self._opener == OPENER and watched(self._name, lambda: refuses_to_rename(directory))
         return OPENER_BY_MARKER if by_marker else self._opener
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the remains of runs whose controller does not run on this host: it has ended, or is elsewhere."""
+        """Return the remains of runs whose controller has ended or is on another host."""
         with answering(self._name):
             found = watched(self._name, lambda: find_leftovers(self._path))
         return [

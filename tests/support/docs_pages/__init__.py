@@ -1,10 +1,10 @@
-"""Pages of the documentation that are made from tables."""
+"""Generators of documentation pages from tables."""
 
 from __future__ import annotations
 
 
 def made_anew(page: str, source: str, text: str) -> str:
-    """Return a page with this text between the marks that say what it is from."""
+    """Return a page with this text between the marks that name its source."""
     begin, end = (f"<!-- from {source}: {mark} -->\n" for mark in ("begin", "end"))
     before, rest = page.split(begin)
     _, after = rest.split(end)

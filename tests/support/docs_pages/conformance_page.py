@@ -1,4 +1,4 @@
-"""Writes what in docs/conformance.md follows from the tables: ``python -m`` this module."""
+"""Generates parts of docs/conformance.md from the tables: ``python -m`` this module."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def from_the_tables() -> str:
 
 
 def with_tables(page: str) -> str:
-    """Return the page with the part between the marks made anew."""
+    """Return the page with the part between the marks regenerated."""
     return made_anew(page, "the tables", from_the_tables())
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return names with commas; the large sets by what they have in common."""
+    """Return names with commas; large sets are described by their common property."""
     chosen = frozenset(names)
     if chosen == WHOLE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))

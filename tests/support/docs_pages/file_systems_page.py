@@ -1,4 +1,4 @@
-"""Writes what in docs/file_systems.md follows from what the tests saw: ``python -m`` this module."""
+"""Generates parts of docs/file_systems.md from recorded test results: ``python -m`` this module."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLD_WAYS = ("cold", "volume")
 
 
 def from_the_tests() -> str:
-    """Return the table of file systems and requirements, and a part for each file system that does not meet all."""
+    """Return the table of file systems and requirements, and a section for each file system that does not meet all."""
     seen = recorded()
     rows = [(row, seen[row.name]) for row in FILE_SYSTEMS if "not_met" in seen.get(row.name, {})]
     return "\n".join([*_table(rows), "", *_parts(rows)]) + "\n"
 
 
 def with_results(page: str) -> str:
-    """Return the page with the part between the marks made anew."""
+    """Return the page with the part between the marks regenerated."""
     return made_anew(page, "the tests", from_the_tests())
 
 
@@ -41,7 +41,7 @@ def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
 
 
 def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
-    """Return those verdicts that are of a requirement and count."""
+    """Return the verdicts on a requirement that count."""
     return {
         name: verdict
         for name, verdict in verdicts.items()
@@ -54,7 +54,7 @@ def _is_not_given(verdict: Row) -> bool:
 
 
 def _cell(requirement: str, found: Row) -> str:
-    """Say what became of a requirement: nothing is met that was not tried."""
+    """Return the outcome of a requirement; a requirement that was not tested is not "met"."""
     verdicts = _of(requirement, found["not_met"])
     not_given = {name for name, verdict in verdicts.items() if _is_not_given(verdict)}
     listed = []
@@ -118,12 +118,12 @@ def _cold_word(cold: Row) -> str:
 
 
 def _proven_word(way: str, cold: Row | None) -> list[str]:
-    """Return the cell of a proof; empty where it proves nothing."""
+    """Return the cell of a proof; empty if it proves nothing."""
     return [f"{_cold_word(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
 
 
 def _condition(way: str, cold: Row) -> str:
-    """Say with what COLD was tried in a way."""
+    """Return the conditions under which COLD was tested."""
     if way == "cold":
         return "with one checkpoint of 760 MB"
     memory = format_bytes(cold["memory_bytes"])
@@ -131,7 +131,7 @@ def _condition(way: str, cold: Row) -> str:
 
 
 def _is_advisory_failure(name: str, verdict: Row) -> bool:
-    # How evenly a busy machine works says nothing of the file system.
+    # Variance on a busy machine is not a property of the file system.
     return (verdict["severity"], verdict["outcome"]) == ("advisory", "failed") and "." in name
 
 

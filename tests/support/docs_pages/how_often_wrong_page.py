@@ -1,4 +1,4 @@
-"""Writes the tables of docs/how_often_wrong.md and its pictures from the study: ``python -m`` this module."""
+"""Generates the tables and charts of docs/how_often_wrong.md from the study: ``python -m`` this module."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ Document = Mapping[str, Any]
 
 
 def recorded() -> Document:
-    """Return the study that the page shows."""
+    """Return the study shown on the page."""
     document: Document = json.loads(FILE.read_text())
     return document
 
 
 def pictures(document: Document) -> dict[str, str]:
-    """Return the content of each picture of the page, by its name."""
+    """Return the content of each chart of the page, by name."""
     return {file_of(row.name): curves_picture(document, row.name) for row in rows()}
 
 
 def with_results(page: str, document: Document) -> str:
-    """Return the page with new tables between its marks."""
+    """Return the page with regenerated tables between its marks."""
     parts = {
         "run": _run(document),
         "arrays": _arrays(),
@@ -121,7 +121,7 @@ def _share(share: float) -> str:
 
 
 def write(document: Document) -> None:
-    """Write the page and its pictures."""
+    """Write the page and its charts."""
     PAGE.write_text(with_results(PAGE.read_text(), document))
     for name, content in pictures(document).items():
         (PICTURES / name).write_text(content)

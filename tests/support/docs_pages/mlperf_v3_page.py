@@ -1,7 +1,7 @@
-"""Writes the tables of docs/mlperf_v3.md from the published times: ``python -m`` this module.
+"""Generates the tables of docs/mlperf_v3.md from the published times: ``python -m`` this module.
 
-``docs/mlperf_v3.json`` has rank 0's times of each row. They are written again as files of DLIO, in the tree of a
-submission, and ``judge`` decides about them as it does about any tree.
+``docs/mlperf_v3.json`` contains rank 0's times of each row. They are written as files of DLIO in the directory tree of
+a submission, which ``judge`` then judges like any other tree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NONE = "-"
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedRow:
-    """One published row as judged. ``report`` is the document of ``judge`` on it."""
+    """One published row with its judgement. ``report`` is the document printed by ``judge``."""
 
     submitter: str
     system: str
@@ -45,7 +45,7 @@ class JudgedRow:
         return found
 
     def judged(self, kind: OperationKind) -> str:
-        """Return the judged seconds; "at most" if the slowest operation is known only from above."""
+        """Return the judged seconds, with "at most" if only an upper bound of the slowest operation is known."""
         operations = [o for m in self.report["measurements"] for o in m["operations"] if o["kind"] == kind]
         slowest = max(operations, key=lambda o: float(o["seconds"]))
         at_most = "at most " if slowest["at_least_seconds"] is not None else ""
@@ -58,7 +58,7 @@ class JudgedRow:
         return _NONE if served is None else f"{served:,}"
 
     def unknown(self) -> Iterator[str]:
-        """Yield the operations whose slowest process is not known, and what their files suggest about caches."""
+        """Yield the operations with unknown slowest process, and signs of caches in their files."""
         for kind in KINDS:
             bases = self.figure(kind)["bases"]
             last = f"{kind} {self.figure(kind)['operations']}"
@@ -71,13 +71,13 @@ class JudgedRow:
 
 
 def recorded() -> Mapping[str, Any]:
-    """Return the published times that the page shows."""
+    """Return the published times shown on the page."""
     document: Mapping[str, Any] = json.loads(FILE.read_text())
     return document
 
 
 def write_tree(top: Path, document: Mapping[str, Any]) -> None:
-    """Write the times of every row as statistics of rank 0, in the tree of a submission below ``top``."""
+    """Write the times of every row as statistics of rank 0, in the directory tree of a submission below ``top``."""
     for row in document["rows"]:
         size_gib = layout(row["model"], mode="full").bytes / 2**30
         place = top / "closed" / row["submitter"] / "results" / row["system"] / "checkpointing" / row["model"]
@@ -105,13 +105,13 @@ def _epoch(run: Mapping[str, Any], size_gib: float) -> dict[str, Any]:
 
 
 def _next(after: datetime, clock: str) -> datetime:
-    """Return the first moment at this time of day that is not before ``after``."""
+    """Return the first moment with this time of day that is not before ``after``."""
     moment = datetime.combine(after.date(), datetime.strptime(clock, "%H:%M:%S.%f").time())
     return moment if moment >= after else moment + timedelta(days=1)
 
 
 def judged_rows(document: Mapping[str, Any]) -> list[JudgedRow]:
-    """Return every row of the document as ``judge`` decides about it."""
+    """Return every row of the document with its judgement."""
     found = []
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
@@ -131,7 +131,7 @@ def judged_rows(document: Mapping[str, Any]) -> list[JudgedRow]:
 
 
 def with_results(page: str, document: Mapping[str, Any]) -> str:
-    """Return the page with new tables between its marks."""
+    """Return the page with regenerated tables between its marks."""
     rows = judged_rows(document)
     for name, lines in (("counts", _counts(document, rows)), ("rows", _table(rows))):
         page = made_anew(page, f"the times, {name}", "".join(f"{line}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""Writes what in docs/options.md follows from the table of options: ``python -m`` this module."""
+"""Generates parts of docs/options.md from the table of options: ``python -m`` this module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.docs_pages import made_anew
 PAGE = CHECKOUT / "docs" / "options.md"
 
 
-# What a reader is told of a group before its options.
+# The introduction of each group of options.
 TEXTS: dict[Group, str] = {
     "target": "The target is the one option that every run needs. [several_hosts.md](several_hosts.md) shows ranks on "
     "several hosts.",
@@ -35,11 +35,11 @@ TEXTS: dict[Group, str] = {
 }
 
 LETTERS: dict[Role, str] = {"limit": "L", "plan": "P", "condition": "T", "disclosed": "D"}
-"""How the page marks what an option takes part in."""
+"""The letters by which the page marks the roles of an option."""
 
 
 def with_options(page: str) -> str:
-    """Return the page with the part between the marks made anew."""
+    """Return the page with the part between the marks regenerated."""
     return made_anew(page, "the table of options", "\n" + from_the_table())
 
 
@@ -61,7 +61,7 @@ def from_the_table() -> str:
 
 
 def _in_order() -> list[Option]:
-    """Return the options, each with its parameters behind it."""
+    """Return the options, each followed by its parameters."""
     found = []
     for option in OPTIONS:
         if not option.parent:
@@ -85,7 +85,7 @@ def _written(option: Option) -> str:
 
 
 def _anchor(option: Option) -> str:
-    """Return the anchor that a heading gets."""
+    """Return the anchor of a heading."""
     return "".join(sign for sign in option.flag.lower().replace(" ", "-") if sign.isalnum() or sign in "-_")
 
 

@@ -1,9 +1,9 @@
-"""Writes templates/remedies.json, the section "What helps" of a certificate, from the pages of messages.
+"""Generates templates/remedies.json, the section "What helps" of a certificate, from the pages of messages.
 
 Run it with ``python -m``.
 
-Only the entries that a verdict can lead to are taken. Their examples and quoted messages stay behind: a certificate has
-its own; a paragraph that ends with a colon and leads to one stays behind with it. Links to other pages become words.
+Only entries for verdicts are included. Their examples and quoted messages are omitted, because a certificate has its
+own; a preceding paragraph that ends with a colon is omitted too. Links to other pages become text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENTRY = re.compile(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", re.MULTILINE)
 
 
 def from_the_faq() -> str:
-    """Return the file: by heading, what helps as HTML. An entry that is named and not there is a KeyError."""
+    """Return the file: the help as HTML, by heading. Raises KeyError if a named entry does not exist."""
     entries = dict(_ENTRY.findall("\n".join((DOCS / page).read_text() for page in MESSAGE_PAGES)))
     made = {heading: _html(entries[heading]) for heading in sorted(HEADINGS)}
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
@@ -48,7 +48,7 @@ def _html(text: str) -> str:
 
 
 def _drop_what_leads_to_it(kept: list[Token]) -> None:
-    """Remove a paragraph that ends with a colon from the end of what was kept."""
+    """Remove a final paragraph that ends with a colon."""
     if _ends_with_colon(kept[-2:]):
         del kept[-3:]
 

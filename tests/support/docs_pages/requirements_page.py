@@ -1,4 +1,4 @@
-"""Writes what in docs/requirements.md follows from the catalogue: ``python -m`` this module."""
+"""Generates parts of docs/requirements.md from the catalogue: ``python -m`` this module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.docs_pages import made_anew
 PAGE = CHECKOUT / "docs" / "requirements.md"
 NOT_ASKED = "—"
 _OF_STORES: frozenset[Capability] = frozenset(("objects", "parts of S3"))
-# What targets of a table can be asked for; of the others, those are mounted file systems.
+# The targets to which a gate table applies; for other tables these are mounted file systems.
 _OFFERED = {"object": _OF_STORES, "object-local": _OF_STORES, "speed-only": MOUNTED | _OF_STORES}
 _WHERE_GIVEN = {"required": "where given", "advisory": "advisory where given"}
 GATES = {name: built_in(name) for name in GATE_TABLES}
@@ -79,12 +79,12 @@ SUITES = {
 
 
 def with_catalogue(page: str) -> str:
-    """Return the page with the part between the marks made anew."""
+    """Return the page with the part between the marks regenerated."""
     return made_anew(page, "the catalogue", "\n" + from_the_catalogue())
 
 
 def from_the_catalogue() -> str:
-    """Return which gate table requires what, and every requirement by suite."""
+    """Return the requirements of each gate table, and every requirement by suite."""
     head = f"| requirement | {' | '.join(GATE_TABLES)} |"
     lines = ["## Requirements by gate table", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():
@@ -97,9 +97,9 @@ def from_the_catalogue() -> str:
 
 
 def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
-    """Return (name, how it gates by each table); checks of a requirement that gate alike stand in one row."""
+    """Return (name, gate kind in each table); checks of a requirement with equal gate kinds share a row."""
     if requirement.suite != "conformance":
-        # What a run measures only where it was told to counts only there.
+        # A measurement that a run performs only on request counts only if it is requested.
         given = {} if requirement.is_asked(resolve({}, {})) else _WHERE_GIVEN
         kinds = [_kind(requirement, "", name) for name in GATES]
         yield _linked(requirement), [given.get(kind, kind) for kind in kinds]
@@ -114,7 +114,7 @@ def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
 
 
 def _kind(requirement: Requirement, subject: str, table: str) -> str:
-    """Return how a requirement gates by a table; a dash if no target of that table can be asked for it."""
+    """Return the gate kind of a requirement in a table; a dash if it applies to no target of that table."""
     if not requirement.needs <= _OFFERED.get(table, MOUNTED):
         return NOT_ASKED
     return GATES[table].kind(requirement.id, subject, requirement.severity)
@@ -137,7 +137,8 @@ def _described(requirement: Requirement) -> list[str]:
 
 
 def _reasons(requirement: Requirement) -> list[str]:
-    """Return why the requirement and its checks may be required; checks with the same reason share a line."""
+    """Return the reasons why the requirement and its checks may be required; checks with the same reason share a
+    line."""
     names: dict[str, list[str]] = {}
     for reason in REASONS:
         if reason.name.partition(".")[0] == requirement.id:

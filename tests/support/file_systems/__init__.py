@@ -1,1 +1,1 @@
-"""Real file systems to run on, each mounted in namespaces of its own, so that killing one process ends all of it."""
+"""Real file systems for tests, each mounted in separate namespaces, so that killing one process ends everything."""

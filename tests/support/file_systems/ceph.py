@@ -1,4 +1,4 @@
-"""CephFS: one monitor, manager, metadata server and object store on loopback, and two clients by ceph-fuse."""
+"""CephFS: one monitor, manager, metadata server and object store on loopback, and two ceph-fuse clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.file_systems.serving import ADDRESS, Mounted, client, made, u
 _MONITOR_PORT = 6789
 _STORE_BYTES = 6 << 30
 _GROUPS = "8"
-# A change of a name that the other client uses waits for the journal, which is flushed so often: 5 s by default.
+# A change of a name that the other client uses waits for the journal, which is flushed at this interval (default: 5 s).
 _TICK_SECONDS = 0.2
 _SETTINGS = f"bluestore_block_size = {_STORE_BYTES}\nmds_tick_interval = {_TICK_SECONDS}\n"
 

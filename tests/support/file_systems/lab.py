@@ -1,9 +1,9 @@
-"""Mounts one file system in namespaces of its own and runs the front door on it; all of it ends with one process.
+"""Mounts one file system in separate namespaces and runs pytest-ckpt on it; all processes end with one process.
 
-Where the host is to have little memory, servers, clients and ranks all run in one control group for memory.
+To simulate a host with little memory, servers, clients and ranks run in one memory control group.
 
-``observe`` starts it and returns what was seen. As a program, ``python -m`` this module does the work, as the first
-process of its namespaces: mounts, servers and ports are seen there alone, and go when it goes.
+``observe`` starts it and returns the results. As a program, ``python -m`` this module is the first process of its
+namespaces: mounts, servers and ports exist only there, and end with the process.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ REPRODUCE = Path(__file__).with_name("reproduce.py")
 _RUN_SECONDS = 600.0
 _DEADLINE_SECONDS = 30
 _SHARED, _LOCAL = "posix-shared", "posix-local"
-# Two files of 56 MB in a checkpoint: too small for timed reads, so that the volume alone decides. One for each 32 MiB
-# of a small memory is more than three times what that holds.
+# A checkpoint has two files of 56 MB, too small for timed reads, so only the volume can prove COLD. One checkpoint per
+# 32 MiB of a small memory is more than three times the memory.
 _OF_VOLUME, _A_CHECKPOINT_FOR_BYTES = "1/1000", 32 << 20
 
 
 def observe(name: str, home: Path, task: str) -> dict[str, Any]:
-    """Mount a file system below ``home``, do a task of `TASKS` there, and return what was seen."""
+    """Mount a file system below ``home``, perform a task of `TASKS` there, and return the results."""
     if task not in _OF_SMALL_MEMORY:
         return _observe(name, home, task)
     with small_memory(BY_NAME[name].small_memory_bytes) as group:
@@ -69,7 +69,7 @@ def _observe(name: str, home: Path, task: str, *more: str) -> dict[str, Any]:
 
 
 def left_of(home: Path) -> list[str]:
-    """Return what is left on this host of what was mounted below a directory: mounts, loop devices, processes."""
+    """Return the mounts, loop devices and processes on this host that remain of a mount below a directory."""
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line]
     devices = []
     for file in Path("/sys/block").glob("loop*/loop/backing_file"):
@@ -88,7 +88,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Make a run with all checks, and then show each failure without our code."""
+    """Perform a run with all checks, and then reproduce each failure without our code."""
     options = [*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-suite=performance,conformance"]
     options.append(f"--ckpt-gate-table={row.gates or (_SHARED if place.second else _LOCAL)}")
     target = made(place.first / "target")
@@ -119,7 +119,7 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load a checkpoint that is large enough for timed reads: no count of pages tells what is cached here."""
+    """Save and load a checkpoint that is large enough for timed reads, because cached pages are not counted here."""
     options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     if place.second:
         options.append(f"--ckpt-second-mount={place.second / 'target'}")
@@ -130,7 +130,7 @@ def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _volume(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load more than three times what this host's memory holds: no page of a checkpoint can be left."""
+    """Save and load more than three times this host's memory, so that no page of a checkpoint can remain cached."""
     return _moved(row, place, home, _enough(row))
 
 
@@ -140,7 +140,7 @@ def _too_little(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _enough(row: FileSystem) -> int:
-    """Return how many checkpoints are more than three times what a small memory holds."""
+    """Return the number of checkpoints that exceed three times a small memory."""
     return row.small_memory_bytes // _A_CHECKPOINT_FOR_BYTES
 
 
@@ -167,7 +167,7 @@ def _said_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
 
 def _shown(way: str, place: Mounted) -> dict[str, Any]:
     """Run one reproduction in an empty directory, by its own command line."""
-    # What fills a volume does so on the small one, which one client has.
+    # Reproductions that fill a volume use the small one, which has one client.
     small = place.small if way == "filled" else None
     directory = made((small or place.first) / f"shown-{way}")
     words = [sys.executable, "-I", str(REPRODUCE), way, str(directory)]
@@ -178,7 +178,7 @@ def _shown(way: str, place: Mounted) -> dict[str, Any]:
 
 
 def _break(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Take the server away as the second of several saves goes on, and see how the run ends."""
+    """Kill the server during the second of several saves, and return the end of the run."""
     assert place.kill_server
     target = made(place.first / "target")
     with opened_door(home) as door:
@@ -219,7 +219,7 @@ _OF_SMALL_MEMORY = ("volume", "too little")
 
 
 def main() -> None:
-    """Do a task on a file system and write what was seen."""
+    """Perform a task on a file system and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("name", choices=BY_NAME)
@@ -236,7 +236,7 @@ def main() -> None:
         run("mount", "--bind", little, "/proc/meminfo")
     run("ip", "link", "set", "lo", "up")
     run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
-    # Servers keep their sockets there, MPI its session by process id: ids repeat in every namespace.
+    # Servers store their sockets there, and MPI its session by process id: ids are not unique across namespaces.
     for place_of_all in ("/run", "/dev/shm"):
         run("mount", "-t", "tmpfs", "private", place_of_all)
     os.environ["TMPDIR"] = "/run"
@@ -252,7 +252,7 @@ def main() -> None:
 
 
 def _versions(row: FileSystem) -> dict[str, str]:
-    """Return the versions of the packages, where a package manager knows them."""
+    """Return the versions of the packages, if a package manager knows them."""
     versions = {}
     for package in row.packages:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""File systems that one host uses: of the kernel on loop devices, by FUSE on a device, and by FUSE over directories."""
+"""File systems of one host: of the kernel on loop devices, by FUSE on a device, and by FUSE over directories."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _MKFS = {
     "exfat": ("mkfs.exfat",),
     "ntfs": ("mkntfs", "--quick", "--quiet", "--force"),
 }
-# The smallest volumes that their makers make.
+# The smallest volumes that mkfs creates.
 _SMALLEST_MIB = {"xfs": 300, "btrfs": 128}
 
 
 def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what mounts a file system of the kernel on a loop device."""
+    """Return a function that mounts a file system of the kernel on a loop device."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
         def volume(name: str, mebibytes: int) -> contextlib.AbstractContextManager[Path]:
             file = image(home / f"{name}.image", mebibytes)
             run(*_MKFS[kind], file)
-            # With "loop", mount has the kernel free the device together with the mount.
+            # With "loop", the kernel frees the device together with the mount.
             return mounted(home / name, "-t", kind, "-o", f"loop,{options}", file)
 
         with volume("first", _MIB) as first, volume("small", _SMALLEST_MIB.get(kind, _SMALL_MIB)) as small:
@@ -52,7 +52,7 @@ def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextl
 
 @contextlib.contextmanager
 def tmpfs(home: Path) -> Iterator[Mounted]:
-    """Mount memory."""
+    """Mount a tmpfs."""
     with (
         mounted(home / "first", "-t", "tmpfs", "-o", f"size={_MIB}m", "memory") as first,
         mounted(home / "small", "-t", "tmpfs", "-o", f"size={_SMALL_MIB}m", "memory") as small,
@@ -62,7 +62,7 @@ def tmpfs(home: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def overlay(home: Path) -> Iterator[Mounted]:
-    """Mount an overlay whose layers lie on ext4."""
+    """Mount an overlay whose layers are on ext4."""
     with of_kernel("ext4")(made(home / "below")) as below:
 
         def layers(name: str, volume: Path | None) -> contextlib.AbstractContextManager[Path]:
@@ -78,7 +78,7 @@ def overlay(home: Path) -> Iterator[Mounted]:
 def on_device(
     kind: str, *program: str, options: str = ""
 ) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what mounts a volume by a FUSE program that is given a device and a directory."""
+    """Return a function that mounts a volume by a FUSE program, given a device and a directory."""
 
     @contextlib.contextmanager
     def volume(home: Path, name: str, mebibytes: int) -> Iterator[Path]:
@@ -100,7 +100,7 @@ def on_device(
 
 @contextlib.contextmanager
 def zfs(home: Path) -> Iterator[Mounted]:
-    """Mount two pools of ZFS by FUSE; their daemon keeps its files in places of its own, which are private here."""
+    """Mount two ZFS pools by FUSE; their daemon uses fixed directories, which are private here."""
     log = home / "zfs-fuse.log"
     made(Path("/run/lock"))
     for place in ("/etc/zfs", "/var/lib/zfs"):
@@ -133,7 +133,8 @@ Words = Callable[[Path, Path], tuple[str | Path, ...]]
 
 
 def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what mounts a FUSE client on directories of ext4; ``words`` are those of (directory, mount point)."""
+    """Return a function that mounts a FUSE client on directories of ext4; ``words`` builds its command line from
+    (directory, mount point)."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -155,7 +156,7 @@ def bindfs(*options: str) -> Words:
 
 
 def mergerfs(options: str) -> Words:
-    """Return the command line of mergerfs, over one branch more than a bind needs."""
+    """Return the command line of mergerfs, with one branch more than a bind needs."""
 
     def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
         branches = ":".join(str(made(directory / name)) for name in ("a", "b"))
@@ -165,7 +166,7 @@ def mergerfs(options: str) -> Words:
 
 
 def gocryptfs(*options: str) -> Words:
-    """Make an encrypted directory and return the command line that shows it."""
+    """Create an encrypted directory and return the command line that mounts it."""
 
     def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
         secret = directory.with_name("password")

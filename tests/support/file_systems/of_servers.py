@@ -1,4 +1,4 @@
-"""File systems that a server serves to two clients on loopback: sshfs, MooseFS, GlusterFS, rclone."""
+"""File systems that a server provides to two clients on loopback: sshfs, MooseFS, GlusterFS, rclone."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SFTP_PORT, _WEBDAV_PORT = 2022, 8080
 
 
 def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what serves a directory by the sftp server of OpenSSH and mounts it twice.
+    """Return a function that serves a directory with OpenSSH's sftp server and mounts it twice.
 
-    Over plain TCP: ssh only carries the same bytes, and would encrypt each twice on this host.
+    Plain TCP is used, because ssh would only encrypt the same bytes twice on this host.
     """
 
     @contextlib.contextmanager
@@ -52,11 +52,12 @@ def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManag
 
 @contextlib.contextmanager
 def _sftp_at(port: int) -> Iterator[Callable[[], None]]:
-    """Serve each who connects to a port by an sftp server of his own; give what kills them and serves no more."""
+    """Start a separate sftp server for each connection to a port; yield a function that kills all and stops
+    listening."""
     servers: list[subprocess.Popen[bytes]] = []
 
     def serve() -> None:
-        with contextlib.suppress(OSError):  # how it is told to end
+        with contextlib.suppress(OSError):  # # the normal end
             while True:
                 link, _ = listener.accept()
                 with link:
@@ -108,7 +109,7 @@ def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[No
         f"{common}EXPORTS_FILENAME = {config / 'exports.cfg'}\nTOPOLOGY_FILENAME = {config / 'topology.cfg'}\n"
         f"MATOML_LISTEN_HOST = {ADDRESS}\nMATOCS_LISTEN_HOST = {ADDRESS}\nMATOCL_LISTEN_HOST = {ADDRESS}\n"
     )
-    # Without this the chunk server keeps more space free than a small disk has.
+    # Otherwise the chunk server keeps more space free than a small disk has.
     (config / "chunk.cfg").write_text(
         f"{common}HDD_CONF_FILENAME = {config / 'hdd.cfg'}\nMASTER_HOST = {ADDRESS}\nHDD_LEAVE_SPACE_DEFAULT = 64MiB\n"
         f"BIND_HOST = {ADDRESS}\nCSSERV_LISTEN_HOST = {ADDRESS}\n"
@@ -124,11 +125,11 @@ def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[No
 def glusterfs(
     volume: tuple[str, ...] = (), options: str = ""
 ) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what starts a volume of one brick with these options (``name value``) and mounts it twice."""
+    """Return a function that starts a volume of one brick with these options (``name value``) and mounts it twice."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
-        # Its daemon knows fixed places only: they are private here.
+        # Its daemon uses fixed directories, which are private here.
         for place in ("/var/lib/glusterd", "/var/log", "/etc/glusterfs"):
             run("mount", "-t", "tmpfs", "gluster", made(Path(place)))
         made(Path("/var/log/glusterfs"))
@@ -161,7 +162,7 @@ def glusterfs(
 
 
 def rclone(cache: str) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what serves a directory over WebDAV and mounts it with rclone, with this mode of its cache of files."""
+    """Return a function that serves a directory over WebDAV and mounts it with rclone, in this cache mode."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -193,7 +194,7 @@ def _pids(program: str) -> list[int]:
 
 
 def _kill_all(program: str) -> None:
-    """Kill every process of a program in this namespace, where no other than ours can be."""
+    """Kill every process of a program in this namespace, which contains only ours."""
     for pid in _pids(program):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Shows what a file system does, with nothing but the standard library: no line of pytest-ckpt takes part.
+"""Reproduces file system behaviour with only the standard library, without code of pytest-ckpt.
 
 ``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the same one through
-another mount; without it two processes use one mount. It is one file, longer than others here, so that it can be copied
-to wherever the file system is.
+another mount; without it two processes use one mount. It is one long file, so that it can be copied to the host of the
+file system.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from multiprocessing import Barrier, Event, Pipe, Process
 from multiprocessing.connection import Connection
 
 _REFUSED_IN_A_ROW = 5
-# What shows nothing in the first seconds is tried for longer: a machine may be busy.
+# A reproduction without a finding in the first seconds continues longer, because a machine may be busy.
 _SECONDS, _MAXIMUM_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30.0
 
 
 def replaced(directory: str, other: str) -> dict[str, int]:
-    """One process replaces a file by rename; another opens and reads it. POSIX: the old bytes or the new ones."""
+    """One process replaces a file by rename; another opens and reads it. POSIX: the reader gets the old bytes or the
+    new ones."""
     path, seen = os.path.join(directory, "file"), os.path.join(other, "file")
     _write(path, b"\0" * _BYTES)
     _see(seen)
@@ -34,7 +35,7 @@ def replaced(directory: str, other: str) -> dict[str, int]:
     refused = 0
 
     def look(counts: collections.Counter[str]) -> None:
-        # A network file system may refuse a file that was replaced, once: the next try is to find the new one.
+        # A network file system may refuse a replaced file once; the next attempt must find the new one.
         nonlocal refused
         try:
             fd = os.open(seen, os.O_RDONLY)
@@ -69,7 +70,8 @@ def replaced(directory: str, other: str) -> dict[str, int]:
 
 
 def renamed_directory(directory: str, other: str) -> dict[str, int]:
-    """A directory of files is renamed to and fro; another process lists it. POSIX: none, or all of its files."""
+    """One process renames a directory back and forth; another lists it. POSIX: the listing contains none or all of its
+    files."""
     names = [f"{number:04d}" for number in range(200)]
     here, there = os.path.join(directory, "here"), os.path.join(directory, "there")
     os.mkdir(here)
@@ -96,7 +98,8 @@ def renamed_directory(directory: str, other: str) -> dict[str, int]:
 
 
 def attributes(directory: str, other: str) -> dict[str, float]:
-    """The other client looks at a file's size, this one changes it: how long until the other sees the new size."""
+    """The other client queries a file's size, this one changes it; measure the time until the other sees the new
+    size."""
     longest = 0.0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"size-{trial}"), os.path.join(other, f"size-{trial}")
@@ -110,7 +113,7 @@ def attributes(directory: str, other: str) -> dict[str, float]:
 
 
 def removed_names(directory: str, other: str) -> dict[str, float]:
-    """The other client looks at a name, this one removes it: how long until the other cannot see it any more."""
+    """The other client looks up a name, this one removes it; measure the time until the other no longer sees it."""
     longest = 0.0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"old-{trial}"), os.path.join(other, f"old-{trial}")
@@ -124,7 +127,7 @@ def removed_names(directory: str, other: str) -> dict[str, float]:
 
 
 def new_names(directory: str, other: str) -> dict[str, float]:
-    """The other client looks for a name in vain, this one makes it: how long until the other sees it."""
+    """The other client looks for a missing name, this one creates it; measure the time until the other sees it."""
     longest = 0.0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"new-{trial}"), os.path.join(other, f"new-{trial}")
@@ -137,7 +140,7 @@ def new_names(directory: str, other: str) -> dict[str, float]:
 
 
 def rewritten(directory: str, other: str) -> dict[str, float]:
-    """The other client reads a file; this one writes it anew, syncs and closes; the other opens and reads it again."""
+    """The other client reads a file; this one rewrites, syncs and closes it; the other opens and reads it again."""
     longest, old = 0.0, 0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"data-{trial}"), os.path.join(other, f"data-{trial}")
@@ -151,7 +154,8 @@ def rewritten(directory: str, other: str) -> dict[str, float]:
 
 
 def lengthened(directory: str, other: str) -> dict[str, int]:
-    """As ``rewritten``, but the file grows, 1.2 s after the other client read it: what its kernel kept it asks anew."""
+    """The same as ``rewritten``, but the file grows 1.2 s after the other client read it, so that its kernel queries it
+    again."""
     cut = 0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"long-{trial}"), os.path.join(other, f"long-{trial}")
@@ -165,7 +169,7 @@ def lengthened(directory: str, other: str) -> dict[str, int]:
 
 
 def created_once(directory: str, other: str) -> dict[str, int]:
-    """Two processes create one name exclusively, 200 times. POSIX: one wins, the other is told EEXIST."""
+    """Two processes create one name exclusively, 200 times. POSIX: one succeeds, the other gets EEXIST."""
     counts: collections.Counter[str] = collections.Counter()
     for trial in range(200):
         ends = [Pipe() for _ in range(2)]
@@ -183,7 +187,7 @@ def created_once(directory: str, other: str) -> dict[str, int]:
 
 
 def shared_mapping(directory: str, other: str) -> dict[str, str]:
-    """A file is mapped for reading and writing, shared, as numpy.memmap(mode="r+") does."""
+    """Map a file shared, for reading and writing, like numpy.memmap(mode="r+")."""
     path = os.path.join(directory, "mapped")
     _write(path, b"\0" * 8192)
     fd = os.open(path, os.O_RDWR)
@@ -199,7 +203,7 @@ def shared_mapping(directory: str, other: str) -> dict[str, str]:
 
 
 def listed(directory: str, other: str) -> dict[str, int]:
-    """Make 200 files one by one; the other client lists their directory right after each."""
+    """Create 200 files one by one; the other client lists their directory immediately after each."""
     os.mkdir(os.path.join(directory, "many"))
     _see(os.path.join(other, "many"))
     missing = 0
@@ -230,7 +234,7 @@ def filled(directory: str, other: str) -> dict[str, str]:
 
 
 def committed(directory: str, other: str) -> dict[str, int]:
-    """Save as jobs do: files into a directory, fsync, a rename of the directory, and read them back without caches."""
+    """Save like a job: files into a directory, fsync, rename of the directory; then read them back without caches."""
     wrong = 0
     for trial in range(5):
         partial, whole = os.path.join(directory, f"{trial}.partial"), os.path.join(other, f"{trial}")
@@ -246,7 +250,8 @@ def committed(directory: str, other: str) -> dict[str, int]:
 
 
 def directory_made_once(directory: str, other: str) -> dict[str, int]:
-    """Two processes make one directory at the same moment, 1,000 times. POSIX: one makes it, the other gets EEXIST."""
+    """Two processes create one directory at the same moment, 1,000 times. POSIX: one succeeds, the other gets
+    EEXIST."""
     start, mine, theirs = Barrier(2), *Pipe()
 
     def make(place: str, end: Connection) -> None:
@@ -289,9 +294,9 @@ def _child(target: Callable[..., None], *words: object) -> Process:
 def _watching(
     look: Callable[[collections.Counter[str]], None],
 ) -> Iterator[tuple[Callable[[], dict[str, int]], Callable[[], bool]]]:
-    """Look in another process while the body runs.
+    """Run a watcher in another process during the block.
 
-    The first that it gives returns what was counted, with how often it looked; the second whether anything was wrong.
+    Yield two functions: the first returns the counts and the number of looks, the second whether anything was wrong.
     """
     mine, theirs = Pipe()
     begun, over, wrong = Event(), Event(), Event()

@@ -1,4 +1,4 @@
-"""What the tests saw of each file system, as docs/file_systems.json keeps it: the page is made of that."""
+"""The recorded test results of each file system in docs/file_systems.json, from which the page is generated."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tests.support import CHECKOUT
 
 FILE = CHECKOUT / "docs" / "file_systems.json"
 UPDATE = "CKPT_UPDATE_FILE_SYSTEMS"
-"""The variable of the environment that names the file in which tests keep what they see: FILE, as a rule."""
+"""The environment variable with the file in which tests record their results, usually FILE."""
 
 _CACHED_SECONDS = 1.0
-# A file that was replaced may be refused as stale, and is then opened again.
+# A replaced file may be refused as stale, and is then opened again.
 _ALLOWED = {
     "replaced": ("times looked", "ESTALE"),
     "renamed_directory": ("times looked", "ESTALE"),
     "created_once": ("winners", "loser was told EEXIST"),
 }
-"""What the ways count that is right."""
+"""Counts of the reproductions that are not faults."""
 
 
 def recorded(where: Path = FILE) -> dict[str, Any]:
-    """Return what is recorded, by the name of the row."""
+    """Return the recorded results by the name of the row."""
     found: dict[str, Any] = json.loads(where.read_text() or "{}") if where.exists() else {}
     return found
 
 
 def record(seen: Mapping[str, Any]) -> None:
-    """Keep what a run saw of one row, when the tests are asked to."""
+    """Record the results of a run for one row, if the tests are asked to record."""
     kept = {
         "date": _today(),
         **{name: seen[name] for name in ("how", "kernel", "versions", "kind", "gates", "exit_code", "grade", "shown")},
@@ -48,7 +48,7 @@ def record(seen: Mapping[str, Any]) -> None:
 
 
 def record_loss(seen: Mapping[str, Any]) -> None:
-    """Keep how a run ended whose server went away, when the tests are asked to."""
+    """Record the end of a run whose server was killed, if the tests are asked to record."""
     fields = {
         "date": _today(),
         "because": _anywhere(seen["save"]["because"], seen),
@@ -58,7 +58,8 @@ def record_loss(seen: Mapping[str, Any]) -> None:
 
 
 def record_cold(seen: Mapping[str, Any], way: Literal["cold", "volume"] = "cold") -> None:
-    """Keep what larger checkpoints say of COLD, or more than a small memory holds, when the tests are asked to."""
+    """Record the COLD results of larger checkpoints, or of more data than a small memory, if the tests are asked to
+    record."""
     fields = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
     _keep(seen["name"], {way: fields})
 
@@ -68,11 +69,11 @@ def _today() -> str:
 
 
 def _keep(name: str, what: Mapping[str, Any]) -> None:
-    """Write a row's part of the file; its other parts and the other rows stay as they are."""
+    """Update a row's part of the file; other parts and rows are unchanged."""
     if not os.environ.get(UPDATE):
         return
     where = CHECKOUT / os.environ[UPDATE]
-    # Rows may be tried beside each other.
+    # Rows may be tested concurrently.
     with where.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         rows = recorded(where)
@@ -81,7 +82,7 @@ def _keep(name: str, what: Mapping[str, Any]) -> None:
 
 
 def not_met(seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the verdicts that were neither met nor left out by choice, by requirement and check."""
+    """Return the verdicts that were neither met nor omitted by choice, by requirement and check."""
     return {name_of(v): v for v in seen["verdicts"] if v["outcome"] != "met" and v["reason"] != "not selected"}
 
 
@@ -91,24 +92,24 @@ def failed(seen: Mapping[str, Any]) -> set[str]:
 
 
 def is_undecided(verdict: Mapping[str, Any]) -> bool:
-    """Whether a required verdict could not be decided, although the run had what it needs."""
+    """Whether a required verdict could not be decided although the run had all means."""
     return (verdict["outcome"], verdict["severity"]) == ("not run", "required") and verdict["reason"] != "not given"
 
 
 def name_of(verdict: Mapping[str, Any]) -> str:
-    """Return how the table calls a verdict: by its check, or by its requirement where its subject is a checkpoint."""
+    """Return the name of a verdict in the table: its check, or its requirement if its subject is a checkpoint."""
     is_check = "/" not in verdict["subject"] and not verdict["subject"].startswith("llama3-")
     return f"{verdict['id']}.{verdict['subject']}" if is_check else str(verdict["id"])
 
 
 def _anywhere(text: str, seen: Mapping[str, Any]) -> str:
-    """Return a sentence without the directory that it was seen in."""
+    """Return a sentence without the directory that it names."""
     mounts = str(seen["directory"]).partition("/mounts/")[0] + "/mounts"
     return text.replace(str(seen["directory"]), "/mnt").replace(mounts, "/mnt")
 
 
 def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
-    """Whether what a way of `reproduce` counted is what POSIX rules out, or beyond 1 s."""
+    """Whether the count of a reproduction violates POSIX, or exceeds 1 s."""
     if "longest seconds" in counts:
         return bool(counts["longest seconds"] > _CACHED_SECONDS or counts.get("old bytes at the first read"))
     if way == "lengthened":

@@ -1,4 +1,4 @@
-"""What is known of one file system before it is tried."""
+"""The expectations about one file system before it is tested."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.file_systems.serving import Mounted
 class FileSystem:
     """One file system with its options.
 
-    ``fails`` gives each required check that it truly fails the reason; ``may_fail`` those that luck decides and those
-    that are advisory, ``undecided`` those that the file system cannot be asked. ``shows`` gives the ways of `reproduce`
-    that show a failure without our code, by check. ``cures`` names the row that fails without these options,
-    ``cured_ways`` the ways that showed it there and show nothing here. ``is_served`` says that it has a server, or a
-    client, to take away; ``gates`` are those of its kind, where they follow not from its clients. ``leaves`` says why a
-    directory may stay. ``small_memory_bytes`` is all that a host may have that runs servers, clients and ranks, where
-    it has little.
+    ``fails`` maps each required check that it fails to the reason; ``may_fail`` contains checks that fail by chance and
+    advisory ones, ``undecided`` checks that do not apply. ``shows`` maps checks to reproductions in `reproduce` that
+    show the failure without our code. ``cures`` is the row that fails without these options; ``cured_ways`` are
+    reproductions that show the failure there but not here. ``is_served``: it has a server or a client that can be
+    killed. ``gates`` is its gate table, if it does not follow from its clients. ``leaves`` is the reason why a
+    directory may remain. ``small_memory_bytes`` is the memory of a host with servers, clients and ranks in the test
+    with little memory.
     """
 
     name: str
@@ -41,5 +41,5 @@ class FileSystem:
 
     @property
     def ways(self) -> list[str]:
-        """What to try without our code."""
+        """The reproductions to run without our code."""
         return sorted({*self.shows.values(), *self.cured_ways})

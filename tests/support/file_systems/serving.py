@@ -1,4 +1,4 @@
-"""What all file systems here are mounted with: programs that must succeed, daemons that end with the test."""
+"""Common functions to mount file systems: programs that must succeed, and daemons that end with the test."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 _READY_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 ADDRESS = "10.99.0.1"
-"""An address of the loopback interface of this namespace: some servers refuse 127.0.0.1."""
+"""A loopback address of this namespace, because some servers refuse 127.0.0.1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mounted:
-    """A file system that is mounted: at ``first``, and for a second client at ``second``.
+    """A mounted file system: at ``first``, and for a second client at ``second``.
 
-    ``small`` is a volume of the same kind that may be filled. ``kill_server`` takes away what holds the data: a server
-    dies with SIGKILL, or the client is unmounted from below its users.
+    ``small`` is a volume of the same kind that may be filled. ``kill_server`` makes the data inaccessible: it kills a
+    server with SIGKILL, or unmounts the client while it is in use.
     """
 
     first: Path
@@ -32,7 +32,7 @@ class Mounted:
 
 
 def run(*words: str | Path, **how: str) -> str:
-    """Run a program that must succeed, and return what it said; ``stdin`` is its input."""
+    """Run a program that must succeed, and return its output; ``stdin`` is its input."""
     done = subprocess.run(
         [str(word) for word in words], input=how.get("stdin", ""), capture_output=True, text=True, check=False
     )
@@ -42,23 +42,23 @@ def run(*words: str | Path, **how: str) -> str:
 
 
 def gluster(*words: str) -> subprocess.CompletedProcess[str]:
-    """Ask the daemon of GlusterFS something."""
+    """Send a command to the daemon of GlusterFS."""
     return subprocess.run(["gluster", "--mode=script", *words], capture_output=True, text=True, check=False)
 
 
 def glusterd_answers() -> bool:
-    """Whether the daemon of GlusterFS takes commands: it listens before."""
+    """Whether the daemon of GlusterFS accepts commands; it listens before it does."""
     return gluster("volume", "list").returncode == 0
 
 
 def made(directory: Path) -> Path:
-    """Make a directory that may be there, with those above it."""
+    """Create a directory that may exist, with its parents."""
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
 def until(condition: Callable[[], object], what: str, process: subprocess.Popen[bytes] | None, log: Path) -> None:
-    """Wait for something that a daemon does; OSError with its words when it ends before, or does not do it."""
+    """Wait for an action of a daemon; raises OSError with its output if it ends before or times out."""
     end = time.monotonic() + _READY_SECONDS
     while not condition():
         ended = process is not None and process.poll() is not None
@@ -70,7 +70,7 @@ def until(condition: Callable[[], object], what: str, process: subprocess.Popen[
 
 @contextlib.contextmanager
 def daemon(log: Path, *words: str | Path, ready: Callable[[], object]) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep a program running that does not put itself into the background; SIGKILL ends it."""
+    """Keep a program running that stays in the foreground; SIGKILL ends it."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             [str(word) for word in words],
@@ -100,18 +100,18 @@ def client(point: Path, *words: str | Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 def is_mounted(point: Path) -> bool:
-    """Whether something is mounted there, without touching it."""
+    """Whether a path is a mount point, without accessing it."""
     return any(line.split(" ")[4] == str(point) for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
 def unmount(point: Path) -> None:
-    """Unmount, whoever still uses it; where nothing is mounted, do nothing."""
+    """Unmount a path, even if it is in use; do nothing if it is not mounted."""
     subprocess.run(["umount", "--lazy", str(point)], capture_output=True, check=False)
 
 
 @contextlib.contextmanager
 def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
-    """Mount a file system of the kernel with these words of mount(8); unmount it behind."""
+    """Mount a file system of the kernel with these arguments of mount(8), and unmount it at the end."""
     run("mount", *words, made(point))
     try:
         yield point
@@ -120,7 +120,7 @@ def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
 
 
 def image(path: Path, mebibytes: int) -> Path:
-    """Make a sparse file to hold a volume."""
+    """Create a sparse file for a volume."""
     with path.open("wb") as file:
         file.truncate(mebibytes << 20)
     return path
@@ -128,7 +128,8 @@ def image(path: Path, mebibytes: int) -> Path:
 
 @contextlib.contextmanager
 def loop_device(file: Path) -> Iterator[str]:
-    """Make a device of an image; once it is used, ``forget`` has the kernel free it with its last user."""
+    """Create a loop device for an image; after its first use, ``forget`` makes the kernel free it with its last
+    user."""
     device = run("losetup", "--find", "--show", file)
     try:
         yield device
@@ -138,12 +139,12 @@ def loop_device(file: Path) -> Iterator[str]:
 
 
 def forget(device: str) -> None:
-    """Have the kernel free a loop device as soon as nobody uses it any more, whatever becomes of this process."""
+    """Make the kernel free a loop device when its last user ends, even if this process is killed."""
     run("losetup", "--detach", device)
 
 
 def listening(port: int) -> bool:
-    """Whether something listens at a port of this namespace."""
+    """Whether a process listens on a port of this namespace."""
     wanted = f":{port:04X} "
     tables = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
     lines = [line for table in tables if table.exists() for line in table.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""The file systems, one row each: how they are mounted, what they fail and why, what shows it, what cures it."""
+"""The table of file systems: how each is mounted, which checks it fails and why, reproductions, and remedies."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ FILE_SYSTEMS = (
         },
         undecided=_UNSEEN,
         is_served=True,
-        # Its master (336 MB) and its chunk server (139 MB) take nearly all of 512 MiB: the kernel kills the master.
+        # Its master (336 MB) and chunk server (139 MB) need nearly all of 512 MiB, and the kernel kills the master.
         small_memory_bytes=1 << 30,
     ),
     FileSystem(

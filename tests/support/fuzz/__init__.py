@@ -1,1 +1,1 @@
-"""Fuzzers: made-up attacks on what the commands read, each from a name that makes it again."""
+"""Fuzzers: generated attacks on the inputs of the commands; each has a name that reproduces it."""

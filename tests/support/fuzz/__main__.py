@@ -1,7 +1,7 @@
-"""Attacks what the commands read: ``python -m tests.support.fuzz --cases 100000 --seed 7``.
+"""Fuzzes the inputs of the commands: ``python -m tests.support.fuzz --cases 100000 --seed 7``.
 
-No attack may end in a traceback, take more than 20 s or 1 GB, write elsewhere, or make a verdict better. Prints each
-that did, with the command that makes it again alone; exit code 1 when there was one.
+No attack may cause a traceback, take more than 20 s or 1 GB, write elsewhere, or improve a verdict. Each attack that
+does is printed with a command that repeats it; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ FAMILIES: dict[str, tuple[type[Family], int]] = {
     "options": (OptionValues, 20), "inputs": (InputFiles, 16), "figures": (FigureOptions, 13),
     "described": (DescribedFiles, 13),
 }  # fmt: skip
-"""Each with its share of a hundred cases."""
+"""Families of attacks, each with its share of a hundred cases."""
 
-# Of several attacks side by side, in which a file was made far larger.
+# The memory for several concurrent attacks in which a file was made far larger.
 _ROOM_BYTES = 4 << 30
-# What asks for an end: the directory of the attacks is removed before it comes.
+# Signals that request an end; the directory of the attacks is removed first.
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A process of ours that says nothing for so long is held in the kernel, where no signal reaches it.
+# A process without output for this time is blocked in the kernel and cannot be killed.
 _SILENT_SECONDS = 3.0 * HANG_SECONDS
 
 
 def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield family and number of so many cases: the same number is the same case, however many there are."""
+    """Yield family and number of this number of cases; equal numbers are equal cases, for any total."""
     whole = sum(FAMILIES[name][1] for name in names)
     for name in names:
         for number in range(-(-cases * FAMILIES[name][1] // whole)):
@@ -50,7 +50,7 @@ def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
 
 
 class Worker:
-    """Makes attempts, each in a directory of its own; ``keep`` leaves these."""
+    """Runs attacks, each in a separate directory; ``keep`` keeps the directories."""
 
     def __init__(self, home: Path, keep: bool) -> None:
         self._home, self._keep = home, keep
@@ -58,7 +58,7 @@ class Worker:
         self._sandbox = Sandbox()
 
     def begin(self, names: list[str]) -> None:
-        """Make the originals of these families."""
+        """Create the originals of these families."""
         for name in names:
             originals = self._home / name
             originals.mkdir()
@@ -66,7 +66,7 @@ class Worker:
             self._families[name].prepare(originals)
 
     def attempt(self, name: str, seed: str, number: int) -> tuple[list[str], list[str]]:
-        """Make one attempt in a directory of its own."""
+        """Run one attack in a separate directory."""
         place = Path(tempfile.mkdtemp(prefix="case-", dir=self._home))
         (place / "out").mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(place / "out")
@@ -87,14 +87,14 @@ class Worker:
 
 
 def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> None:
-    """Make attempts and tell of each: before it begins, and what did not hold."""
+    """Run attacks and report each: before it begins, and its violations."""
     worker.enclose()
     with os.fdopen(out, "w", buffering=1, errors="backslashreplace") as seen:
         for name, number in cases:
             seen.write(f"begin {name}/{seed}/{number}\n")
             try:
                 done, found = worker.attempt(name, seed, number)
-            except Exception:  # the attack itself is wrong
+            except Exception:  # # an error in the attack itself
                 done, found = [], [traceback.format_exc(limit=-3)]
             for fault in found:
                 seen.write(f"fault {fault!a} after {done!a}\n")
@@ -102,7 +102,7 @@ def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> 
 
 
 class Running:
-    """A process that makes attempts, as its parent sees it."""
+    """A process that runs attacks, as seen by its parent."""
 
     def __init__(
         self, worker: Worker, seed: str, cases: list[tuple[str, int]], found: Callable[[str, str], None]
@@ -129,7 +129,7 @@ class Running:
         self.last_sign = time.monotonic()
 
     def take(self) -> bool:
-        """Take in what was told; return whether there is more to come."""
+        """Process its reports; return whether more will come."""
         data = os.read(self.pipe, 1 << 16)
         self.last_sign = time.monotonic()
         *lines, self._text = (self._text + data).split(b"\n")
@@ -145,7 +145,7 @@ class Running:
         return True if data else self._over("its process ended")
 
     def look(self) -> bool:
-        """End a process that is silent; return whether there is more to come."""
+        """Kill a process that does not report; return whether more will come."""
         silent = time.monotonic() - self.last_sign
         if silent < patience(_SILENT_SECONDS):
             return True
@@ -153,7 +153,7 @@ class Running:
         return self._over(f"it sent no output for {silent:.0f} s, and no signal reached it")
 
     def end(self) -> None:
-        """End it in the middle of its attempts."""
+        """Kill it during its attacks."""
         os.kill(self._pid, signal.SIGKILL)
         os.close(self.pipe)
         os.waitpid(self._pid, 0)
@@ -173,7 +173,7 @@ class Running:
 def run(
     worker: Worker, seed: str, cases: list[tuple[str, int]], processes: int, goes_on: Callable[[], bool]
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Make all attempts in so many processes, while it goes on; return how many there were and what did not hold."""
+    """Run all attacks in several processes; return the number of attacks and the violations."""
     found: list[tuple[str, str]] = []
 
     def add(name: str, what: str) -> None:
@@ -194,7 +194,8 @@ def run(
 
 
 def _memory() -> str | None:
-    """Return a directory in memory if there is room for attacks: thousands of directories cost a disk a third."""
+    """Return a directory in memory if there is enough space, because thousands of directories on a disk take a third of
+    the time."""
     if not os.access("/dev/shm", os.W_OK):
         return None
     found = os.statvfs("/dev/shm")
@@ -209,7 +210,7 @@ def _tell(name: str, what: str) -> None:
 
 
 def main() -> int:
-    """Return the exit code: 1 when something did not hold."""
+    """Return the exit code: 1 if there was a violation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=2000, help="how many attacks (2000)")
     parser.add_argument("--seed", default="1", help="any word; the same seed makes the same attacks (1)")
@@ -220,7 +221,7 @@ def main() -> int:
     names = asked.family or list(FAMILIES)
     ended_by: list[int] = []
     for number in _ENDS:
-        # An exception could come in the middle of a fork, where Python drops it.
+        # An exception could be raised during a fork, where Python discards it.
         signal.signal(number, lambda number, _frame: ended_by.append(number))
     home = Path(tempfile.mkdtemp(prefix="ckpt-fuzz-", dir=None if asked.case else _memory()))
     worker = Worker(home, keep=bool(asked.case))

@@ -1,7 +1,7 @@
-"""What is attacked, and what must hold afterwards: one class a kind of input.
+"""The attacked inputs and the required properties, with one class per kind of input.
 
-A family makes its originals once. An attempt copies one, changes the copy, gives it to commands and returns what it did
-and what did not hold.
+A family creates its originals once. An attack copies one, changes the copy, passes it to commands, and returns its
+description and the violations.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Family(ABC):
     """One kind of input."""
 
     name: str
-    # The directories that attempts change, for families that have some.
+    # The directories that attacks change, for families that have them.
     originals: Sequence[Path]
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -53,14 +53,14 @@ class Family(ABC):
 
     @abstractmethod
     def prepare(self, originals: Path) -> None:
-        """Make what attempts begin with."""
+        """Create the originals."""
 
     @abstractmethod
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        """Attack once, in an empty directory; return what was done and what did not hold, both in sentences."""
+        """Run one attack in an empty directory; return its description and the violations as sentences."""
 
     def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy one of the originals, with a directory outside of it, and change it; return both and what was done."""
+        """Copy and change one of the originals, with a directory outside of it; return both and a description."""
         original = rng.choice(self.originals)
         directory, outside = home / "changed", home / "outside"
         shutil.copytree(original, directory)
@@ -69,19 +69,19 @@ class Family(ABC):
         return original, directory, [original.name, *mutate(rng, directory, outside)]
 
     def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
-        """Run a command of ours; its output and exit code must be those of one that ended well."""
+        """Run a command; its output and exit code must be those of a regular end."""
         outcome = self.sandbox.run(lambda: main(list(words)), (home / "out",))
         found += reported(words, outcome, codes)
         return outcome
 
 
 def reported(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> list[str]:
-    """Return what a command did that none may do."""
+    """Return violations that are forbidden for every command."""
     command = " ".join(words)[:300]
     faults = [f"{command!r}: {fault}" for fault in outcome.faults]
     if outcome.code not in codes and not outcome.faults:
         faults.append(f"{command!r} ended with {outcome.code}: {outcome.err[-600:]}")
-    # A plan is printed also where the run would not start.
+    # A plan is also printed if the run would not start.
     elif outcome.code == _USAGE and ((outcome.out and words[0] != "plan") or "error: " not in outcome.err.lower()):
         faults.append(f"{command!r} ended with {_USAGE} and said {outcome.out[:200]!r}, {outcome.err[:200]!r}")
     elif "--json" in words and outcome.out:
@@ -97,17 +97,17 @@ def _none(constant: str) -> None:
 
 
 def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return requirement and subject of every verdict that is met."""
+    """Return requirement and subject of every met verdict."""
     return {(v["id"], v["subject"]) for v in document["requirements"] if v["outcome"] in ("met", "waived")}
 
 
 class RunDirectories(Family):
-    """Directories of runs, given to judge, verify, diff, trend and plan."""
+    """Run directories as input of judge, verify, diff, trend and plan."""
 
     name = "directories"
 
     def prepare(self, originals: Path) -> None:
-        """Make runs: good and bad ones, signed ones, one whose controller was killed."""
+        """Create runs: good and bad ones, signed ones, and one whose controller was killed."""
         make_runs(originals)
         self.originals = sorted(p for p in originals.iterdir() if p.is_dir() and p.name != "history")
         self.history = originals / "history"
@@ -158,7 +158,7 @@ class RunDirectories(Family):
         is_remade: bool,
         words: Sequence[str] = (),
     ) -> None:
-        """Judge a directory; unless its manifest was written anew, nothing may be better than it was."""
+        """Judge a directory; unless its manifest was regenerated, no verdict may improve."""
         words = words or pages_asked_for(rng, home / "out")
         outcome = self.command(["judge", str(directory), *words], home, (0, 1, 4, 8), found)
         code, before = self.before[name]
@@ -186,7 +186,7 @@ class RunDirectories(Family):
 
 
 def remake(directory: Path) -> None:
-    """Write the manifest as whoever changed a directory would; a signature that does not fit any more goes with it."""
+    """Regenerate the manifest, as an attacker would; a signature that no longer matches is removed."""
     manifest = directory / MANIFEST
     if manifest.is_dir() and not manifest.is_symlink():
         return
@@ -200,17 +200,17 @@ def _json(rng: Random) -> list[str]:
 
 
 def pages_asked_for(rng: Random, out: Path) -> list[str]:
-    """Return what a judgement is asked to print or write."""
+    """Return the outputs requested of a judgement."""
     return rng.choice([[], ["--json"], ["--json"], ["--json"], [f"--html={out / 'page.html'}"]])
 
 
 class PublishedTrees(Family):
-    """Results of others, given to judge."""
+    """Published results as input of judge."""
 
     name = "published"
 
     def prepare(self, originals: Path) -> None:
-        """Make results of one system and of several, some of them too slow in one operation of one rank."""
+        """Create results of one and of several systems, some of them too slow in one operation of one rank."""
         make_published(originals)
         self.originals = sorted(originals.iterdir())
         self.before = {}
@@ -229,7 +229,7 @@ class PublishedTrees(Family):
         if "--json" in words and outcome.out:
             document = json.loads(outcome.out)
             after, before = _rows(document), self.before[original.name]
-            # A verdict is that of a requirement, whatever the system is called now.
+            # A verdict is identified by its requirement, even if the system is renamed.
             better = {name for name, of in after.items() if of - before.get(name, set()) and _is_failed(name, before)}
             if better and not outcome.faults:
                 found.append(f"met now: {sorted(better)}")
@@ -240,7 +240,7 @@ class PublishedTrees(Family):
 
 
 class Rules(PublishedTrees):
-    """Results of others, held against the rules of a submission."""
+    """Published results compared with the rules of a submission."""
 
     name = "rules"
 
@@ -248,18 +248,18 @@ class Rules(PublishedTrees):
         _, directory, done = self.changed(rng, home)
         found: list[str] = []
         edition = rng.choice(["mlperf-v3", "mlperf-v4"])
-        # Each original has rules that its files do not show to be met: no attack may make one that keeps them all.
+        # Each original has rules that its files do not prove; no attack may create one that meets all rules.
         self.command(["judge", str(directory), f"--rules={edition}", *_json(rng)], home, (1, 4, 8), found)
         return done, found
 
 
 class Exports(RunDirectories):
-    """Directories of runs, exported in the format of others."""
+    """Run directories exported in the format of other tools."""
 
     name = "exports"
 
     def prepare(self, originals: Path) -> None:
-        """Make runs at full size: what the format has a place for."""
+        """Create runs at full size, because the format supports only these."""
         full = {"ckpt_mode": "full", "ckpt_ranks": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
         make_run(originals / "full", options=full, save=5.0, load=4.0)
         make_run(originals / "late", options=full, save=400.0, load=400.0)
@@ -298,20 +298,20 @@ def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _is_failed(name: str, before: Mapping[str, set[str]]) -> bool:
-    """Whether nothing met a requirement before: then nothing may meet it now."""
+    """Whether a requirement was met by no subject before; then none may meet it now."""
     return not before.get(name)
 
 
 def python_words(text: str) -> list[str]:
-    """Return what in a message is for programmers of Python alone."""
+    """Return the parts of a message that only a Python programmer understands."""
     return sorted(set(_PYTHON.findall(text)))
 
 
 def clear(home: Path) -> None:
-    """Remove the directory of an attempt, however deep it is."""
+    """Remove the directory of an attack, however deep it is."""
     shutil.rmtree(home, ignore_errors=True)
     if home.exists():
-        os.system(f"rm -rf -- '{home}'")  # deeper than Python can follow
+        os.system(f"rm -rf -- '{home}'")  # # too deep for Python's recursion
 
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -339,7 +339,7 @@ def make_runs(home: Path) -> None:
 
 
 def unproven(found: Measurement) -> Measurement:
-    """Fail every proof: bytes, caches, durable calls."""
+    """Make every proof fail: bytes, caches, durable calls."""
     assert found.integrity
     assert found.durability
     assert found.cache
@@ -354,7 +354,7 @@ def unproven(found: Measurement) -> Measurement:
 
 
 def one_late(found: Measurement) -> Measurement:
-    """Have one rank take very long in one save and one load: what is easiest to improve."""
+    """Make one rank very slow in one save and one load, which is the easiest result to improve."""
     operations = list(found.operations)
     for number in (1, 4):
         o = operations[number]
@@ -370,7 +370,7 @@ def one_late(found: Measurement) -> Measurement:
 
 
 def make_published(home: Path) -> None:
-    """Write results below ``home``: a directory with one, and a tree of several systems."""
+    """Write published results below ``home``: a directory with one result, and a tree of several systems."""
 
     def one_late(kind: str, number: int, rank: int, late: int = 4) -> float:
         return 400.0 if (number, rank) == (late, 3) else (5.0 if kind == "save" else 4.0) + 0.01 * rank + 0.003 * number

@@ -1,4 +1,4 @@
-"""What size, simulate, project and show are given: own options, directories of runs, and files that describe."""
+"""Inputs of size, simulate, project and show: their own options, run directories, and description files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CODES = (0, 4)
 
 
 class FigureOptions(Family):
-    """Options of size, simulate and project; for the last two, directories of runs that were changed."""
+    """Options of size, simulate and project; for the last two, also changed run directories."""
 
     name = "figures"
 
     def prepare(self, originals: Path) -> None:
-        """Make runs of 1, 2, 4 and 8 ranks."""
+        """Create runs with 1, 2, 4 and 8 ranks."""
         self.directories = []
         for ranks in (1, 2, 4, 8):
             directory = originals / f"ranks-{ranks}"
@@ -66,7 +66,7 @@ class FigureOptions(Family):
                 directories[0] = changed
             words += map(str, directories)
             words += ["--clients=128"] if command == "project" else ["--runs=5", "--days=3"]
-            # Of what was changed most is seen by options that are right.
+            # With valid options, more of the changed directory is read.
             words += self._some(rng, home, _PROJECT if command == "project" else _SIMULATE) if not done else []
         words += rng.choice([[], ["--json"]])
         found: list[str] = []
@@ -121,7 +121,7 @@ _CONFIG = {
 }  # fmt: skip
 
 
-# Only transformers knows this family. Attacks may start no process, so it is refused without asking the library.
+# Only transformers knows this family. Attacks may not start processes, so it is refused without the library.
 _NESTED = {
     "model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"], "torch_dtype": "bfloat16",
     "text_config": {"model_type": "llama4_text", "num_hidden_layers": 4, "hidden_size": 256, "num_local_experts": 4},
@@ -150,12 +150,12 @@ zero = 3
 
 
 class DescribedFiles(Family):
-    """Files that describe a model, a published table or a recorded job, given to plan, size and show."""
+    """Files that describe a model, a published table or a recorded job, as input of plan, size and show."""
 
     name = "described"
 
     def prepare(self, originals: Path) -> None:
-        """Keep one of each kind."""
+        """Store one file of each kind."""
         library_models.is_installed = lambda: False
         shipped = resources("templates")
         self.texts = {

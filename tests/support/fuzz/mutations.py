@@ -1,7 +1,7 @@
-"""What somebody does to files: with a text editor, a hex editor, a shell, a JSON library. Each choice is drawn.
+"""Random changes of files, as made with a text editor, a hex editor, a shell or a JSON library.
 
-A mutation changes a directory and returns what it did, for whoever reads the failure. What it draws decides everything,
-so that the same seed makes the same directory.
+A mutation changes a directory and returns a description of the change for the failure message. Only random numbers
+decide, so the same seed creates the same directory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAXIMUM_EDITED = 1 << 20
 
 
 def other_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
-    """Return other bytes than these."""
+    """Return different bytes."""
     at = rng.randrange(len(data) + 1)
     end = min(len(data), at + rng.choice([1, 2, 16, 400]))
     ways: dict[str, Callable[[], bytes]] = {
@@ -53,7 +53,7 @@ def other_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
 
 
 def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
-    """Return another document, or for ``lines`` another line of such."""
+    """Return a different document, or for ``lines`` a different line."""
     rows = data.decode("utf-8", "replace").splitlines() if lines else [data.decode("utf-8", "replace")]
     if not rows:
         return b"{}", "a table"
@@ -99,7 +99,7 @@ def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
 
 
 def edited(rng: Random, directory: Path, _outside: Path) -> str:
-    """Change what one file holds: often one that holds facts."""
+    """Change the content of one file, preferably of one that contains facts."""
     name = pick(rng, directory)
     if name is None:
         return ""
@@ -114,7 +114,7 @@ def edited(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def exchanged(rng: Random, directory: Path, _outside: Path) -> str:
-    """Put what one file holds into another."""
+    """Replace the content of one file by the content of another."""
     one, other = pick(rng, directory), pick(rng, directory)
     if one is None or other is None:
         return ""
@@ -126,7 +126,7 @@ def exchanged(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def inside(directory: Path) -> list[Path]:
-    """Return everything below a directory, as far as the kernel takes its path."""
+    """Return everything below a directory, as far as the kernel accepts its path."""
     found = []
     for here, directories, files in os.walk(directory):
         found += [Path(here, name) for name in (*directories, *files) if len(here) + len(name) < _MAXIMUM_PATH]
@@ -134,9 +134,9 @@ def inside(directory: Path) -> list[Path]:
 
 
 def pick(rng: Random, directory: Path) -> str | None:
-    """Return the name of a regular file; three of four times of one that holds facts."""
+    """Return the name of a regular file, in three of four cases of a file that contains facts."""
     there = [(p, p.lstat()) for p in inside(directory)]
-    # What was bloated before is not read again: that would take this process's own memory.
+    # A file that was already enlarged is not read again, to save this process's memory.
     names = [
         p.relative_to(directory).as_posix()
         for p, found in there
@@ -152,7 +152,7 @@ def pick(rng: Random, directory: Path) -> str | None:
 
 
 def removed(rng: Random, directory: Path, _outside: Path) -> str:
-    """Take a file or a directory away."""
+    """Remove a file or a directory."""
     there = inside(directory)
     if not there:
         return ""
@@ -162,7 +162,7 @@ def removed(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def replaced(rng: Random, directory: Path, outside: Path) -> str:
-    """Put something that is no file in the place of a file, or beside it."""
+    """Put something that is not a file in the place of a file, or next to it."""
     there = [p for p in inside(directory) if not p.is_symlink()]
     if not there:
         return ""
@@ -189,7 +189,7 @@ def replaced(rng: Random, directory: Path, outside: Path) -> str:
 
 
 def bloated(rng: Random, directory: Path, _outside: Path) -> str:
-    """Make one file far larger: a hole, or values without end."""
+    """Make one file far larger: by a hole, or by many values."""
     name = pick(rng, directory)
     if name is None:
         return ""
@@ -206,7 +206,7 @@ def bloated(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def many(rng: Random, directory: Path, _outside: Path) -> str:
-    """Add many files, or directories far down."""
+    """Add many files, or deeply nested directories."""
     if rng.random() < 0.5:
         place = directory / rng.choice(["measurements", "observations", "launches", "runs", "."])
         if place.exists() and not place.is_dir():
@@ -238,11 +238,11 @@ def _socket(path: Path) -> None:
 WAYS: tuple[tuple[Mutation, int], ...] = (
     (edited, 100), (exchanged, 8), (removed, 12), (replaced, 16), (bloated, 1), (many, 1),
 )  # fmt: skip
-"""Each with how often it is drawn."""
+"""All mutations, with their relative frequencies."""
 
 
 def mutate(rng: Random, directory: Path, outside: Path) -> list[str]:
-    """Change a directory, most often in one way; return what was done."""
+    """Change a directory, usually once; return a description."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 3])):
         (way,) = rng.choices([way for way, _ in WAYS], [weight for _, weight in WAYS])

@@ -1,4 +1,4 @@
-"""What users write: values of options on command lines, and files that options name."""
+"""Users' input: values of options on command lines, and files named by options."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class OptionValues(Family):
     """Options of plan, judge, trend and verify, and of pytest itself."""
 
     name = "options"
-    _OF_PYTEST = 0.04  # it takes ten times as long as a command
+    _OF_PYTEST = 0.04  # # it takes ten times as long as a command
 
     def prepare(self, originals: Path) -> None:
-        """Make a run directory that was late."""
+        """Create a run directory with a late operation."""
         made_up_run.make_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.options = [o for o in OPTIONS if o.key not in ("config", "cluster") and not o.variables]
@@ -129,7 +129,7 @@ class OptionValues(Family):
         return words
 
     def _pytest(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        """Have pytest list the suites: everything of a run is checked, and nothing is measured."""
+        """Let pytest list the suites: everything of a run is checked, and nothing is measured."""
         (home / "empty.ini").write_text("[pytest]\n")
         target = home / "target"
         words = [f"--ckpt-target={target}", "--cluster=64", *_SMALL, *self._some(rng, home, self.options)]
@@ -154,7 +154,7 @@ def _pytest_main(words: list[str]) -> int:
 
 
 def made_places(home: Path) -> None:
-    """Make what values can name: a directory, a pipe, a link to itself, a file with a hole."""
+    """Create things that values can name: a directory, a pipe, a link to itself, a file with a hole."""
     (home / "target").mkdir()
     (home / "directory").mkdir()
     os.mkfifo(home / "pipe")
@@ -164,7 +164,7 @@ def made_places(home: Path) -> None:
 
 
 def value_of(rng: Random, home: Path, example: str) -> str:
-    """Return a value as a command line can hold it: without NUL, and what is no text as bytes."""
+    """Return a value in the form of a command-line argument: without NUL, and with invalid text as bytes."""
     word = _any_value(rng, home, example).replace("\0", "")
     return os.fsdecode(word.encode("utf-8", "surrogatepass"))
 
@@ -194,12 +194,12 @@ def _any_value(rng: Random, home: Path, example: str) -> str:
 
 
 class InputFiles(Family):
-    """Files that options name: gates, waivers, the system, the configuration, hosts, a key."""
+    """Files named by options: gates, waivers, the system, the configuration, hosts, a key."""
 
     name = "inputs"
 
     def prepare(self, originals: Path) -> None:
-        """Make a run directory that was late in one save."""
+        """Create a run directory with one late save."""
         made_up_run.make_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.made = originals / "files"
@@ -224,7 +224,7 @@ class InputFiles(Family):
         return [name, *done], found
 
     def _give(self, rng: Random, name: str, file: Path, home: Path, found: list[str]) -> str:
-        """Give the file to what reads it; return what is said about it."""
+        """Pass the file to the commands that read it; return their output."""
         if name == "gates.toml":
             outcome = self.command(
                 ["judge", str(self.late), f"--ckpt-gate-table={file}", "--json"], home, (0, 1, 4, 8), found
@@ -246,7 +246,7 @@ class InputFiles(Family):
         return self.command([*words, *rng.choice([[], ["--json"]])], home, (0, 1, 4, 8), found).err
 
     def _hold_gates(self, out: str, found: list[str]) -> None:
-        """What was late can only pass by gates that say what they relax."""
+        """Check that a late run passes only by gates that report their relaxations."""
         import json  # noqa: PLC0415
 
         document = json.loads(out)
@@ -270,7 +270,7 @@ class InputFiles(Family):
 
 
 def changed_line(rng: Random, directory: Path, file: Path, outside: Path) -> str:
-    """Change a file, most often a value in a line of it."""
+    """Change a file, preferably a value in one of its lines."""
     way = rng.random()
     if way < 0.08:
         return replaced(rng, directory, outside)

@@ -1,6 +1,6 @@
-"""Runs a call so that whatever it does wrong is seen: a traceback, a hang, too much memory, a file where none belongs.
+"""Runs a call and detects violations: a traceback, a hang, too much memory, a file in a wrong place.
 
-Once `enclose` was called, this process cannot be used for anything else: its hook stays, and so does the limit.
+After a call of `enclose` this process cannot be used for other purposes, because its audit hook and memory limit stay.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from tests.support.machine import patience
 HANG_SECONDS = 20
 MEMORY_BYTES = 10**9
 
-# What steers a terminal, or shows text in another order than it stands.
+# Characters that control a terminal or change the direction of text.
 _CODES = (range(9), range(11, 32), range(127, 160), range(0x202A, 0x202F), range(0x2066, 0x206A))
 _STEERS = frozenset(chr(code) for codes in _CODES for code in codes)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Events of the interpreter: the positions of the paths that they change, and of the directories that these begin in.
+# Audit events of the interpreter: the positions of the changed paths, and of the directories to which they are
+# relative.
 _CHANGES = {
     "os.mkdir": ((0, 2),), "os.rmdir": ((0, 1),), "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)),
     "os.link": ((1, 3),), "os.symlink": ((1, 2),), "os.truncate": ((0, None),), "os.chmod": ((0, 2),),
     "os.chown": ((0, 3),), "os.utime": ((0, 3),), "os.setxattr": ((0, None),),
 }  # fmt: skip
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect")
-# What asks a target whether it is there, without writing: a process of its own, since a call on storage may hang.
+# Queries of a target without writes run in a separate process, because a call on storage may hang.
 _LOOKS = ["-m", "pytest_ckpt.targets.timed_calls", "pytest_ckpt.targets.schemes:do_as_asked"]
 
 
@@ -42,12 +43,12 @@ def _looks(event: str, args: tuple[object, ...]) -> bool:
 
 
 class Hung(BaseException):
-    """Too long; no ``except Exception`` takes it."""
+    """Timeout of a call; not an Exception, so that ``except Exception`` does not catch it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a call came to. ``code`` is None where it did not return; ``faults`` are sentences."""
+    """The result of a call. ``code`` is None if it did not return; ``faults`` are sentences."""
 
     code: int | None
     out: str
@@ -56,7 +57,7 @@ class Outcome:
 
 
 class Sandbox:
-    """Watches this process; what may be written lies below ``allowed``."""
+    """Watches this process, which may write only below ``allowed``."""
 
     def __init__(self) -> None:
         self._allowed: tuple[str, ...] = ()
@@ -102,7 +103,7 @@ class Sandbox:
     @contextlib.contextmanager
     def _watch(self) -> Iterator[None]:
         self._watching = True
-        # Of work, and of waiting: a machine that is busy with other things makes a call wait longer.
+        # Limits of CPU time and of elapsed time; on a busy machine a call waits longer.
         signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
         signal.setitimer(signal.ITIMER_REAL, patience(HANG_SECONDS))
         try:
@@ -134,11 +135,11 @@ class Sandbox:
     def _note(self, what: str, path: object, directory: int = -1) -> None:
         if isinstance(path, int) or path is None:
             return
-        # Not watched meanwhile: to follow a link is to read.
+        # Not watched during this, because following a link is a read.
         self._watching = False
         inside = f"/proc/self/fd/{directory}" if directory >= 0 else "."
         name = Path(inside, os.fsdecode(path))  # type: ignore[arg-type]
-        # What is removed or renamed is a name in a directory; what is opened is where its links lead.
+        # A removal or rename affects a name in a directory; an open affects the target of links.
         is_opened = what.startswith("open")
         place = os.path.realpath(name) if is_opened else str(Path(os.path.realpath(name.parent), name.name))
         self._watching = True
@@ -148,7 +149,7 @@ class Sandbox:
 
 
 def _limit_memory() -> None:
-    """Refuse what is more than the limit beyond what this process has now."""
+    """Refuse memory beyond the limit in addition to the present use."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))

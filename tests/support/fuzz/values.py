@@ -1,4 +1,4 @@
-"""What stands in a document, and what else could: values, and documents that are changed in one place."""
+"""Values in documents, and their replacements: documents that are changed in one place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1e308", "-1", "0", "-0.0", "1e-320", "9" * 40,
            "9" * 5000, "1.0", "18446744073709551616", "0.1", "1e15", "true", "null", "007", "+1", "0x10", "1_000",
            ".5")  # fmt: skip
-"""As JSON, or nearly so: each passes for less than a limit, or breaks what compares it."""
+"""Numbers in JSON, or nearly so, that are below any limit or break a comparison."""
 
 TEXTS = ("", "x", "\x1b[2J", "\ud800", "\u202e", "../../up", "/etc/passwd", "a" * 100_000, "\0", "²", "٣", "certified",
          "met", "nan", "1e999", "{{7*7}}", "<script>", "%s%n", "é" * 300, "\n", "𝔘")  # fmt: skip
@@ -19,7 +19,7 @@ DEEP = (60, 65, 1_000, 100_000)
 
 
 def value(rng: Random) -> Any:
-    """Return a value that JSON can hold."""
+    """Return a random JSON value."""
     kind = rng.randrange(9)
     if kind == 0:
         return rng.choice([None, True, False])
@@ -41,7 +41,7 @@ def value(rng: Random) -> Any:
 
 
 def nested(depth: int) -> Any:
-    """Return lists in each other."""
+    """Return nested lists."""
     found: Any = []
     for _ in range(depth):
         found = [found]
@@ -49,7 +49,7 @@ def nested(depth: int) -> Any:
 
 
 def places(document: Any) -> list[tuple[Any, ...]]:
-    """Return the path of every value below a document."""
+    """Return the path of every value in a document."""
     found: list[tuple[Any, ...]] = []
     waiting: list[tuple[tuple[Any, ...], Any]] = [((), document)]
     while waiting:
@@ -64,14 +64,14 @@ def places(document: Any) -> list[tuple[Any, ...]]:
 
 
 def get(document: Any, place: Sequence[Any]) -> Any:
-    """Return the value in a place."""
+    """Return the value at a path."""
     for key in place:
         document = document[key]
     return document
 
 
 def put(document: Any, place: Sequence[Any], new: Any) -> Any:
-    """Put a value in a place; return the document, for the empty place the value."""
+    """Set the value at a path; return the document, or for the empty path the value."""
     if not place:
         return new
     get(document, place[:-1])[place[-1]] = new
@@ -79,7 +79,7 @@ def put(document: Any, place: Sequence[Any], new: Any) -> Any:
 
 
 def near(rng: Random, old: Any) -> Any:
-    """Return another value of the same type, as somebody writes who wants a better result."""
+    """Return a similar value of the same type, as written by someone who wants a better result."""
     if isinstance(old, bool):
         return not old
     if isinstance(old, int):
@@ -91,14 +91,14 @@ def near(rng: Random, old: Any) -> Any:
     if old is None:
         return value(rng)
     if isinstance(old, list):
-        # A copy: what stands in two places of a document must not change with the other.
+        # A copy, because a value that occurs twice in a document must not change in both places.
         again = json.loads(json.dumps(old[-1:]))
         return rng.choice([old[:-1], old + again, old[::-1], [*old, value(rng)]])
     return {**old, "added": value(rng)}
 
 
 def changed(rng: Random, document: Any) -> tuple[Any, str]:
-    """Change a document in one place; return it and what was done."""
+    """Change a document in one place; return it and a description."""
     found = places(document)
     if not found or rng.random() < 0.01:
         return value(rng), "the whole"

@@ -1,1 +1,2 @@
-"""Several hosts on one machine: each a set of namespaces with its own network, name, boot, /tmp, sshd and mount."""
+"""Several simulated hosts on one machine: each is a set of namespaces with its own network, name, boot id, /tmp, sshd
+and mount."""

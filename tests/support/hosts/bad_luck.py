@@ -1,4 +1,4 @@
-"""Runs on three hosts of one lab, each with a mishap of its own while it saves: every launcher has the same ones."""
+"""Runs on three hosts of a lab, each with a fault during a save; every launcher gets the same faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.hosts.storage import HONEST_FUSE
 from tests.support.hosts.wrong_clock import LEFT, WrongClock, need_faketime
 
 Luck = What | Literal["clocks", "full disk"]
-# Host 3 is slow from then on, host 2 is gone, and then host 3 is full and cut off: the order of the steps.
+# From this step on host 3 is slow, then host 2 is lost, then host 3 is full and cut off.
 LAST: tuple[Luck, ...] = ("slow", "host", "full disk", "cut")
 _ENDS_BY_ITSELF: tuple[Luck, ...] = ("cut for 5 s", "slow")
 _HAPPENS_BEFORE: tuple[Luck, ...] = ("clocks", "full disk")
@@ -32,10 +32,10 @@ _OPTIONS = (
     "--cluster=1",
     "--ckpt-keep-last=2",
 )
-# Until it is ended; so many that something happens in the middle of them; and where nothing has to.
+# The numbers of operations: until the run is ended, enough for an event in the middle, and for undisturbed runs.
 _MANY, _SOME, _FEW = ("--ckpt-operations=1000",), ("--ckpt-operations=40",), ()
 _AHEAD_SECONDS = 600
-# Each in a tmpfs of the host's own.
+# Directories on a tmpfs of each host.
 _FULL = """
 for of in /tmp /dev/shm /run; do
     mount -o remount,size=$(($(du -sk $of | cut -f1) + 64))k $of
@@ -43,7 +43,7 @@ for of in /tmp /dev/shm /run; do
 done
 """
 _EMPTY = "for of in /tmp /dev/shm /run; do rm $of/full; mount -o remount,size=50% $of; done"
-# Slurm takes no jobs for a host whose disk was full until it is told to.
+# After a full disk, Slurm starts no jobs on the host until it is resumed.
 _RESUME = "scontrol update nodename=h3 state=resume || true"
 _BEFORE: Mapping[Luck, tuple[tuple[int, str], ...]] = {
     "full disk": ((3, _FULL),),
@@ -59,9 +59,9 @@ def bad_luck(
     environment: Mapping[str, str] | None = None,
     slurm: bool = False,
 ) -> dict[Luck, Done]:
-    """Return what came of a run for each, in one lab; those of ``LAST`` come last.
+    """Return the result of each run, in one lab; the runs of ``LAST`` come last.
 
-    The monotonic clock of h2 is ten minutes ahead throughout; with "clocks" its time of day is, too.
+    The monotonic clock of h2 is always ten minutes ahead; with "clocks" its time of day is too.
     """
     need_faketime()
     clock = WrongClock(home, 2, _AHEAD_SECONDS)
@@ -117,26 +117,26 @@ def _processes_left(done: Done) -> list[str]:
     return [name for name in done.left if name.isdigit()]
 
 
-# The first test waits for all that its launcher does.
+# The first test waits for all runs of its launcher.
 @pytest.mark.timeout(2700)
 @pytest.mark.thorough
 class BadLuck:
-    """What holds with every launcher; a module of tests has a fixture ``done``, and what is its launcher's own.
+    """The tests that hold with every launcher; a test module has a fixture ``done`` and its launcher's own tests.
 
-    Its labels say what it cannot do, and which directories are its own.
+    Its labels name the launcher's limitations and its own directories.
     """
 
     LUCKS: tuple[Luck, ...] = (
         "rank", "daemon", "launcher", "Ctrl-C", "TERM", "controller killed", _HELD, "cut for 5 s", "clocks", *LAST
     )  # fmt: skip
     NAMES_A_FULL_HOST = True
-    # For what they are to measure, when they have looked at their hosts.
+    # For their measurements, after they have inspected their hosts.
     RANKS_WAIT = True
-    # Where the launcher itself keeps files on a host between jobs, as HOST:PATH without the host.
+    # Files that the launcher itself keeps on a host between jobs, as HOST:PATH without the host.
     OF_THE_LAUNCHER: tuple[str, ...] = ()
 
     def litter(self, done: Done) -> list[str]:
-        """Return what the run left in directories that a host has for itself."""
+        """Return the files that the run left in private directories of a host."""
         return [name for name in done.litter if not name.partition(":")[2].startswith(self.OF_THE_LAUNCHER)]
 
     @pytest.mark.parametrize("luck", ["rank", "daemon"])
@@ -146,7 +146,7 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_a_launcher_that_is_killed_accuses_no_storage(self, done: Mapping[Luck, Done]) -> None:
-        """Open MPI's would have removed the segments of its own host's ranks, and its session."""
+        """Open MPI's launcher would have removed the segments of its own host's ranks, and its session."""
         failure = failure_of(done["launcher"])
         assert (failure["kind"], failure["rank"], done["launcher"].code) == ("killed", None, 8), failure["message"]
         assert (done["launcher"].left, self.litter(done["launcher"])) == ((), [])
@@ -159,7 +159,7 @@ class BadLuck:
 
     @pytest.mark.parametrize("luck", ["controller killed", _HELD])
     def test_a_killed_controller_leaves_no_process_on_any_host(self, done: Mapping[Luck, Done], luck: Luck) -> None:
-        """Nobody is left to remove what lies on the target: the next run tells of it."""
+        """No process remains that could clean the target; the next run reports this."""
         killed = done[luck]
         assert killed.code != 0
         assert (_processes_left(killed), self.litter(killed)) == ([], [])
@@ -167,7 +167,7 @@ class BadLuck:
         assert Path(session["area"]["location"]).name in killed.left
 
     def test_that_controller_was_killed_while_ranks_waited(self, done: Mapping[Luck, Done]) -> None:
-        """Ranks that have ended would have been kept with how they did."""
+        """Ranks that have ended would have been recorded with their end."""
         launches = done[_HELD].run.report / "launches"
         assert [directory.name for directory in launches.iterdir()] == ["probe"]
         assert (launches / "probe" / "exit.json").exists() is not self.RANKS_WAIT
@@ -180,7 +180,7 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_no_time_compares_the_clocks_of_two_hosts(self, done: Mapping[Luck, Done]) -> None:
-        """One host's time of day and its monotonic clock are ten minutes ahead."""
+        """The time of day and the monotonic clock of one host are ten minutes ahead."""
         measured = _measured(done["clocks"])
         assert measured["failure"] is None, done["clocks"].text
         assert measured["hosts"] == ["h1", "h2", "h3"]
@@ -210,17 +210,17 @@ class BadLuck:
     def test_a_host_that_is_gone_or_cut_off_is_named_and_what_it_may_still_write_is_not_removed(
         self, done: Mapping[Luck, Done], luck: Luck, host: str
     ) -> None:
-        """No neighbour of it is; and whether the host is gone or only cannot be reached, nobody here can tell."""
+        """No neighbour is named; and this host cannot determine whether the other host is lost or only unreachable."""
         failure = failure_of(done[luck])
         assert failure["host"] == host, failure["message"]
         assert failure["kind"] == ("hung" if luck == "cut" else "killed"), failure["message"]
         (left,) = done[luck].run.document["left_behind"]
-        # The others have said so.
+        # The others have reported it.
         assert left.partition(" stays: ")[2] == (
             f"{host} does not report whether processes of the run are left there, so it may still write"
         )
         assert _processes_left(done[luck]) == []
-        # The directory lies where the run left it.
+        # The directory is where the run left it.
         assert done[luck].left
-        # What asked the hosts to end what is left has been ended itself, and leaves nothing.
+        # The processes that requested the end on other hosts have ended too, and left nothing.
         assert [name for name in self.litter(done[luck]) if name.startswith("h1:")] == []

@@ -1,4 +1,4 @@
-"""A plugin of pytest (``-p`` this module) that holds a run when it is open: ranks that looked at their hosts wait."""
+"""A pytest plugin (``-p`` this module) that stops a run after it is opened, while ranks wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 
 HELD = "held"
-"""The file in the directory of the run that says so."""
+"""The file in the run directory that marks this state."""
 
 
 def pytest_runtestloop() -> None:
-    """Wait for who kills this process."""
+    """Wait until this process is killed."""
     Path(HELD).touch()
     signal.pause()

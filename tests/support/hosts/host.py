@@ -1,4 +1,4 @@
-"""One host of the lab: ``python -m`` this module is the first process of its namespaces, and waits for its network."""
+"""One host of the lab: ``python -m`` this module is the first process of its namespaces and waits for its network."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def address_of(number: int) -> str:
 
 
 def _take_own_directories(keep: tuple[Path, ...]) -> None:
-    """Mount directories that no other host sees over those that programs keep sessions in; their content stays."""
+    """Mount private directories over those in which programs keep sessions; the paths in ``keep`` stay accessible."""
     opened = {path: os.open(path, os.O_PATH) for path in keep}
     for directory in OWN_DIRECTORIES:
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "private", directory)
     for path, descriptor in opened.items():
         if path.is_relative_to("/tmp"):
-            # Its name means another directory by now: the kernel is to follow the descriptor.
+            # The name now refers to another directory, so the kernel must follow the descriptor.
             run("mount", "--no-canonicalize", "--rbind", f"/proc/{os.getpid()}/fd/{descriptor}", made(path))
         os.close(descriptor)
     made(Path("/run/sshd"))
 
 
 def _be_another_machine(directory: Path, home: Path, number: int) -> None:
-    """Have a name, a boot and a table of names of its own."""
+    """Set this host's own name, boot id and host table."""
     run("hostname", name_of(number))
     boot = directory / "boot_id"
     boot.write_text(f"{uuid.uuid4()}\n")
@@ -79,12 +79,12 @@ def _start(directory: Path, home: Path, number: int, storage: Storage) -> None:
     subprocess.Popen(["mfsmount", "-f", "-H", ADDRESS, "-o", options, str(point)])
     until(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
     if number == 1:
-        # What is removed would stay for a day; new directories take it from the one above them.
+        # Removed files would be kept for a day; new directories inherit this setting from their parent.
         run("mfssettrashtime", "0", point)
 
 
 def main() -> None:
-    """Be the host, until somebody kills it."""
+    """Be the host until it is killed."""
     home, number = Path(sys.argv[1]), int(sys.argv[2])
     storage = from_plain(Storage, json.loads(sys.argv[3]))
     directory = home / "hosts" / name_of(number)
@@ -95,7 +95,7 @@ def main() -> None:
     _join_network(number, directory / "log")
     _start(directory, home, number, storage)
     (directory / READY).touch()
-    # Orphans end here, as on every host.
+    # Orphaned processes become children of this process, as on every host.
     while True:
         os.wait()
 

@@ -1,8 +1,8 @@
-"""Makes hosts out of namespaces, with MooseFS mounted on each, and does something on the first of them.
+"""Creates simulated hosts from namespaces, with MooseFS mounted on each, and runs steps on the first one.
 
-``on_hosts`` starts the lab and returns what came of each step. As a program, ``python -m`` this module is the first
-process of the lab's namespaces: its bridge, servers and hosts are seen there alone, have addresses of its own, reach no
-other network, and are gone when it is.
+``on_hosts`` starts the lab and returns the result of each step. As a program, ``python -m`` this module is the first
+process of the lab's namespaces. Its bridge, servers and hosts exist only there, have private addresses, reach no other
+network, and end with the process.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from tests.support.namespaces import plug_in
 from tests.support.targets.object_server import CREDENTIALS, TARGET, what_lies_in
 
 _LAB_SECONDS = 400.0
-# For each of many steps.
+# The timeout of many steps, for each step.
 _MORE_SECONDS = 30.0
 _STEP_SECONDS = 300.0
-# More than a rank takes to see that it is alone, and its launcher to end.
+# Longer than a rank needs to notice that its controller has ended, and its launcher needs to end.
 _END_SECONDS = 30.0
 _POLL_SECONDS = 0.1
 _OF_A_LAUNCH = "/dev/shm/ckpt-"
@@ -51,12 +51,12 @@ _OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfssettrashtime")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """A run of the front door with these ``options``, or a command of these ``words``, on the first host.
+    """A run of pytest-ckpt with these ``options``, or a command with these ``words``, on the first host.
 
-    ``before`` are lines of a shell that are done first, each on the host of that number: $TARGET is the run's target.
-    ``mishaps`` happen to the run when it has saved once, or is held (`holding`). With a ``store`` the target is a
-    bucket of that object store, named by its fault. Without ``streams`` the hosts are told how fast their network is:
-    to measure it takes 4 s.
+    ``before`` are shell lines that run first, each on the host of that number; $TARGET is the run's target. ``mishaps``
+    are injected after the first save, or when the run is held (`holding`). With a ``store`` the target is a bucket of
+    that object store, identified by its fault. Without ``streams`` the network rate is stated instead of measured,
+    because the measurement takes 4 s.
     """
 
     options: tuple[str, ...] = ()
@@ -71,10 +71,11 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """What came of a step; ``left`` are names in the target, of any host, and processes of the run that were left.
+    """The result of a step. ``left`` lists remaining names in the target and remaining processes of the run on any
+    host.
 
-    ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one. ``litter`` is
-    what the step left in directories that a host has for itself, as ``HOST:PATH``.
+    ``secrets`` is the number of launch secrets, ``shown`` the command lines that contained one. ``litter`` lists files
+    that the step left in private directories of hosts, as ``HOST:PATH``.
     """
 
     code: int
@@ -87,13 +88,13 @@ class Done:
 
     @property
     def run(self) -> Run:
-        """The run of the front door; its target is gone with the lab."""
+        """The run of pytest-ckpt; its target was removed with the lab."""
         home = Path(self.home)
         return Run(code=self.code, text=self.text, home=home, target=home / "gone", report=home / "ckpt-report")
 
 
 def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
-    """Skip where no such hosts can be made, with that storage and these programs: not every machine has them."""
+    """Skip the test if such hosts, storage or programs are not available on this machine."""
     need_fuse()
     if gone := missing((*_NEEDED, *(() if storage.is_fuse else _OF_MOOSEFS), *programs)):
         pytest.skip(f"there is no {', '.join(gone)}")
@@ -103,7 +104,7 @@ def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
 
 @functools.cache
 def _why_no_network() -> str:
-    """Say why there can be no bridge, or no cable that ends in another namespace; empty where there can."""
+    """Return why a bridge, or a link into another namespace, is impossible; empty if both are possible."""
     made = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
     words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", made]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=_environment())
@@ -118,10 +119,10 @@ def on_hosts(
     storage: Storage = MOOSEFS,
     ahead: Mapping[int, float] | None = None,
 ) -> list[Done]:
-    """Make so many hosts, do the steps one after the other on the first, and return what came of them.
+    """Create this number of hosts, run the steps one after the other on the first, and return their results.
 
-    With ``slurm`` the hosts are a cluster of Slurm; ``storage`` is what each of them has mounted;
-    the monotonic clock of a host is so many seconds ``ahead``.
+    With ``slurm`` the hosts are a Slurm cluster. ``storage`` is mounted on each of them. ``ahead`` gives the seconds by
+    which a host's monotonic clock is ahead.
     """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
@@ -157,7 +158,7 @@ def _environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> Iterator[tuple[str, ...]]:
-    """Start a host; give the words that do something on it."""
+    """Start a host; return the words that run a command on it."""
     directory = made(home / "hosts" / name_of(number))
     with (directory / "log").open("wb") as log:
         words = [
@@ -189,9 +190,9 @@ def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> I
 
 def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], stores: Mapping[str, str]) -> Done:
     directory = made(home / f"step-{number}")
-    # A process that enters another host's mounts is at their root.
+    # A process that enters another host's mount namespace is at its root.
     on_first = [*on_hosts[0], "env", "-C", str(directory)]
-    # Whatever a launcher calls ssh finds the other hosts with the keys of the lab.
+    # Every program that a launcher calls as ssh reaches the other hosts with the keys of the lab.
     environment = {"PATH": f"{home / 'ssh'}:{os.environ['PATH']}", **step.environment}
     if step.words:
         done = subprocess.run(
@@ -243,7 +244,8 @@ def _on_store(
 
 
 def _left_of(run_id: str) -> list[int]:
-    """Return the processes of a run that do not end by themselves when its controller is gone, and what ends them."""
+    """Return the processes of a run that do not end by themselves after its controller, and the processes that end
+    them."""
     end = time.monotonic() + patience(_END_SECONDS)
     while (left := [*processes_of(run_id), *processes_of(run_id + SWEEP)]) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
@@ -251,7 +253,7 @@ def _left_of(run_id: str) -> list[int]:
 
 
 def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
-    """Return what lies in the directories that each host has for itself, where programs keep sessions and segments."""
+    """Return the files in the private directories of hosts, where programs keep sessions and segments."""
     return {
         f"{name_of(number)}:{path}"
         for number, on_host in enumerate(on_hosts, 1)
@@ -261,7 +263,7 @@ def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, ...]:
-    """Return what is new in those directories; that of a launch goes a moment after a controller that was killed."""
+    """Return the new files in those directories; a launch directory disappears slightly after a killed controller."""
     end = time.monotonic() + patience(_END_SECONDS)
     while (
         (litter := _own_files(on_hosts) - before)
@@ -273,7 +275,7 @@ def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, .
 
 
 def _make_keys(home: Path, hosts: int) -> None:
-    """Make the keys of the hosts' ssh, its configuration, and the table of their names."""
+    """Create the ssh keys of the hosts, the ssh configuration, and the table of host names."""
     keys = made(home / "ssh")
     for name in ("host", "user"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name)

@@ -1,4 +1,4 @@
-"""``python -m`` this module HOSTS BYTES [LAUNCHER]: start ranks with a job of that size, and print what they answer."""
+"""``python -m`` this module HOSTS BYTES [LAUNCHER]: start ranks with a job of that size, and print their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_ckpt.support.redaction import Redactor
 
 
 def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]) -> Failure | None:
-    """Launch ranks on all slots of a launcher's hosts that only look at them; return why that failed."""
+    """Launch ranks that only inspect their hosts on all slots of a launcher's hosts; return the failure."""
     area = AreaRef(scheme="", location="/", run_id=area_id, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=30, tasks=())
     with tempfile.TemporaryDirectory() as directory:
@@ -28,7 +28,7 @@ def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]
 
 
 def asked_launcher(hosts: str, *command: str) -> Launcher:
-    """Return the launcher of this command, or the one beside this Python, for hosts as an option names them."""
+    """Return the launcher of this command, or the one next to this Python, for hosts in the form of the option."""
     return find_launcher(command[0] if command else None, read_hosts(hosts))
 
 

@@ -1,6 +1,8 @@
-"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that tell much as they end, and print what came.
+"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that send much data just before they end, and print
+what arrived.
 
-With ``less`` the last rank ends well, but has not told all. A rank is this module, too, started with that word alone.
+With ``less`` the last rank exits with 0 before it has sent everything. A rank is this module, too, started with only
+that word.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _LESS = "less"
 
 
 class _OfThisModule(Launcher):
-    """Starts this module instead of ranks, and tells it how much it is to say."""
+    """Starts this module in place of ranks, and tells it how much to send."""
 
     def command(self, processes: int, module: str = _MODULE, *, calls_back: bool = True) -> list[str]:
         return [*Launcher.command(self, processes, module, calls_back=calls_back), sys.argv[2]]
@@ -35,7 +37,7 @@ def _be_a_rank(how_much: str) -> None:
     caller.send({"event": "hello", "rank": rank, "host": socket.gethostname(), "pid": 1})
     if rank == 0:
         caller.receive()
-    # None ends before all have come so far: the launcher would end the others.
+    # No rank ends before all have sent their data, because the launcher would end the others.
     MPI.COMM_WORLD.Barrier()
     facts = {
         "host": f"{socket.gethostname()} ".ljust(BYTES, "x"),

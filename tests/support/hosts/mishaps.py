@@ -1,4 +1,4 @@
-"""What may happen to a run on several hosts of the lab, while it saves."""
+"""Faults that can be injected into a run on several hosts of the lab during a save."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ What = Literal[
     "controller killed while ranks wait", "launcher", "cancelled",
 ]  # fmt: skip
 _CUT_SECONDS = 5.0
-# Of Open MPI, MPICH and Slurm: what starts ranks on a host, and what the controller starts.
+# The programs of Open MPI, MPICH and Slurm that start ranks on a host, and those that the controller starts.
 _DAEMONS = (b"prted", b"hydra_pmi_proxy", b"slurmstepd")
 _LAUNCHERS = (b"mpiexec", b"prterun", b"mpiexec.hydra", b"srun")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mishap:
-    """What happens, to which host: its rank or the launcher's daemon is killed, or all of it at once; its cable is cut.
+    """A fault and its host: its rank, the launcher's daemon or the whole host is killed, or its network link is cut.
 
-    ``slow`` leaves the cable a little. Ctrl-C and what follows are the controller's; ``launcher`` is what it started,
-    and Slurm's jobs are ``cancelled``.
+    ``slow`` limits the rate of the link. Ctrl-C and the faults after it affect the controller; ``launcher`` kills the
+    process that it started, and ``cancelled`` cancels the Slurm job.
     """
 
     what: What
@@ -38,22 +38,22 @@ class Mishap:
 
 
 def has_saved(report: Path) -> bool:
-    """Return whether a run has told of a save."""
+    """Return whether a run has reported a save."""
     return any(event["event"] == "operation" for event in read_events(report))
 
 
 def first_of(on_host: Sequence[str]) -> int:
-    """Return the first process of a host, from the words that do something on it."""
+    """Return the first process of a host, given the words that run a command on it."""
     return int(on_host[on_host.index("--target") + 1])
 
 
 def is_there(on_host: Sequence[str]) -> bool:
-    """Return whether a host has not been killed."""
+    """Return whether a host is still running."""
     return Path(f"/proc/{first_of(on_host)}/ns/pid").exists() and _namespace(first_of(on_host)) != ""
 
 
 def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subprocess.Popen[bytes]) -> None:
-    """Let it happen."""
+    """Inject the fault."""
     first, cable = first_of(on_hosts[mishap.host - 1]), f"v{mishap.host}"
     match mishap.what:
         case "rank" | "daemon":
@@ -88,7 +88,7 @@ def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subpro
             found = [pid for pid in _of_host(first_of(on_hosts[0])) if _is_launcher(pid)]
             assert found, "there is no launcher"
             for pid in found:
-                # One that another one started may end with it.
+                # A process that another one started may end with it.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         case "cancelled":
@@ -106,7 +106,7 @@ def _is_rank(process: int) -> bool:
 
 
 def _is_daemon(process: int) -> bool:
-    """Return whether it is a daemon itself: the shell that starts one names it, too."""
+    """Return whether a process is the daemon itself; the shell that starts a daemon also names it."""
     return _words(process).split(b"\0")[0].rpartition(b"/")[2].startswith(_DAEMONS)
 
 
@@ -116,7 +116,7 @@ def _is_launcher(process: int) -> bool:
 
 
 def _behind(entering: int) -> int:
-    """Return the process that was started on a host by one that entered it."""
+    """Return the process that a process which entered a host has started there."""
     (child,) = Path(f"/proc/{entering}/task/{entering}/children").read_text().split()
     return int(child)
 

@@ -1,4 +1,4 @@
-"""MPICH in an environment of its own: mpi4py takes the MPI of the environment it is started in."""
+"""MPICH in a separate environment, because mpi4py loads the MPI of the environment in which it is started."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _VARIABLE = "PYTEST_CKPT_MPICH"
 
 
 def directory_of_mpich() -> Path | None:
-    """Return the directory of an environment that the variable names: made by venv, with the wheel of mpich alone."""
+    """Return the directory of an environment given by the variable: created by venv, with only the wheel of mpich."""
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None
 
 
 def python_of_mpich(home: Path) -> Path:
-    """Return a Python that has MPICH for MPI, and all else from the environment of the tests; skip without one.
+    """Return a Python with MPICH and otherwise the packages of the tests' environment; skip if there is no MPICH.
 
-    It lies in ``home``: an environment that somebody else made is not changed.
+    It is created in ``home``, so that the given environment is not changed.
     """
     given = directory_of_mpich()
     if not given or not (given / "bin" / "mpiexec").exists():
@@ -31,6 +31,6 @@ def python_of_mpich(home: Path) -> Path:
     (home / "mpich" / "lib").symlink_to(given / "lib")
     for program in (given / "bin").iterdir():
         (python.parent / program.name).symlink_to(program.resolve() if program.name == "python" else program)
-    # Behind those of the environment's own: its library of MPI comes first.
+    # After the environment's own packages, so that its MPI library comes first.
     (home / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
     return python

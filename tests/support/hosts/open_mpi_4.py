@@ -1,4 +1,4 @@
-"""Open MPI 4 of Debian's packages, unpacked, not installed: hosts of the lab have it in /usr, and nothing else does."""
+"""Open MPI 4 from Debian's packages, unpacked but not installed; only hosts of the lab have it in /usr."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/openmpi/li
 
 
 def directory_of_open_mpi_4() -> Path | None:
-    """Return the directory that the variable names, in which ``dpkg -x`` unpacked the packages."""
+    """Return the directory given by the variable, in which ``dpkg -x`` unpacked the packages."""
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None
 
 
 def need_open_mpi_4() -> None:
-    """Skip where nobody unpacked it."""
+    """Skip if it is not unpacked."""
     given = directory_of_open_mpi_4()
     if not given or not (given / "usr" / "bin" / "mpirun").exists():
         pytest.skip(f"{_VARIABLE} names no directory with Debian's openmpi-bin, unpacked, and usr/bin/mpirun")
 
 
 def installed() -> str:
-    """Return the line of a shell that has it in /usr of a host."""
+    """Return the shell line that mounts it in /usr of a host."""
     return f"mount -t overlay -o {shlex.quote(f'lowerdir={directory_of_open_mpi_4()}/usr:/usr')} overlay /usr"
 
 
 def python_without_mpi(home: Path) -> tuple[str, Mapping[str, str]]:
-    """Return a Python that has no wheel of MPI and all else from the environment of the tests, and what it needs."""
+    """Return a Python without an MPI wheel and otherwise with the packages of the tests' environment, and the variables
+    it needs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "env"], check=True)
     (home / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
     environment = {"PYTHONPATH": f"{home}", "LD_LIBRARY_PATH": ":".join(_LIBRARIES)}

@@ -1,4 +1,4 @@
-"""What must have reached other hosts, whatever started ranks and the second client there."""
+"""Checks that data have reached other hosts, for every way to start ranks and the second client there."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tests.support.file_systems.table import FILE_SYSTEMS
 from tests.support.hosts.lab import Done, Step
 from tests.support.hosts.last_words import WORDS
 
-# What the hosts of the labs share.
+# The directory that the hosts of the labs share.
 (_MOOSEFS,) = (row for row in FILE_SYSTEMS if row.name == "MooseFS")
 
 
 def assert_that_a_large_job_came(done: Done) -> None:
-    """A job of a megabyte reached both ranks of h2, and nobody saw the secret of the launch."""
+    """Check that a job of a megabyte reached both ranks of h2, and no process list showed the secret of the launch."""
     assert json.loads(done.text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}
     assert (done.secrets, done.shown) == (1, ())
 
 
 def assert_that_a_second_client_listed(done: Done) -> None:
-    """A second client on h3 made every check that needs one; the list of a thousand names arrived."""
+    """Check that a second client on h3 performed every check that needs one, and a list of a thousand names arrived."""
     run = done.run
     assert run.document["environment"]["second_client"] == "host h3", run.text
     found = {o["subject"]: (o["anomalies"], o["not_run"]) for o in run.document["observations"]}
@@ -31,7 +31,7 @@ def assert_that_a_second_client_listed(done: Done) -> None:
 
 
 def last_words_of(python: str, *launcher: str, environment: Mapping[str, str] | None = None) -> dict[str, Step]:
-    """Return the steps in which ranks of h2 and h3 tell 6 MB right before they end, and one has not told all."""
+    """Return the steps in which ranks of h2 and h3 send 6 MB just before they end, and one rank ends too early."""
     program = (python, "-m", "tests.support.hosts.last_words", "h2:1,h3:1")
     return {
         f"last words, {how_much}": Step(words=(*program, how_much, *launcher), environment=environment or {})
@@ -40,7 +40,7 @@ def last_words_of(python: str, *launcher: str, environment: Mapping[str, str] | 
 
 
 def assert_that_last_words_came(done: Mapping[str, Done]) -> None:
-    """All that ranks told right before they ended came whole; where one had not told all, the launch failed."""
+    """Check that all data sent just before the end arrived, and that the launch failed if a rank ended too early."""
     found = {name: json.loads(of.text.splitlines()[-1]) for name, of in done.items() if name.startswith("last words")}
     assert found["last words, all"] == {"failure": None, "whole": {"h2": WORDS, "h3": WORDS}}
     ended = "1 rank ended without a complete report, and the launcher reports success"

@@ -1,4 +1,4 @@
-"""Looks, while something runs, whether a secret of its launches is among the words of any process of any host."""
+"""Checks during a run whether a secret of its launches appears in the command line of any process on any host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.05
 
 
 class SecretsSeen:
-    """``count`` is how many secrets there were, in environments; ``shown`` are the words that had one."""
+    """``count`` is the number of secrets in environments; ``shown`` are the command lines that contained one."""
 
     def __init__(self) -> None:
         self._secrets: set[bytes] = set()

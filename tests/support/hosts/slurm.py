@@ -1,4 +1,4 @@
-"""Slurm on the hosts of the lab: a controller on the first, a daemon on each, and one munge for all."""
+"""Slurm on the hosts of the lab: a controller on the first host, a daemon on each, and a shared munge."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.file_systems.serving import daemon, made, missing, until
 from tests.support.hosts.host import address_of, name_of
 
 _NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sbatch")
-# Slurm's plugin opens it by this name, which only the package for developers has.
+# Slurm's plugin opens it by this name, which only the development package provides.
 _PMIX = (Path("/usr/lib/x86_64-linux-gnu/libpmix.so"), Path("/usr/lib/aarch64-linux-gnu/libpmix.so"))
 _SLOTS = 8
 
 
 def need_slurm() -> None:
-    """Skip where Slurm cannot be started: not every machine has it."""
+    """Skip if Slurm cannot be started on this machine."""
     if gone := missing(_NEEDED):
         pytest.skip(f"there is no {', '.join(gone)}")
     if not any(path.exists() for path in _PMIX):
@@ -31,7 +31,7 @@ def need_slurm() -> None:
 
 @contextlib.contextmanager
 def slurm(home: Path, on_hosts: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Start Slurm; whoever is started meanwhile finds it. ``on_hosts`` are words that do something on each host."""
+    """Start Slurm for all processes within the block. ``on_hosts`` are the words that run a command on each host."""
     directory = made(home / "slurm")
     config, socket = directory / "slurm.conf", directory / "munge.socket"
     config.write_text(_configuration(directory, socket, len(on_hosts)))
@@ -58,7 +58,7 @@ def _idle(on_first: Sequence[str]) -> int:
 
 
 def _configuration(directory: Path, socket: Path, hosts: int) -> str:
-    """What is not of a whole cluster lies in /run, of which each host has its own."""
+    """Return Slurm's configuration. Files of a single host are in /run, which is private to each host."""
     nodes = [
         f"NodeName={name_of(number)} NodeAddr={address_of(number)} CPUs={_SLOTS} State=UNKNOWN"
         for number in range(1, hosts + 1)

@@ -1,4 +1,4 @@
-"""What the hosts of the lab share: MooseFS, or a FUSE file system of our own that may remember and misbehave."""
+"""The storage that the hosts of the lab share: MooseFS, or our FUSE file system, which may cache and fail."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.targets.object_faults import faulty_store
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """MooseFS, whose clients are mounted with options ``mounted``; or with ``is_fuse`` our own.
+    """Shared storage: MooseFS with the mount options ``mounted``, or with ``is_fuse`` our FUSE file system.
 
-    Of that, the first host is one client and all others are the second. Clients believe names and attributes for
-    ``cache_seconds``, and with ``keep_cache`` keep pages when a file is opened again, so that the kernel can count
-    them; ``faults`` are what is wrong with it, each with its parameters.
+    On our file system, the first host is one client, and all other hosts are the second. Clients cache names and
+    attributes for ``cache_seconds``. With ``keep_cache`` they keep pages when a file is opened again, so that the
+    kernel can count them. ``faults`` are its faults with their parameters.
     """
 
     is_fuse: bool = False
@@ -29,7 +29,7 @@ class Storage:
     cache_seconds: float = 0.0
     keep_cache: bool = False
     faults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    # Object stores beside it, on no host, each with that fault; an empty one is honest.
+    # Additional object stores that are on no host, each with that fault; an empty name means no fault.
     stores: tuple[str, ...] = ()
 
 
@@ -38,13 +38,13 @@ HONEST_FUSE = Storage(is_fuse=True)
 
 
 def client_of_fuse(home: Path, number: int) -> Path:
-    """Return where a host finds its client of the FUSE file system."""
+    """Return the mount point of a host's client of the FUSE file system."""
     return home / "fuse" / ("mount" if number == 1 else "second")
 
 
 @contextlib.contextmanager
 def served(storage: Storage, home: Path) -> Iterator[dict[str, str]]:
-    """Serve it; give the endpoints of its object stores by their faults."""
+    """Serve the storage; yield the endpoints of its object stores by fault."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_mountable(storage, home))
         yield {fault: stack.enter_context(faulty_store(fault, ADDRESS)) for fault in storage.stores}

@@ -1,6 +1,6 @@
-"""A host of the lab whose time of day is wrong: libfaketime is loaded into what ssh or Slurm starts there.
+"""A host of the lab with a wrong time of day: libfaketime is loaded into processes that ssh or Slurm start there.
 
-Its monotonic clock is the namespace's, and times of files are the server's, as on a host whose clock is wrong.
+Its monotonic clock and the times of files are correct, as on a host with a wrong clock.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tests.support.hosts.host import name_of
 from tests.support.machine import need
 
 _LIBRARIES = tuple(Path(f"/usr/lib/{machine}-linux-gnu/faketime/libfaketime.so.1") for machine in ("x86_64", "aarch64"))
-# What it keeps for each process, and leaves of one that is killed or ends without the C library.
+# Files that libfaketime keeps per process, and that remain if a process is killed or ends without the C library.
 LEFT = ("/dev/shm/faketime_shm_", "/dev/shm/sem.faketime_sem_")
 
 
 def need_faketime() -> None:
-    """Skip where there is no libfaketime; on CI, where there is, fail."""
+    """Skip if there is no libfaketime; fail on CI, where it is required."""
     need(_library() and shutil.which("gcc"), "needs the packages faketime and gcc")
 
 
@@ -27,7 +27,8 @@ def _library() -> Path | None:
 
 
 class WrongClock:
-    """The clock of one host is so many seconds ahead, for what is started as this says; its files lie in ``home``."""
+    """The time of day of one host is ahead by this number of seconds for processes started by these lines; its files
+    are in ``home``."""
 
     def __init__(self, home: Path, number: int, seconds: int) -> None:
         shim = home / "wrong_clock.so"
@@ -49,16 +50,16 @@ class WrongClock:
         _program(self._prolog, f'[ "$(hostname)" = {name_of(number)} ] || exit 0\n{told}')
 
     def begin(self) -> str:
-        """Return the line of the host's shell after which whoever logs in there has the wrong time."""
+        """Return the shell line after which logins on the host have the wrong time."""
         line = f"root:x:0:0:root:/root:{self._shell}"
         return f"sed 's#^root:.*#{line}#' /etc/passwd > {self._passwd}; mount --bind {self._passwd} /etc/passwd"
 
     def end(self) -> str:
-        """Return the line after which nobody has."""
+        """Return the shell line that ends this."""
         return "umount /etc/passwd"
 
     def of_slurm(self, launcher: str) -> str:
-        """Return a command of srun whose tasks on that host have the wrong time."""
+        """Return an srun command whose tasks on that host have the wrong time."""
         return f"{launcher} --task-prolog={self._prolog}"
 
 

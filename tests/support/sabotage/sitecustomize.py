@@ -1,9 +1,8 @@
-"""Makes ranks misbehave. Python loads this by itself in every process of a run; it acts in one rank only.
+"""Makes a rank misbehave. Python imports this module in every process of a run; it acts only in one rank.
 
-The ways: ``hold`` stops in the write of a file until the gate is opened, ``eio`` makes fsync fail as storage does that
-has lost a write, ``forget`` is engine stream without its calls of fsync, ``slow`` takes a second longer for a save or
-load, ``pause`` begins it when the gate is opened. Each does so in operations in whose name the pattern ``where`` is
-found.
+The ways: ``hold`` blocks the write of a file until the gate is opened; ``eio`` makes fsync fail with EIO; ``forget``
+omits the fsync calls of engine stream; ``slow`` adds a second to a save or load; ``pause`` begins an operation when the
+gate is opened. Each affects operations whose name matches the pattern ``where``.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def _hold(plan: dict[str, str]) -> None:
 
 
 class _ForgottenError(Exception):
-    """Raised in place of fsync."""
+    """The error that replaces a call of fsync."""
 
 
 class _Sink:
-    """A file of a draft: its first write is held, its fsync fails, or is never called."""
+    """A file of a draft whose first write is held, or whose fsync fails or is omitted."""
 
     def __init__(self, sink, plan):
         self._sink, self._plan = sink, plan
@@ -62,7 +61,7 @@ class _Sink:
 
 @contextlib.contextmanager
 def _fsync_of(way):
-    """Have fsync do what it does in this way of misbehaving; no other thread of a rank calls it meanwhile."""
+    """Replace fsync by the faulty one during the block; other threads of the rank do not call it."""
     fsync = os.fsync
 
     def failing(descriptor):
@@ -80,7 +79,7 @@ def _fsync_of(way):
 
 
 class _Draft:
-    """A draft whose files are such."""
+    """A draft that creates files of `_Sink`."""
 
     def __init__(self, draft, plan):
         self._draft, self._plan = draft, plan
@@ -93,7 +92,7 @@ class _Draft:
 
 
 class _Engine:
-    """An engine that misbehaves in the operations that the pattern ``where`` is found in."""
+    """An engine that misbehaves in operations that match the pattern ``where``."""
 
     def __init__(self, engine, activity, plan):
         self._engine, self._activity, self._plan = engine, activity, plan

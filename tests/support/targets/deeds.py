@@ -1,4 +1,4 @@
-"""Random deeds that a target and a directory must take alike, and what is to be seen of them."""
+"""Random file operations that must have the same effect on a target and on a directory, and the comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ["a", "b", "c", "d", "sub", "sub/a", "sub/b", "sub/deep", "sub/deep/a", 
 
 
 def picture(directory: Path) -> dict[str, object]:
-    """Return all that can be told of the files of a directory."""
+    """Return everything that is observable about the files of a directory."""
     found: dict[str, object] = {}
     for path in sorted(directory.rglob("*")):
         seen = path.lstat()
@@ -31,13 +31,13 @@ def picture(directory: Path) -> dict[str, object]:
 
 
 class Deeds:
-    """One random deed, the same on whatever directory it is done to."""
+    """One random operation, the same for every directory."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def __call__(self, root: Path, opened: dict[int, int]) -> object:
-        """Do it and return what came of it: a value or the number of an error."""
+        """Perform it and return its result: a value or an errno."""
         luck = random.Random(self.seed)
         deed = luck.choice([name for name in sorted(vars(type(self))) if name.startswith("do_")])
         first, second = (root / luck.choice(NAMES) for _ in range(2))

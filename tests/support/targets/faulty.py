@@ -1,4 +1,4 @@
-"""What the tests of single faults share: writing, comparing, looking on while something is done."""
+"""Common code for tests of single faults: writes, comparisons, and observations during an action."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def of(name: str, *more: str):
-    """Say which faults a test is about: test_all_faults.py reads that none is left out."""
+    """Declare which faults a test covers; test_all_faults.py checks that none is missing."""
     return pytest.mark.parametrize("fault", [name, *more])
 
 
@@ -39,7 +39,7 @@ def fails_with(number: int) -> Iterator[None]:
 
 
 def polled(look: Callable[[], object], deed: Callable[[], None], times: int) -> list[object]:
-    """Return all that somebody who looks all the time sees while something is done a number of times."""
+    """Return all observations of a process that polls while an action is repeated."""
     seen: list[object] = []
     over = threading.Event()
 

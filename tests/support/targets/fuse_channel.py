@@ -1,4 +1,5 @@
-"""A mount at /dev/fuse and the threads that serve it: they read requests, have them done, and write the answers."""
+"""A mount at /dev/fuse and the threads that serve it: they read requests, have them performed, and write the
+answers."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from tests.support.targets.fuse_nodes import Handle, Node, Nodes
 
 TYPE = "fuse.misbehaving"
 MAXIMUM_WRITE_BYTES = 1 << 20
-# A name that is only asked for to be interrupted.
+# A name whose lookup is only meant to be interrupted.
 PRIMER = b".interrupts-are-not-served"
 _SPARE_THREADS, _MAXIMUM_THREADS = 16, 256
 _WRITE = 16
@@ -44,7 +45,7 @@ _MS_NOSUID_NODEV = 2 | 4
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request: who asks, through which mount, and where its bytes may be put."""
+    """One request: its process, its mount, and a buffer for its bytes."""
 
     session: Channel
     unique: int
@@ -65,12 +66,12 @@ class Call:
         return self.session.gone or self.unique in self.session.interrupted
 
     def acknowledge(self) -> None:
-        """Answer with success now, though there is work left to do; only for requests whose answer is empty."""
+        """Answer with success now, although work remains; only for requests with an empty answer."""
         self.session.send(self, 0)
 
 
 def unmount(mountpoint: Path) -> None:
-    """Take a mount away at once: what waits in it gets an error, what still holds it open cannot go on."""
+    """Unmount immediately: waiting calls get an error, and open files become unusable."""
     while _libc.umount2(os.fsencode(mountpoint), MNT_FORCE | MNT_DETACH) == 0:
         pass
 
@@ -87,7 +88,7 @@ def _mount(mountpoint: Path) -> int:
 
 
 class Channel:
-    """A mount and the threads that serve it until it is gone."""
+    """A mount and the threads that serve it until it is unmounted."""
 
     def __init__(
         self,
@@ -118,12 +119,12 @@ class Channel:
         self._start_thread()
 
     def unmount(self) -> None:
-        """Give an error to all who wait, and take the mount away."""
+        """Unmount; waiting calls get an error."""
         self.gone = True
         unmount(self.mountpoint)
 
     def end(self) -> None:
-        """When it is unmounted, wait for what is under way, and forget all handles and nodes."""
+        """After the unmount, wait for running requests, and release all handles and nodes."""
         while threads := list(self._threads):
             for thread in threads:
                 thread.join()
@@ -135,16 +136,16 @@ class Channel:
         self._known.clear()
 
     def invalidate(self) -> None:
-        """Have the kernel drop the pages it keeps of every file."""
+        """Make the kernel drop the cached pages of every file."""
         for number in list(self._known):
             self.invalidate_node(number)
 
     def invalidate_node(self, number: int) -> None:
-        """Have the kernel drop the pages of one file."""
+        """Make the kernel drop the cached pages of one file."""
         self._notify(2, struct.pack("<Qqq", number, 0, 0))
 
     def invalidate_name(self, number: int, name: bytes) -> None:
-        """Have the kernel forget what a name in a directory leads to."""
+        """Make the kernel drop a cached name."""
         self._notify(3, struct.pack("<QII", number, len(name), 0) + name + b"\0")
 
     def _notify(self, code: int, body: bytes) -> None:
@@ -152,13 +153,13 @@ class Channel:
             os.write(self.device, ANSWER.pack(ANSWER.size + len(body), code, 0) + body)
 
     def name_goes(self, call: Call, number: int, name: bytes) -> None:
-        """When the call is answered, let the other mounts give back what they keep of a file that may be gone."""
+        """After the call is answered, make the other mounts drop what they cache of a file that may be removed."""
         for peer in self.peers:
             if peer is not self:
                 call.afterwards.append(functools.partial(peer.invalidate_name, number, name))
 
     def refuse_interrupts(self) -> None:
-        """Have the tasks that wait here show as D: when the kernel sends an interrupt it learns that none is served."""
+        """Make tasks that wait here show as D: the kernel learns from its interrupt request that none is supported."""
         if not self.takes_interrupts:
             return
         self.takes_interrupts = False
@@ -168,7 +169,7 @@ class Channel:
             primer.terminate()
 
     def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
-        """Return what serves a kind of request; None where nothing does."""
+        """Return the function for a kind of request; None if there is none."""
         raise NotImplementedError
 
     # --- the loop ----------------------------------------------------------------------------------------------------

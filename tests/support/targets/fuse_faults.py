@@ -1,8 +1,9 @@
-"""How a fault stands between the requests and the honest file system, and the table of all faults.
+"""How faults intercept requests before the healthy file system, and the table of all faults.
 
-A fault is a class: its name, its sentence (the docstring), its parameters (class attributes with their defaults), and
-one method for each operation on which it acts, of the operation's name, which gets the way to go on and the call. The
-other words of the class are its row of the matrix, which `matrix.row` reads: the checks that find it, and how.
+A fault is a class: its name, its description (the docstring), its parameters (class attributes with their defaults),
+and one method for each operation that it affects. The method has the operation's name, and receives the next function
+and the call. The other keywords of the class define its row of the matrix, which `matrix.row` reads: the checks that
+find it, and how.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ OPERATIONS = frozenset(
 
 
 def is_file(parent: Node, name: bytes) -> bool:
-    """Return whether a name in a directory is that of a regular file."""
+    """Return whether a name in a directory is a regular file."""
     assert parent.fd is not None
     try:
         return stat.S_ISREG(os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode)
@@ -41,7 +42,7 @@ def is_file(parent: Node, name: bytes) -> bool:
 
 
 def paths_of(fs: Passthrough, arguments: tuple[Any, ...]) -> list[str]:
-    """Return the paths, from the root, that a call speaks of."""
+    """Return the paths of a call, from the root."""
     found = []
     for one, following in zip(arguments, (*arguments[1:], None), strict=True):
         node = one.node if isinstance(one, Handle) else one
@@ -51,7 +52,7 @@ def paths_of(fs: Passthrough, arguments: tuple[Any, ...]) -> list[str]:
 
 
 class Fault:
-    """A way to misbehave, switched on for the paths that match ``path`` and, unless it is None, for one client."""
+    """A fault, enabled for the paths that match ``path`` and, unless it is None, for one client."""
 
     name: ClassVar[str]
     sentence: ClassVar[str]
@@ -91,42 +92,42 @@ class Fault:
         """Prepare the state of a fault."""
 
     def release(self) -> None:
-        """Let go on what the fault holds."""
+        """Stop holding calls."""
 
     def drop_caches(self) -> None:
-        """Let go of what clients may drop."""
+        """Drop what clients may drop."""
 
     def hit(self) -> None:
-        """Count that the fault did something."""
+        """Count that the fault had an effect."""
         with self.lock:
             self.hits += 1
 
     def remember(self, key: Any, value: Any = True) -> None:
-        """Remember something for the fault's ``seconds``."""
+        """Store a value for the fault's ``seconds``."""
         self.remembered[key] = (time.monotonic() + self.seconds, value)
 
     def recall(self, key: Any) -> Any:
-        """Return what is remembered, None where that was not or is too long ago."""
+        """Return the stored value; None if there is none or it has expired."""
         end, value = self.remembered.get(key, (0.0, None))
         return value if time.monotonic() < end else None
 
     def pause(self, seconds: float) -> None:
-        """Wait, though not longer than the fault is on."""
+        """Wait, but only as long as the fault is enabled."""
         self.over.wait(seconds)
 
     def concerns(self, call: Any, arguments: tuple[Any, ...]) -> bool:
-        """Whether the fault is meant for this client and one of the paths of a call."""
+        """Whether the fault applies to this client and one of the paths of a call."""
         if self.client is not None and call.client != self.client:
             return False
         return self.path == "*" or any(fnmatch.fnmatch(path, self.path) for path in self.paths(arguments))
 
     def paths(self, arguments: tuple[Any, ...]) -> list[str]:
-        """Return the paths, from the root, that a call speaks of."""
+        """Return the paths of a call, from the root."""
         return paths_of(self.fs, arguments)
 
 
 class Faulty:
-    """The honest file system behind the faults that are on."""
+    """The healthy file system behind the enabled faults."""
 
     def __init__(self, fs: Passthrough) -> None:
         self.fs = fs
@@ -159,7 +160,7 @@ class Faulty:
         self._at = {name: found for name in OPERATIONS if (found := [one for one in active if name in one.operations])}
 
     def run(self, operation: str, call: Any, *arguments: Any, **named: Any) -> Any:
-        """Do an operation as the faults have it."""
+        """Perform an operation with the enabled faults."""
         proceed: Proceed = getattr(self.fs, operation)
         if self.operations is not None:
             for path in paths_of(self.fs, arguments):

@@ -251,7 +251,7 @@ class AppendsOverlap(
 
 
 class _FreshIsUnknown(Fault):
-    """What was written to a file is not known to some of the file system until the file is fsynced."""
+    """Base class: some functions ignore the data of a file until it is fsynced."""
 
     def begin(self):
         self.fresh: set[int] = set()
@@ -473,7 +473,7 @@ class MappedReadFails(
 
 
 def _faults_a_page(pid: int) -> bool:
-    """Whether a task waits for a page that it touched, and not in a call that it made."""
+    """Whether a task waits for a page that it accessed, and not in a system call."""
     for _ in range(200):
         try:
             words = Path(f"/proc/{pid}/syscall").read_text().split()

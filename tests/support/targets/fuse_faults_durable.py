@@ -1,4 +1,4 @@
-"""Faults that only a power cut brings to light."""
+"""Faults that only a power cut reveals."""
 
 from __future__ import annotations
 

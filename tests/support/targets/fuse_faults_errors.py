@@ -1,4 +1,4 @@
-"""Faults that are errors, or the lack of them: what is refused, and what should have been."""
+"""Faults that are errors, or missing errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_ERRORS = {"fails": "ERRORS.acknowledged", "may": "ERRORS.full", "path": "ERR
 
 
 class _Refuses(Fault):
-    """Refuse operations with an error."""
+    """Base class: operations fail with an error."""
 
     error = errno.EIO
 
@@ -67,7 +67,7 @@ class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF
 
 
 class _Room(_Refuses):
-    """Room for so many bytes that are written from now on."""
+    """Space for this number of bytes from now on."""
 
     room = 0
 

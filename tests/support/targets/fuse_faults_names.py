@@ -1,4 +1,4 @@
-"""Faults of names: renames in several steps, listings that are wrong, exclusion that does not exclude, stale names."""
+"""Faults of names: non-atomic renames, wrong listings, non-exclusive creation, stale names."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class DirectoryArrivesInParts(
 
 
 class _ManyNames(Fault):
-    """A listing of a directory with many names is wrong."""
+    """Base class: a listing of a directory with many names is wrong."""
 
     at_least = 8
 
@@ -221,9 +221,9 @@ class NotListedAfterCreate(
 
 
 class _HiddenFromOthers(Fault):
-    """A new name is not seen by processes other than the one that made it, for a time.
+    """Base class: a new name is not visible to processes other than its creator, for a time.
 
-    The time is long enough for a process that comes late to a race, on a machine that has much else to do.
+    The time is long enough for a late process in a race on a busy machine.
     """
 
     seconds = 2.0
@@ -357,7 +357,7 @@ class StaleAbsence(
             raise
 
     def create(self, proceed, call, parent, name, flags, mode):
-        """What it made itself a client knows, whatever it missed before and however often its kernel forgets."""
+        """A client always sees its own names, even if it looked for them before or its kernel has dropped them."""
         made = proceed(call, parent, name, flags, mode)
         self.remembered.pop((parent.id, name), None)
         return made
@@ -464,7 +464,7 @@ class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.name
 
 
 def _process(call):
-    """Return which process asks: the kernel names the thread."""
+    """Return the calling process; the kernel reports the thread."""
     try:
         with open(f"/proc/{call.pid}/status") as lines:
             return call.client, next(line for line in lines if line.startswith("Tgid:"))

@@ -1,4 +1,4 @@
-"""Faults of time and of figures: what is slow, what hangs, and clocks and counters that are wrong."""
+"""Faults of time and counters: slow and hanging calls, wrong clocks and counters."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Trickle(Fault, name="writes trickle"):
 
 
 class _Rated(Fault):
-    """A device that moves so many bytes in a second, one after the other."""
+    """A device that transfers this number of bytes per second, one request after the other."""
 
     bytes_per_second = 50e6
     # Taken at once after a rest: a token bucket, or a write-back cache that drains at the rate.
@@ -81,7 +81,7 @@ class _Rated(Fault):
         self.free_at: dict[int, float] = {}
 
     def carry(self, count, device=0):
-        """Wait as the device, one of many, would need for some bytes behind all that came to it before."""
+        """Wait as long as the device, one of several, would need for these bytes after all earlier ones."""
         with self.lock:
             now = time.monotonic()
             full = now - self.burst_bytes / self.bytes_per_second
@@ -91,7 +91,7 @@ class _Rated(Fault):
         self.pause(wait)
 
     def _place_of(self, handle):
-        """Return the directory of a file, and the rank that writes it; the last of all ranks if no rank does."""
+        """Return the directory of a file, and the rank that writes it; if no rank does, the last of all ranks."""
         directory, _, name = os.readlink(f"/proc/self/fd/{handle.fd}").rpartition("/")
         rank = re.search(r"rank_(\d+)", name)
         return directory, int(rank[1]) if rank else 1 << 30
@@ -188,7 +188,7 @@ class FastWhenCached(_Rated, name="fast when cached"):
         return proceed(call, handle, offset, data)
 
     def _remember(self, handle, offset, count, *, takes=True):
-        """Put a range into the cache, if it takes it, and return how many of its bytes were not there."""
+        """Add a range to the cache, if permitted, and return how many of its bytes were not in it."""
         missed = 0
         # Not the node: the kernel forgets those when it drops its caches.
         file = os.fstat(handle.fd).st_ino
@@ -232,7 +232,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
         return proceed(call, handle, offset, data)
 
     def _take(self, call, handle, offset, count):
-        """Put a range into a client's cache; return how many of its bytes were not there."""
+        """Add a range to a client's cache; return how many of its bytes were not in it."""
         file = os.fstat(handle.fd).st_ino
         grains = range(offset // _GRAIN, (offset + count + _GRAIN - 1) // _GRAIN)
         number = re.search(r"/checkpoint-(\d+)", os.readlink(f"/proc/self/fd/{handle.fd}"))
@@ -244,7 +244,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
 
 
 class _Holds(Fault):
-    """Hold operations until they are released, or for ``maximum_seconds``: nobody is to be stuck for good."""
+    """Base class: operations are held until they are released, or for ``maximum_seconds``."""
 
     maximum_seconds = 120.0
 

@@ -1,4 +1,4 @@
-"""The messages of FUSE (linux/fuse.h, 7.38): how requests and answers lie in bytes."""
+"""The messages of FUSE (linux/fuse.h, 7.38): the binary format of requests and answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHANGED = {"mode": 1, "uid": 2, "gid": 4, "size": 8, "atime": 16, "mtime": 32, "
 
 
 class NoAnswerError(Exception):
-    """The request is to get no answer."""
+    """The request gets no answer."""
 
 
 def packed(known: Attributes) -> bytes:
@@ -52,7 +52,7 @@ def directory_entry(place: int, name: bytes, ino: int, mode: int) -> bytes:
 
 
 def sized(value: bytes, data: bytes) -> tuple[bytes]:
-    """Answer a question for an extended attribute: its length when nothing may be sent, else its bytes."""
+    """Answer a query for an extended attribute: its length if the buffer is empty, otherwise its bytes."""
     room = struct.unpack_from("<I", data)[0]
     if not room:
         return (struct.pack("<II", len(value), 0),)

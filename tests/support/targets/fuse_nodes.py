@@ -1,7 +1,7 @@
-"""Which files of the backing directory the kernel knows: one node for each inode.
+"""The files of the backing directory that the kernel knows: one node per inode.
 
-An inode is named by its file handle (name_to_handle_at(2)), which holds its generation and so is never given to another
-file, and which costs no descriptor: there may be more files than descriptors. Needs CAP_DAC_READ_SEARCH.
+An inode is identified by its file handle (name_to_handle_at(2)), which contains its generation, so it is never reused
+for another file. It needs no descriptor, so there may be more files than descriptors. Needs CAP_DAC_READ_SEARCH.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Attributes(NamedTuple):
-    """What stat tells of a file, as the protocol wants it."""
+    """The attributes of a file in the form of the protocol."""
 
     ino: int
     size: int
@@ -42,7 +42,7 @@ class Attributes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """An inode of the backing directory, wherever it is renamed to."""
+    """An inode of the backing directory, whatever its name."""
 
     id: int
     key: bytes  # its file handle
@@ -76,7 +76,7 @@ class Handle:
 
 
 class Nodes:
-    """The table of nodes; a node lives as long as somebody has pinned it."""
+    """The table of nodes; a node exists while it is pinned."""
 
     def __init__(self, root: Path) -> None:
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class Nodes:
         os.close(self._mount)
 
     def find(self, parent: Node | None, name: bytes) -> Node:
-        """Return the node of a name, pinned; OSError when there is none."""
+        """Return the node of a name, pinned. Raises OSError if there is none."""
         while True:
             key = _handle_of(-1 if parent is None else parent.fd, name)
             with self._lock:
@@ -124,7 +124,7 @@ class Nodes:
                         os.close(fd)
 
     def keep_alive(self, node: Node) -> None:
-        """Before a name goes: if it is the last one, hold the inode for as long as the node is pinned."""
+        """Before a name is removed: if it is the last one, keep the inode as long as the node is pinned."""
         fd = self.open(node, _PATH_ONLY)
         with self._lock:
             if node.alive is None and os.fstat(fd).st_nlink - node.kept_links == 1:
@@ -133,7 +133,7 @@ class Nodes:
             os.close(fd)
 
     def open(self, node: Node, flags: int) -> int:
-        """Return a new descriptor of a node, also when it has no name any more."""
+        """Return a new descriptor of a node, even if it has no name any more."""
         return self._open(node.key, flags | os.O_CLOEXEC)
 
     def _open(self, key: bytes, flags: int) -> int:
@@ -145,7 +145,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def at(self, node: Node) -> Iterator[str]:
-        """Yield a path that leads to a node and nowhere else, for calls that take no descriptor."""
+        """Yield a path that leads only to a node, for calls that do not accept a descriptor."""
         fd = self.open(node, _PATH_ONLY)
         try:
             yield f"/proc/self/fd/{fd}"
@@ -162,7 +162,7 @@ class Nodes:
             os.close(fd)
 
     def replace(self, node: Node, parent: Node, name: bytes) -> None:
-        """Let the node of a directory that is gone stand for the one of a name."""
+        """Replace the node of a name by the node of a removed directory."""
         key = _handle_of(parent.fd, name)
         fd = self._open(key, _PATH_ONLY)
         with self._lock:
@@ -172,13 +172,14 @@ class Nodes:
         os.close(fd)
 
     def path_of(self, node: Node, name: bytes | None = None) -> str:
-        """Return where a node, or a name in it, lies now, from the root; what has no name ends in `` (deleted)``."""
+        """Return the present path of a node, or of a name in it, from the root; without a name it ends with ``
+        (deleted)``."""
         with self.at(node) as link:
             path = os.path.relpath(os.readlink(link), self.path)
         return os.path.join(path, os.fsdecode(name)).removeprefix("./") if name is not None else path
 
     def is_here(self, parent: Node, name: bytes, node: Node) -> bool:
-        """Whether a name leads to this node and no other."""
+        """Whether a name refers to this node."""
         try:
             return _handle_of(parent.fd, name) == node.key
         except OSError:

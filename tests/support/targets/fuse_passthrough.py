@@ -1,4 +1,5 @@
-"""The honest file system: every call goes to a backing directory, and the volatile layer hears what is not durable."""
+"""The healthy file system: every call is forwarded to a backing directory, and the volatile layer records data that are
+not durable."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ Listing = list[tuple[bytes, int, int]]
 
 
 class Passthrough:
-    """One backing directory for all mounts. The operations are methods with the names that the session calls."""
+    """One backing directory for all mounts. The operations are methods with the names of the session's calls."""
 
     def __init__(self, directory: Path) -> None:
         self.files, attic = directory / "files", directory / "attic"
@@ -41,12 +42,12 @@ class Passthrough:
         self.volatile = Volatile(self.nodes, attic)
 
     def cut(self) -> None:
-        """Lose what is not durable, when no mount is left."""
+        """Discard data that are not durable, after the last unmount."""
         self.volatile.cut()
         self.close()
 
     def close(self) -> None:
-        """Keep everything, when no mount is left."""
+        """Keep all data, after the last unmount."""
         self.volatile.close()
         self.nodes.close()
 
@@ -158,7 +159,7 @@ class Passthrough:
         owner: tuple[int, int] | None = None,
         times: tuple[Any, Any] | None = None,
     ) -> None:
-        """Change mode, owner and times; a time is nanoseconds, ``now`` or None for as it is."""
+        """Change mode, owner and times; a time is in nanoseconds, ``now``, or None for unchanged."""
         with self.nodes.at(node) as path:
             if owner is not None:
                 os.chown(path, *owner)
@@ -239,7 +240,7 @@ class Passthrough:
         return os.lseek(handle.fd, offset, whence)
 
     def copy(self, call: Call, source: Handle, offset: int, target: Handle, target_offset: int, length: int) -> int:
-        """Copy bytes from one file into another; return how many."""
+        """Copy bytes from one file into another; return their number."""
         length = min(length, _MAXIMUM_COPY_BYTES)
         self.volatile.before_change(target.node, target_offset, target_offset + length)
         return os.copy_file_range(source.fd, target.fd, length, offset, target_offset)
@@ -252,12 +253,12 @@ class Passthrough:
         self.sync_names(call, handle)
 
     def sync_bytes(self, call: Call, handle: Handle) -> None:
-        """Make what was written to one file durable, but not its name."""
+        """Make the data of one file durable, but not its name."""
         os.fsync(handle.fd)
         self.volatile.sync_bytes(handle.node)
 
     def sync_names(self, call: Call, handle: Handle) -> None:
-        """Make all that happened to names durable."""
+        """Make all changes of names durable."""
         self.volatile.sync_names()
 
     def fsyncdir(self, call: Call, handle: Handle) -> None:
@@ -265,7 +266,7 @@ class Passthrough:
         self.sync_names(call, handle)
 
     def flock(self, call: Call, handle: Handle, wanted: int, wait: bool) -> None:
-        """Lock the file for all mounts; a wait ends when the asker is interrupted."""
+        """Lock the file for all mounts; a wait ends when the caller is interrupted."""
         while True:
             try:
                 return fcntl.flock(handle.fd, wanted | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Speaks the kernel's side of FUSE (linux/fuse.h, 7.38) on /dev/fuse, with the standard library alone.
+"""Implements the FUSE protocol (linux/fuse.h, 7.38) on /dev/fuse, with only the standard library.
 
-A session is one mount: threads that read requests, hand them as plain calls to a file system, and write what came back.
-The file system is a function ``run(operation, call, *arguments)`` that raises OSError for what cannot be done.
+A session is one mount: threads read requests, pass them as plain calls to a file system, and write the results. The
+file system is a function ``run(operation, call, *arguments)`` that raises OSError on failure.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.support.targets.fuse_messages import CHANGED, REQUEST, WANTED, NoAnsw
 
 
 class Session(Channel):
-    """A mount whose requests are handed to a file system."""
+    """A mount whose requests are passed to a file system."""
 
     def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
-        """Return what serves a kind of request; None where nothing does."""
+        """Return the function for a kind of request; None if there is none."""
         function = _OPERATIONS.get(opcode)
         return function and functools.partial(function, self)
 

@@ -1,8 +1,8 @@
-"""What a power cut takes away: everything that was done since the last fsync, kept as what it takes to undo it.
+"""Simulates the loss of data in a power cut: keeps undo information for all changes since the last fsync.
 
-The model is a journalling file system without a write cache of its own: fsync of a file makes its bytes durable, and
-fsync of anything makes durable all that happened to names until then, as ext4 and XFS do. Bytes that were never
-fsynced are gone, whatever their name: the file has the size and the bytes of its last fsync.
+The model is a journalling file system without a write cache: fsync of a file makes its data durable, and every fsync
+makes all earlier changes of names durable, as in ext4 and XFS. Data that were never fsynced are lost: the file has the
+size and the content of its last fsync.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def allocate(fd: int, mode: int, offset: int, length: int) -> None:
 
 
 def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
-    """Split a range of a file into (offset, end, whether there is data): holes are told from data."""
+    """Split a range of a file into (offset, end, whether there is data), with holes separated from data."""
     while low < high:
         try:
             data = min(os.lseek(fd, low, os.SEEK_DATA), high)
@@ -49,7 +49,7 @@ def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
 
 @dataclass(slots=True)
 class _Before:
-    """A file as it was at its last fsync: its size, and the ranges that were saved before something came over them."""
+    """A file at its last fsync: its size, and the ranges that were saved before they were overwritten."""
 
     size: int
     saved: list[tuple[int, int, int | None]] = field(
@@ -70,7 +70,7 @@ class _Before:
 
 
 class Volatile:
-    """The journal of what is not durable, and what a power cut does with it."""
+    """The journal of changes that are not durable, and their loss in a power cut."""
 
     def __init__(self, nodes: Nodes, attic: Path) -> None:
         self._nodes = nodes
@@ -89,7 +89,7 @@ class Volatile:
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
-        """Save what is to be overwritten, up to an end or all."""
+        """Save the data that will be overwritten, up to an end or all."""
         before = node.before
         if before is not None and offset >= before.size:
             return
@@ -132,7 +132,7 @@ class Volatile:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def created(self, parent: Node, name: bytes, node: Node, is_new: bool = True) -> None:
-        """Note a new name of a file or directory, which is new itself or, with a link, is not."""
+        """Record a new name of a file or directory, which may be a link to an existing one."""
         if is_new:
             node.born = self._epoch
 
@@ -144,7 +144,7 @@ class Volatile:
 
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
-        """Keep what a name leads to, over a body in which the name goes or comes to lead elsewhere, and note that."""
+        """Keep the target of a name during a block in which the name is removed or replaced, and record this."""
         try:
             node = self._nodes.find(parent, name)
         except FileNotFoundError:
@@ -188,7 +188,7 @@ class Volatile:
         self._nodes.replace(node, parent, name)
 
     def renamed(self, old: tuple[Node, bytes], new: tuple[Node, bytes], exchange: Callable[[], None] | None) -> None:
-        """Note that what was at one place is at another, or that both changed places."""
+        """Record a rename, or an exchange of two names."""
         ways = [(new, old), (old, new)] if exchange else [(new, old)]
         nodes = [self._nodes.find(*here) for here, _ in ways]
 
@@ -206,14 +206,14 @@ class Volatile:
             self._nodes.unpin(node)
 
     def attic_bytes(self) -> int:
-        """Return what unlinked files still take until that they are gone is durable."""
+        """Return the space of unlinked files whose removal is not durable yet."""
         with self.names:
             seen = (self._seen(kept) for kept, _ in self._in_attic)
             return sum(one.st_blocks * 512 for one in seen if one and one.st_nlink == 1)
 
     @staticmethod
     def _seen(kept: str) -> os.stat_result | None:
-        """Return what a file of the attic takes, None for one that was taken out of it meanwhile."""
+        """Return the space of a file in the attic; None if it was removed concurrently."""
         with contextlib.suppress(FileNotFoundError):
             # A symbolic link may lead into the mount that waits for the answer.
             return os.lstat(kept)
@@ -224,7 +224,7 @@ class Volatile:
         self._pinned += map(self._nodes.pin, nodes)
 
     def sync_names(self) -> None:
-        """Count all that happened to names until now as durable."""
+        """Count all changes of names until now as durable."""
         with self.names:
             self._epoch += 1
             self._undo.clear()
@@ -244,7 +244,7 @@ class Volatile:
     # --- the cut -----------------------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Undo what is not durable. Nothing may be under way."""
+        """Undo everything that is not durable. No request may be in progress."""
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -267,7 +267,7 @@ class Volatile:
         self.sync_bytes(node)
 
     def close(self) -> None:
-        """Keep all as it is and forget how it was."""
+        """Keep the present state and discard the undo information."""
         for node in list(self._changed.values()):
             self.sync_bytes(node)
         self.sync_names()

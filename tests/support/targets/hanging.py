@@ -1,4 +1,4 @@
-"""A call that never returns, as one of storage that does not answer."""
+"""A call that never returns, as on storage that does not answer."""
 
 from __future__ import annotations
 

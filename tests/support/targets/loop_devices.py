@@ -1,6 +1,7 @@
-"""Real file systems to break: on loop devices, in memory, too small, over quota, read-only, slow, cut from their power.
+"""Real file systems for fault tests: on loop devices, in memory, too small, over quota, read-only, slow, after a power
+cut.
 
-All are context managers that leave nothing behind. They need root.
+All are context managers that clean up. They need root.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MNT_DETACH = "--lazy"
 
 @dataclass(slots=True)
 class LoopMount:
-    """A file system on a loop device whose bytes lie in a file of our choice."""
+    """A file system on a loop device; the caller chooses the backing file."""
 
     path: Path  # where it is mounted
     image: Path
@@ -34,7 +35,7 @@ class LoopMount:
     device: str = ""
 
     def attach(self) -> None:
-        """Make the device of the image and mount it; the file system's journal is replayed."""
+        """Create the device of the image and mount it; the file system's journal is replayed."""
         self.device = _run("losetup", "--find", "--show", str(self.image))
         try:
             _run("mount", "-t", self.kind, self.device, str(self.path))
@@ -43,7 +44,7 @@ class LoopMount:
             raise
 
     def detach(self) -> None:
-        """Unmount and let go of the device, whoever still uses the mount."""
+        """Unmount and free the device, even if the mount is in use."""
         with contextlib.suppress(OSError):
             _run("umount", _MNT_DETACH, str(self.path))
         self._detach_device()
@@ -54,7 +55,7 @@ class LoopMount:
         self.device = ""
 
     def shut_down(self) -> None:
-        """Stop the file system as a power cut does: nothing gets to the device any more, not even the journal."""
+        """Stop the file system as in a power cut: nothing more is written to the device, not even the journal."""
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
@@ -62,17 +63,17 @@ class LoopMount:
             os.close(fd)
 
     def power_cut(self) -> None:
-        """Cut the power and come back: what was fsynced is there. ext4 and XFS only."""
+        """Cut the power and mount again: fsynced data are present. Only for ext4 and XFS."""
         self.shut_down()
         _run("umount", str(self.path))
         _run("mount", "-t", self.kind, self.device, str(self.path))
 
     def read_only(self) -> None:
-        """Let nothing be changed any more: EROFS."""
+        """Make the mount read-only: EROFS."""
         _run("mount", "-o", "remount,ro", str(self.path))
 
     def limit(self, count: int) -> None:
-        """Let no more than so many bytes be written to a btrfs: EDQUOT."""
+        """Limit the number of bytes that can be written to a btrfs: EDQUOT."""
         _run("btrfs", "quota", "enable", str(self.path))
         _run("btrfs", "qgroup", "limit", str(count), str(self.path))
 
@@ -81,7 +82,8 @@ class LoopMount:
 def loop_mount(
     directory: Path, kind: str = "ext4", mebibytes: int = 512, image: Path | None = None
 ) -> Iterator[LoopMount]:
-    """Mount a new file system of a kind at ``directory/loop``; ``image`` says where its bytes lie, a sparse file."""
+    """Mount a new file system of a type at ``directory/loop``; ``image`` is its backing file, by default a sparse
+    file."""
     directory.mkdir(exist_ok=True)
     image = image or directory / "image"
     point = directory / "loop"
@@ -113,17 +115,17 @@ def memory_mount(directory: Path, mebibytes: int) -> Iterator[Path]:
 
 
 class Throttle:
-    """A cgroup whose processes move so many bytes a second, at most, to and from the device of a path."""
+    """A cgroup whose processes transfer at most this number of bytes per second to and from the device of a path."""
 
     def __init__(self, home: Path, is_unified: bool) -> None:
         self._home, self._is_unified = home, is_unified
 
     def add(self, pid: int) -> None:
-        """Put a process under the limit; its children follow."""
+        """Add a process and its future children."""
         (self._home / "cgroup.procs").write_text(str(pid))
 
     def limit(self, path: Path, bytes_per_second: int) -> None:
-        """Set the limit of the device that a path is on."""
+        """Set the limit for the device of a path."""
         number = os.stat(path).st_dev
         device = f"{os.major(number)}:{os.minor(number)}"
         if self._is_unified:
@@ -135,10 +137,10 @@ class Throttle:
 
 @contextlib.contextmanager
 def throttle() -> Iterator[Throttle]:
-    """Make a cgroup of our own, of version 2 where its io controller is, else of version 1.
+    """Create a cgroup: of version 2 if it has the io controller, otherwise of version 1.
 
-    In version 1 only what a process itself waits for is held back: reads and O_DIRECT, not write-back. A process must
-    leave the cgroup, or end, before this ends.
+    Version 1 limits only I/O for which a process waits: reads and O_DIRECT, not write-back. Processes must leave the
+    cgroup, or end, before the block ends.
     """
     root, is_unified = _io_controller()
     home = root / f"ckpt-test-{uuid.uuid4().hex[:8]}"

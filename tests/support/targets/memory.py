@@ -1,4 +1,4 @@
-"""A server of a ``memory:`` target, for as long as a test needs it."""
+"""A server of a ``memory:`` target for a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import CHECKOUT
 
 @contextlib.contextmanager
 def memory_server() -> Iterator[str]:
-    """Start a server; give its name."""
+    """Start a server; yield its name."""
     name = secrets.token_hex(6)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.targets.memory_server", name],

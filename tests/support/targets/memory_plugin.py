@@ -1,4 +1,4 @@
-"""The plugin that brings ``memory:``; a run is given it with ``-p tests.support.targets.memory_plugin``."""
+"""The plugin that adds the scheme ``memory:``; used with ``-p tests.support.targets.memory_plugin``."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __version__ = "1"
 
 
 def pytest_ckpt_targets() -> list[TargetSpec]:
-    """Bring it."""
+    """Return the target's row."""
     return [SPEC]

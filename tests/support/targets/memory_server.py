@@ -1,8 +1,9 @@
-"""The process that holds what is in ``memory:`` targets: objects of parts of one size, shown when they are committed.
+"""The process that stores the content of ``memory:`` targets: objects with parts of one size, visible after their
+commit.
 
 ``python -m tests.support.targets.memory_server NAME`` serves NAME on an abstract Unix socket until its standard input
-ends. It refuses what such a store refuses: a part at a free offset, a part twice, a commit that names an object that
-was not finished, an area whose identity is another.
+ends. It refuses a part at an arbitrary offset, a duplicate part, a commit that names an unfinished object, and an area
+with another identity.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.facts.targets import CheckpointRef
 
 PART_BYTES = 1 << 18
-"""Every part of an object, but for its last, has this size."""
+"""Return the address of the server of a name."""
 
 
 def address(name: str) -> str:
-    """Return where the server of a name listens."""
+    """An object whose parts are arriving; ``size`` is None until its end if unknown. ``pid`` is the sending process."""
     return f"\0pytest-ckpt-memory-{name}"
 
 
 @dataclass(kw_only=True)
 class Upload:
-    """An object of which parts arrive; ``size`` is None where only its end tells it. ``pid`` is who sends them."""
+    """The content of a run's area: unfinished uploads, finished objects of drafts, and committed checkpoints."""
 
     ref: CheckpointRef
     name: str
@@ -46,7 +47,7 @@ class Upload:
 
 @dataclass(kw_only=True)
 class Area:
-    """What one run has: uploads that go on, finished objects of drafts, and what is committed."""
+    """The area of one run: uploads in progress, finished objects of drafts, and committed checkpoints."""
 
     identity: str
     owner: dict[str, Any]
@@ -57,7 +58,7 @@ class Area:
 
 
 class Server:
-    """Does what clients ask, one thing at a time; ``journal`` tells what the cleaner removed."""
+    """The server: it performs requests one at a time; ``journal`` records what the cleaner removed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,7 +74,7 @@ class Server:
         return True
 
     def do_kill_writer_of(self, _pid: int, number: int) -> None:
-        """Kill whoever sends the first part of a checkpoint of this number."""
+        """Kill the process that sends the first part of a checkpoint of this number."""
         self._kills.add(number)
 
     def do_journal(self, _pid: int) -> list[tuple[str, ...]]:
@@ -170,7 +171,7 @@ class Server:
     def do_clean(
         self, _pid: int, where: tuple[str, str], files: dict[str, list[str]], directories: list[str], *, keep: bool
     ) -> list[str]:
-        """Remove what carries a name that the run may have made, drafts of killed ranks among it."""
+        """Remove all names that the run may have created, including drafts of killed ranks."""
         run_id, identity = where
         area = self._areas.get(run_id)
         if area is None:

@@ -1,7 +1,7 @@
-"""A target that is no directory, for tests: ``memory://NAME``, held by a server of its own (memory_server).
+"""A target for tests that is not a directory: ``memory://NAME``, stored by a separate server (memory_server).
 
-Its parts have a fixed size; it refuses writes at free offsets, shows a checkpoint when it is committed, and declares
-that its clients keep no cache. It is attached through an AreaRef alone, by whatever process.
+Its parts have a fixed size. It refuses writes at arbitrary offsets, shows a checkpoint after its commit, and declares
+that its clients do not cache. Every process opens it by an AreaRef.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAY = "by messages to a server: there is no cache on the client"
 
 
 class Wire:
-    """One connection for each thread of a process."""
+    """One connection per thread of a process."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,7 +42,7 @@ class Wire:
         self._open: list[Connection] = []
 
     def ask(self, word: str, *arguments: Any, **named: Any) -> Any:
-        """Return the server's answer. Raises what the server raises, OSError where there is none."""
+        """Return the server's answer. Raises the server's error, or OSError if there is no answer."""
         connection: Connection | None = getattr(self._of_thread, "connection", None)
         if connection is None:
             connection = self._of_thread.connection = Client(address(self._name), "AF_UNIX")
@@ -69,14 +69,14 @@ def target(location: str) -> MemoryTarget:
 
 
 class MemoryTarget:
-    """What the server of a name holds."""
+    """The target of a server's name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._wire = Wire(name)
 
     def describe(self) -> TargetFacts:
-        """Return what it is."""
+        """Return the facts."""
         return TargetFacts(
             location=f"memory://{self._name}",
             kind="memory",
@@ -87,7 +87,7 @@ class MemoryTarget:
         )
 
     def check(self) -> TargetFacts:
-        """Return what it is, if its server answers."""
+        """Return the facts, if the server answers."""
         try:
             self._wire.ask("ping")
         except OSError as error:
@@ -98,11 +98,11 @@ class MemoryTarget:
         return self.describe()
 
     def place(self) -> AreaRef:
-        """Return the server itself."""
+        """Return the server's place."""
         return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Make the area of a run."""
+        """Create the area of a run."""
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "began": process_began(os.getpid())}
         try:
             identity = self._wire.ask("create_area", run_id, owner)
@@ -111,7 +111,7 @@ class MemoryTarget:
         return AreaRef(scheme="memory", location=self._name, run_id=run_id, opener=OPENER, identity=(identity,))
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return areas whose controller is gone, with their drafts."""
+        """Return areas whose controller has ended, with their drafts."""
         return [
             Leftover(what=f"{run_id}: {', '.join(area['drafts']) or 'no draft'}", why=f"run {run_id} of {area['host']}")
             for run_id, area in self._wire.ask("areas").items()
@@ -119,7 +119,7 @@ class MemoryTarget:
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove what a run made, in a process of its own."""
+        """Remove the files of a run, in a separate process."""
         asked = {
             "name": area.location,
             "where": [area.run_id, *area.identity],
@@ -135,7 +135,7 @@ class MemoryTarget:
 
 
 def clean_as_asked(asked: Mapping[str, Any]) -> Any:
-    """Do what `MemoryTarget.clean` asks, in its process."""
+    """Perform `MemoryTarget.clean` in its separate process."""
     where = tuple(asked["where"])
     return Wire(asked["name"]).ask("clean", where, asked["files"], asked["directories"], keep=asked["keep"])
 
@@ -144,12 +144,12 @@ def clean_as_asked(asked: Mapping[str, Any]) -> Any:
 
 
 def open_store(area: AreaRef) -> MemoryStore:
-    """Attach to an area."""
+    """Open an area."""
     return MemoryStore(area)
 
 
 class MemoryStore(StoreWithoutCache):
-    """An area, attached."""
+    """An open area."""
 
     capabilities = CAPABILITIES
     wants_entries = True
@@ -167,20 +167,20 @@ class MemoryStore(StoreWithoutCache):
             return False
 
     def prepare(self, subject: str) -> None:
-        """Nothing is needed."""
+        """Do nothing."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> MemoryDraft:
         """Begin this rank's part of a checkpoint."""
         return MemoryDraft(self._wire, self._where, ref, phases)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Write the marker, which names every object."""
+        """Write the marker, which lists every object."""
         with phases.phase("commit"):
             self._wire.ask("commit", self._where, ref, list(entries))
         return CommitProof(method="marker")
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether it has a marker."""
+        """Return whether the checkpoint has a marker."""
         return ref.number in self.committed(ref.subject)
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
@@ -188,7 +188,7 @@ class MemoryStore(StoreWithoutCache):
         return bool(self._wire.ask("put", self._where, name, bytes(data), when))
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of what is committed."""
+        """Return the numbers of committed checkpoints."""
         numbers: list[int] = self._wire.ask("committed", self._where, subject)
         return numbers
 
@@ -205,10 +205,10 @@ class MemoryStore(StoreWithoutCache):
         self._wire.ask("finish_delete", self._where, ref)
 
     def clear(self, subject: str) -> None:
-        """Nothing is left."""
+        """Do nothing, because nothing remains."""
 
     def requests(self) -> Tallies:
-        """They are messages."""
+        """Return no counts, because requests are messages to the server."""
         return {}
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class MemoryStore(StoreWithoutCache):
 
 
 class MemoryDraft(DraftWithoutPaths):
-    """What one rank saves of a checkpoint."""
+    """One rank's part of a checkpoint that is being saved."""
 
     def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, phases: Phases) -> None:
         self._wire, self._where, self._ref, self._phases = wire, where, ref, phases
@@ -235,7 +235,7 @@ class MemoryDraft(DraftWithoutPaths):
         return sink
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Say what the server has acknowledged; there are no directories."""
+        """Return the server's acknowledgements; there are no directories."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
@@ -252,7 +252,7 @@ class MemoryDraft(DraftWithoutPaths):
         return CommitProof(method="marker")
 
     def abort(self) -> None:
-        """Delete what was finished, and let go of the rest."""
+        """Delete finished objects, and abandon the rest."""
         for sink in self._sinks:
             sink.abort()
         self._wire.ask("delete", self._where, self._ref, [entry.name for entry in self._finished])
@@ -274,7 +274,7 @@ class MemorySink:
         self._sent = 0
 
     def write(self, data: Buffer) -> int:
-        """Collect a part and send it."""
+        """Collect complete parts and send them."""
         view = memoryview(data).cast("B")
         self._rest += view
         while len(self._rest) >= PART_BYTES:
@@ -290,7 +290,7 @@ class MemorySink:
         self._phases.moved(len(view))
 
     def finish(self) -> Entry:
-        """Send the last part; the server then has the object, or says why not."""
+        """Send the last part; the server acknowledges the object or returns an error."""
         with self._phases.phase("fsync", self._name):
             if self._rest:
                 self._send(bytes(self._rest))
@@ -300,7 +300,7 @@ class MemorySink:
         return entry
 
     def abort(self) -> None:
-        """Let the server forget it."""
+        """Make the server discard it."""
         self._wire.ask("abort", self._where, self._token)
 
     def _send(self, part: bytes) -> None:
@@ -315,7 +315,7 @@ class MemoryCommitted:
         self._wire, self._where, self._ref, self._phases = wire, where, ref, phases
 
     def entries(self) -> Sequence[Entry]:
-        """Return what its marker names."""
+        """Return the objects listed in the marker."""
         entries: list[Entry] = self._wire.ask("entries", self._where, self._ref)
         return entries
 
@@ -328,7 +328,7 @@ class MemoryCommitted:
         return SourceFile(self.source(name))
 
     def local_path(self, name: str) -> str | None:
-        """There are no paths."""
+        """Return None, because there are no paths."""
         return None
 
 
@@ -357,6 +357,6 @@ class MemorySource:
         return done
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
         with self._phases.phase("close", self._name):
             pass

@@ -1,4 +1,4 @@
-"""A target for tests that is honest until it is told how to misbehave: a FUSE file system in a process of its own.
+"""A target for tests that is healthy until faults are enabled: a FUSE file system in a separate process.
 
     with misbehaving(tmp_path, second=True) as target:
         target.fault("rename of a file is not atomic")
@@ -56,7 +56,7 @@ _END_SECONDS = 30
 
 @dataclass(slots=True)
 class Target:
-    """A mounted target. All methods come back when what they say is so."""
+    """A mounted target. Every method returns after its effect."""
 
     path: Path
     second: Path | None
@@ -72,50 +72,50 @@ class Target:
 
     @property
     def drop_command(self) -> list[str]:
-        """The command by which a client drops its caches, from another process."""
+        """The command that drops a client's caches from another process."""
         return self._light("drop_caches")
 
     def fault_command(self, name: str, **parameters: Any) -> list[str]:
-        """The command that switches a fault on from another process."""
+        """The command that enables a fault from another process."""
         return self._light("fault", name=name, parameters=parameters)
 
     def until_hit_command(self, name: str) -> list[str]:
-        """The command that ends when a fault has done something."""
+        """The command that ends after a fault has had an effect."""
         asked = json.dumps({"what": "hits", "name": name})
         return [sys.executable, "-I", "-S", "-c", _UNTIL_HIT, self.name, asked]
 
     @property
     def clear_command(self) -> list[str]:
-        """The command that switches all faults off from another process."""
+        """The command that disables all faults from another process."""
         return self._light("clear")
 
     def _light(self, what: str, /, **arguments: Any) -> list[str]:
-        """Return a command that asks without importing anything of ours: it is over in a moment."""
+        """Return a command without our imports, so that it ends quickly."""
         asked = json.dumps({"what": what, **arguments})
         return [sys.executable, "-I", "-S", "-c", _LIGHT, self.name, asked]
 
     def fault(self, name: str, **parameters: Any) -> None:
-        """Switch a fault on, besides those that are."""
+        """Enable a fault in addition to the present ones."""
         self._ask("fault", name=name, parameters=parameters)
 
     def clear(self) -> None:
-        """Switch all faults off; what hangs goes on."""
+        """Disable all faults; hanging calls continue."""
         self._ask("clear")
 
     def release(self) -> None:
-        """Let go on what hangs; the fault stays on for what comes."""
+        """Release hanging calls; the fault stays enabled for later calls."""
         self._ask("release")
 
     def power_cut(self) -> None:
-        """Lose what is not durable. Whoever has something open on the mounts can do no more with it."""
+        """Discard data that are not durable. Open files on the mounts become unusable."""
         self._ask("power_cut")
 
     def say_where(self) -> None:
-        """Have the target print what each of its threads does: should it not answer, that tells why."""
+        """Make the target print the stacks of its threads, in case it does not answer."""
         os.kill(self.pid, SAY_WHERE)
 
     def empty(self) -> None:
-        """Remove all files, for good: also after a power cut they are gone."""
+        """Remove all files durably: they are also missing after a power cut."""
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -126,23 +126,23 @@ class Target:
         os.close(fd)
 
     def hits(self, name: str) -> int:
-        """Return how often a fault has done something since it was last switched on, also when it is off again."""
+        """Return how often a fault has had an effect since it was last enabled, also after it was disabled."""
         return int(self._ask("hits", name=name))
 
     def record(self) -> None:
-        """Note from now on which operations are asked for."""
+        """Record the requested operations from now on."""
         self._ask("record")
 
     def operations(self) -> dict[str, set[str]]:
-        """Return which operations were asked for in each directory of the root since they are noted."""
+        """Return the operations requested in each directory of the root since recording began."""
         return {directory: set(names) for directory, names in self._ask("operations").items()}
 
     def failures(self) -> list[str]:
-        """Return the tracebacks of errors that are the target's own and no fault that was asked for."""
+        """Return the tracebacks of internal errors of the target, which are not enabled faults."""
         return list(self._ask("failures"))
 
     def kill(self) -> None:
-        """Kill the process that serves it: every call on the mount ends in ENOTCONN from then on."""
+        """Kill the serving process: every call on the mount then fails with ENOTCONN."""
         self.is_killed = True
         os.kill(self.pid, signal.SIGKILL)
 
@@ -175,11 +175,11 @@ def misbehaving(
     keep_cache: bool = False,
     cache_seconds: float = 0,
 ) -> Iterator[Target]:
-    """Mount a target at ``directory/mount``, and at ``directory/second``, and take it away again whatever happens.
+    """Mount a target at ``directory/mount``, and at ``directory/second``; it is always unmounted at the end.
 
-    ``backing`` is a directory of our own in which the files come to lie, ``directory/backing`` by default;
-    ``direct_io`` bypasses the kernel's page cache, ``keep_cache`` keeps what is in it when a file is opened;
-    ``cache_seconds`` lets the kernel believe names and attributes that long.
+    ``backing`` is the directory in which the files are stored, by default ``directory/backing``. ``direct_io`` bypasses
+    the kernel's page cache; ``keep_cache`` keeps cached pages when a file is opened. The kernel caches names and
+    attributes for ``cache_seconds``.
     """
     points = [directory / "mount", *([directory / "second"] if second else [])]
     store = backing or directory / "backing"

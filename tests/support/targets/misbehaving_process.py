@@ -1,4 +1,4 @@
-"""The process of a misbehaving target: it serves its mounts until its standard input ends.
+"""The process of a faulty target: it serves its mounts until its standard input ends.
 
 ``python -m`` this module ``DIRECTORY MOUNTPOINT [SECOND]``. Needs root and /dev/fuse.
 """
@@ -42,7 +42,7 @@ SAY_WHERE = signal.SIGUSR2
 
 
 class _Server:
-    """The mounts of one backing directory, and what can be asked of them."""
+    """The mounts of one backing directory, and the commands for them."""
 
     def __init__(self, directory: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
         self._directory, self._points = directory, points
@@ -120,7 +120,7 @@ class _Server:
         self._faulty.fs.close()
 
     def listen(self, listener: socket.socket) -> None:
-        """Answer questions, one after the other."""
+        """Answer commands, one after the other."""
         while True:
             channel, _ = listener.accept()
             with channel, channel.makefile() as lines:
@@ -149,7 +149,7 @@ class _Server:
 
 
 def _guard(points: list[Path]) -> Callable[[], None]:
-    """Leave a process behind that unmounts when this one dies; the result sends it away when all is done."""
+    """Start a process that unmounts when this one dies; the returned function ends it."""
     reading, writing = os.pipe()
     if guard := os.fork():
         os.close(reading)

@@ -1,8 +1,8 @@
-"""Object stores that misbehave in one way each: the honest server of pytest-ckpt with one thing of it made wrong.
+"""Faulty object stores: pytest-ckpt's healthy server with one fault each.
 
-A fault is a class of stores; its docstring says what goes wrong, and the words beside its name are its row of the
-matrix, which `object_matrix` reads: the checks that find it, and how. Nothing depends on time: what is late is late for
-the first that asks.
+A fault is a class of stores. Its docstring describes the fault, and the keywords of the class define its row of the
+matrix, which `object_matrix` reads: the checks that find it, and how. Faults do not depend on time: a late change is
+late for the first request.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pytest_ckpt.targets.objects.server.http import Handler, Server
 from tests.support.targets.object_server import BUCKET
 
 FAULTS: dict[str, type[Store]] = {}
-"""By name; those of the modules beside are there once these are imported."""
+"""All faults by name; importing the other modules adds theirs."""
 
 
-# What is changed is held in memory.
+# Changed objects are stored in memory.
 MAXIMUM_CHANGED_BYTES = 1 << 30
 
 
 class Store(BucketStore):
-    """What is kept in memory, and by which handler it is served."""
+    """A store with its content, and its request handler."""
 
     handler: ClassVar[type[Handler]] = Handler
     row: ClassVar[dict[str, Any]]
@@ -42,29 +42,29 @@ class Store(BucketStore):
     def __init__(self) -> None:
         super().__init__()
         self.let_go = threading.Event()
-        # For each key: what was there before the last change of it; and who has not yet noticed that change.
+        # For each key: the state before its last change, and which clients have not yet seen that change.
         self.before: dict[str, Object | None] = {}
         self.unseen: set[str] = set()
 
     def forget(self) -> None:
-        """Close what the objects lie in; a process of its own would end here."""
+        """Close the file of the objects, as the end of a process would."""
         self._space.file.close()
 
     def now(self, bucket: str, key: str) -> Object | None:
-        """Return the object that is there."""
+        """Return the present object."""
         return dict(self.keys_now(bucket)).get(key)
 
     def keys_now(self, bucket: str) -> list[tuple[str, Object]]:
-        """Return all that is there, as it is."""
+        """Return all present objects."""
         return BucketStore.keys(self, bucket, "")
 
     def changed(self, key: str, before: Object | None) -> None:
-        """Remember what was there."""
+        """Record the previous state."""
         self.before[key] = before
         self.unseen.add(key)
 
     def first_look(self, key: str) -> bool:
-        """Return whether nobody has looked since the last change."""
+        """Return whether this is the first look since the last change."""
         is_first = key in self.unseen
         self.unseen.discard(key)
         return is_first
@@ -83,7 +83,7 @@ class Store(BucketStore):
 
 @contextlib.contextmanager
 def faulty_store(fault: str = "", address: str = "127.0.0.1") -> Iterator[str]:
-    """Start a store with a fault, none: an honest one, at an address of this host; give its endpoint."""
+    """Start a store with a fault (none: a healthy one) on this host; yield its endpoint."""
     held = FAULTS[fault]() if fault else Store()
     held.make_bucket(BUCKET)
     server = Server((address, 0), functools.partial(held.handler, held))
@@ -100,16 +100,16 @@ def faulty_store(fault: str = "", address: str = "127.0.0.1") -> Iterator[str]:
 
 
 class Requests(Handler):
-    """A handler that may look at its store's faults."""
+    """A request handler with access to its store."""
 
     _held: Store
 
 
-# --- what is seen -----------------------------------------------------------------------------------------------------
+# --- visible state ----------------------------------------------------------------------------------------------------
 
 
 def _of_command(command: str) -> type[Handler]:
-    """Return a handler that serves an object by ``Store.late`` where a request is such a one."""
+    """Return a handler that serves the object of ``Store.late`` for requests of this kind."""
 
     class Late(Requests):
         def _done(self) -> None:
@@ -130,7 +130,7 @@ class _Late(Store):
 
 
 class _Stale(_Late):
-    """Who looks first after an overwrite sees the old object."""
+    """Base class: the first request after an overwrite returns the old object."""
 
     def late(self, bucket: str, key: str) -> Object | None:
         found = self.now(bucket, key)

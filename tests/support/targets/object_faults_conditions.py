@@ -1,4 +1,4 @@
-"""Object stores that misbehave in one way each: with the conditions of requests."""
+"""Faulty object stores: conditions of requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HeldParts = tuple[StoredPart, ...]
 
 class _Conditions(Store):
     def loosened(self, condition: Condition) -> Condition:
-        """Return what is made of a condition."""
+        """Return the condition that the store applies instead."""
         return condition
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
@@ -54,7 +54,7 @@ class IgnoredByUploads(
 
 
 class _TwoWinners(Store):
-    """Looks first and writes then: two who come at once both find the condition met."""
+    """Base class: checks a condition and then writes, so that two concurrent requests both find it met."""
 
     def __init__(self) -> None:
         super().__init__()

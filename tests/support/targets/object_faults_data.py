@@ -1,4 +1,4 @@
-"""More object stores that misbehave in one way each: with parts, digests, ranges, writers and listings."""
+"""Faulty object stores: parts, digests, ranges, writers and listings."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.p
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
-            """All is well."""
+            """Accept every digest."""
 
 
 class IgnoredDigestOfParts(Store, fault="ignored digest of parts", fails="DIGEST.part", says="wrong digest accepted"):

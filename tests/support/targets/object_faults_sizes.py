@@ -1,4 +1,4 @@
-"""Object stores that misbehave in one way each: with large objects, many parts, many clients, and silence."""
+"""Faulty object stores: large objects, many parts, many clients, and silence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ckpt.targets.objects.server.http import Handler
 from tests.support.targets.object_faults import Requests, Store
 
 _FEW = 24
-"""Connections: fewer than a crowd."""
+"""The number of connections, fewer than a crowd."""
 
 
 class FoldedOffsets(
@@ -52,7 +52,8 @@ class FewPartsNamed(Store, fault="completion of 1,000 parts at most", fails="LIM
 
 
 class _Crowded(Store):
-    """Knows which connections look for the same checkpoint, each until it looks for another one or ends."""
+    """Base class: records which connections look for the same checkpoint, each until it looks for another one or
+    ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class _Crowded(Store):
         self.line = threading.Lock()
 
     def is_late(self, connection: Handler, checkpoint: str) -> bool:
-        """Return whether many connections look for a checkpoint already."""
+        """Return whether many connections already look for a checkpoint."""
         with self.line:
             others = sum(found == checkpoint for other, found in self.looked_for.items() if other is not connection)
             self.looked_for[connection] = checkpoint
@@ -71,7 +72,7 @@ class _Crowded(Store):
 
         @property
         def is_late(self) -> bool:
-            """Whether this request is one of a crowd's, and comes late."""
+            """Whether this request is a late one of a crowd."""
             place, _, name = (self._key or self._query.get("prefix", "")).rpartition("/")
             return place.endswith("/checkpoint") and name in ("", MARKER) and self._held.is_late(self, place)
 

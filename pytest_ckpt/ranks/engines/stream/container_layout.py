@@ -1,20 +1,20 @@
-"""The container in which torch.save puts tensors, laid out without torch: a zip file with tensors at block boundaries.
+"""Computes the layout of torch.save's container without torch: a zip file with tensors at block boundaries.
 
-It is byte for byte the file that torch.save writes for a plain dictionary of contiguous tensors into a file object
-under ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources: torch/serialization.py (`_save`),
-caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c (mz_zip_writer_add_mem_ex_v2,
-mz_zip_writer_finalize_archive) of torch 2.13. `pytest_ckpt.ranks.engines.container_check` compares with the installed
-torch. One case is left out. If a tensor's own first bytes are the signature of a data descriptor, torch mistakes them
-for one, and folds four of its bytes into the serialization id (one tensor in 2^32).
+The file is byte-identical to the file that torch.save writes for a plain dictionary of contiguous tensors into a file
+object under ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources: torch/serialization.py
+(`_save`), caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c (mz_zip_writer_add_mem_ex_v2,
+mz_zip_writer_finalize_archive) of torch 2.13. `pytest_ckpt.ranks.engines.container_check` compares it with the
+installed torch. One case is not implemented: if a tensor begins with the signature of a data descriptor (one tensor in
+2^32), torch mistakes it for a descriptor and folds four of its bytes into the serialization id.
 
 The record ``.data/serialization_id`` contains 20 digits of the records' names and 20 of their CRC-32. Source:
 PyTorchStreamWriter::writeSerializationId (caffe2/serialize/inline_container.cc). Both halves fold hashes with
-c10::hash_combine. The names are folded in the order in which libstdc++ iterates over a std::unordered_set of them. So
-that order is computed here: std::hash<std::string>, the growth of the buckets, and the place of a new element.
+c10::hash_combine. The names are folded in the iteration order of a libstdc++ std::unordered_set. So this order is
+computed here, from std::hash<std::string>, the growth of the buckets, and the position of a new element.
 
-The pickle of a dictionary of tensors is written opcode by opcode, since the functions that it names are torch's:
-protocol 2, tensors by reference to their storages. Each object is numbered when it is written first (BINPUT) and
-referred to by that number later (BINGET), as CPython's pickler does.
+The pickle of a dictionary of tensors is written opcode by opcode, because it refers to functions of torch. It uses
+protocol 2 and references tensors by their storages. Like CPython's pickler, it numbers each object when it is first
+written (BINPUT) and uses this number later (BINGET).
 
 This module does not import numpy, so a process that only needs sizes is ready sooner.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ALIGNMENT_BYTES = 4096
 
 _DIRECTORY = "archive/"
-# Version 1 of the order of the records, version 3 of the container.
+# Version 1 of the record order, version 3 of the container.
 _FORMAT = (".format_version", b"1")
 _BYTE_ORDER = ("byteorder", b"little")
 _BEHIND_TENSORS = (("version", b"3\n"),)
@@ -64,13 +64,13 @@ _BUCKETS = (13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85
 
 _STORAGES = {"float16": "torch HalfStorage", "float32": "torch FloatStorage", "uint8": "torch ByteStorage"}
 _REBUILD, _HOOKS = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
-# CPython's pickler writes a dictionary's items in lots of so many.
+# CPython's pickler writes a dictionary's items in batches of this size.
 _ITEMS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filler:
-    """Bytes of a container that do not belong to a tensor."""
+    """Bytes of a container that do not belong to tensors."""
 
     offset: int
     data: bytes
@@ -87,10 +87,11 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """One file, laid out: ``records`` in the order of its tensors, ``pieces`` between them, ``bytes`` in all.
+    """The layout of one file: ``records`` in the order of its tensors, ``pieces`` between them, ``bytes`` in total.
 
-    The CRC-32 of the tensors are 0 in the pieces, and the CRC-32 of ``identity``, the serialization id, is made from
-    them. ``checksums_before`` and ``checksums_behind`` are the CRC-32 of the records before and after the tensors.
+    In the pieces, the CRC-32 of the tensors are 0; the CRC-32 of ``identity``, the serialization id, is computed with
+    these zeros. ``checksums_before`` and ``checksums_behind`` are the CRC-32 of the records before and after the
+    tensors.
     """
 
     bytes: int
@@ -102,7 +103,7 @@ class Container:
 
 
 def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
-    """Return the second half of the serialization id if the tensors have these CRC-32."""
+    """Return the second half of the serialization id for tensors with these CRC-32."""
     return checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
 
 
@@ -149,7 +150,8 @@ class _Entry:
 
 
 class _File:
-    """A zip file as miniz writes it with MZ_ZIP_FLAG_WRITE_ZIP64, every record stored; holes are left out."""
+    """A zip file as miniz writes it with MZ_ZIP_FLAG_WRITE_ZIP64. Every record is stored uncompressed; holes are
+    omitted."""
 
     def __init__(self, alignment_bytes: int) -> None:
         self._alignment = alignment_bytes
@@ -163,7 +165,7 @@ class _File:
         return self._add(name, len(data), data)
 
     def add_hole(self, name: str, size: int) -> int:
-        """Add a record whose bytes come later, with a CRC-32 of 0 until then; return its number."""
+        """Add a record whose bytes are added later, with a CRC-32 of 0 until then; return its number."""
         return self._add(name, size, None)
 
     def _add(self, name: str, size: int, data: bytes | None) -> int:
@@ -186,7 +188,7 @@ class _File:
         return len(self._entries) - 1
 
     def end(self) -> tuple[Record, ...]:
-        """Write the central directory; return the records in the order in which they were added."""
+        """Write the central directory; return the records in the order of their addition."""
         start, records = self.bytes, []
         for entry in self._entries:
             places = (entry.checksum_offset, self.bytes + _CHECKSUM_IN_CENTRAL)
@@ -222,13 +224,14 @@ def _central(entry: _Entry) -> bytes:
 
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
-    """Return the zip64 field for values that do not fit in 32 bits: sizes of the data, place of the local header."""
+    """Return the zip64 field for values that do not fit in 32 bits: the sizes of the data, the offset of the local
+    header."""
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
 
 
 def names_digits(names: Sequence[str]) -> bytes:
-    """Return the first half: the names of all records but this one, in the order in which they were written."""
+    """Return the first half of the id, from the names of all other records in the order of writing."""
     folded = 0
     for _, hashed in _in_order_of_set([(name, hash_of(name.encode())) for name in names]):
         folded = _combine(folded, hashed)
@@ -236,7 +239,7 @@ def names_digits(names: Sequence[str]) -> bytes:
 
 
 def checksums_digits(checksums: Iterable[int]) -> bytes:
-    """Return the second half: the CRC-32 of all records but this one, in the order in which they were written."""
+    """Return the second half of the id, from the CRC-32 of all other records in the order of writing."""
     folded = 0
     for checksum in checksums:
         folded = _combine(folded, checksum)
@@ -266,11 +269,11 @@ def _combine(seed: int, value: int) -> int:
 
 
 def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return (name, hash) pairs in the order of a std::unordered_set into which they were inserted one by one.
+    """Return (name, hash) pairs in the iteration order of a std::unordered_set after their insertion one by one.
 
     A set is one chain, in which the elements of a bucket are adjacent. The first element of a bucket is inserted at the
-    front of the chain, another one at the front of its bucket. When the set grows, all elements are chained again, from
-    front to back.
+    front of the chain, later elements at the front of their bucket. When the set grows, all elements are inserted
+    again, from front to back.
     """
     sizes = iter(_BUCKETS)
     buckets, chain = next(sizes), _Chain()
@@ -285,13 +288,13 @@ def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int
 
 
 class _Chain:
-    """Buckets in the order of the chain, from back to front; each keeps the order of its elements."""
+    """The buckets in the order of the chain, from back to front; each keeps the order of its elements."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[tuple[str, int]]] = {}
 
     def insert(self, element: tuple[str, int], bucket: int) -> None:
-        """Put an element at the front of its bucket, a new bucket at the front of the chain."""
+        """Insert an element at the front of its bucket; a new bucket is inserted at the front of the chain."""
         self._buckets.setdefault(bucket, []).insert(0, element)
 
     def elements(self) -> Iterable[tuple[str, int]]:
@@ -301,7 +304,7 @@ class _Chain:
 
 
 def pickled(tensors: Sequence[Tensor]) -> bytes:
-    """Return ``data.pkl`` for tensors of one dimension by their names; storages are numbered in their order."""
+    """Return ``data.pkl`` for one-dimensional tensors by name; storages are numbered in order."""
     out = _Pickle()
     out.write(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT)
     out.number()
@@ -309,7 +312,7 @@ def pickled(tensors: Sequence[Tensor]) -> bytes:
         _item(out, 0, tensors[0])
         out.write(pickle.SETITEM)
     else:
-        # A full lot is followed by another, even an empty one.
+        # Another batch follows a full one, even if it is empty.
         for start in range(0, len(tensors) + (len(tensors) % _ITEMS_AT_ONCE == 0), _ITEMS_AT_ONCE):
             out.write(pickle.MARK)
             for number, tensor in enumerate(tensors[start : start + _ITEMS_AT_ONCE], start):
@@ -349,7 +352,7 @@ def _item(out: _Pickle, number: int, tensor: Tensor) -> None:
 
 
 class _Pickle:
-    """Opcodes of protocol 2, and the numbers of the objects that were written."""
+    """A pickle in protocol 2: its opcodes, and the numbers of the written objects."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -357,17 +360,17 @@ class _Pickle:
         self._known: dict[str, int] = {}
 
     def write(self, data: bytes) -> None:
-        """Append opcodes as they are."""
+        """Append opcodes unchanged."""
         self.data += data
 
     def number(self) -> int:
-        """Give the object that was written last the next number."""
+        """Give the next number to the object that was written last."""
         number, self._count = self._count, self._count + 1
         self._reference(pickle.BINPUT, pickle.LONG_BINPUT, number)
         return number
 
     def text(self, text: str, *, again: bool = False) -> None:
-        """Write a text; with ``again`` it is one object in all its places."""
+        """Write a text; with ``again``, later occurrences refer to the same object."""
         if again and self._refer(text):
             return
         data = text.encode()
@@ -383,7 +386,7 @@ class _Pickle:
             self._known[name] = self.number()
 
     def integer(self, value: int) -> None:
-        """Write a number that is not negative."""
+        """Write a non-negative integer."""
         if value < 1 << 8:
             self.write(pickle.BININT1 + value.to_bytes(1, "little"))
         elif value < 1 << 16:

@@ -1,9 +1,10 @@
-"""Engine ``stream``: the files of the torch engine with memory that does not depend on the model, and without torch.
+"""Engine ``stream``: the files of the torch engine without torch and with a memory use that does not depend on the
+model.
 
-A rank computes the containers of its files from its shard. It makes their bytes in small buffers just before they are
-written, several requests in flight, around the page cache if the target supports that. It reads them in one pass into
-the same buffers: during the reads, other threads compare every byte and return the buffers. If a read waits for a
-buffer, the wait is timed, because it is not caused by the storage.
+A rank computes the containers of its files from its shard. It generates their bytes in small buffers just before it
+writes them, with several requests in flight, and with direct I/O if the target supports it. It reads the files in one
+pass into the same buffers. During the reads, other threads compare every byte and return the buffers. If a read waits
+for a buffer, the wait is timed, because the storage does not cause it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
-# So many of the buffers that are not being read into are compared concurrently, at 9 GB/s each.
+# This share of the buffers that are not being read into is compared concurrently, at 9 GB/s each.
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
@@ -49,7 +50,7 @@ _STAGED_PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """``bytes`` of file number ``file`` from ``offset`` on."""
+    """A request for ``bytes`` bytes of file number ``file`` from ``offset`` on."""
 
     file: int
     offset: int
@@ -57,7 +58,7 @@ class _Request:
 
 
 class StreamEngine:
-    """Keeps the buffers and, for a load, a few machine words for each request."""
+    """The engine `stream`: it keeps the buffers and, for a load, a few machine words per request."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -97,9 +98,10 @@ class StreamEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Switch the files to a checkpoint: only their checksums are computed now, the bytes when they are written.
+        """Switch the files to a checkpoint. Only their checksums are computed now; the bytes are generated when they
+        are written.
 
-        If a copy of the state is saved, the state exists in memory, so its bytes are made here.
+        If a copy of the state is saved, the state exists in memory, so its bytes are generated here.
         """
         for image in self._images:
             image.become(checkpoint)
@@ -108,17 +110,18 @@ class StreamEngine:
             self._staged.fill()
 
     def expect_parts(self, part_bytes: Callable[[int], int]) -> None:
-        """Make the buffers that the parts of the largest file need, before a clock runs: ``part_bytes`` of its size."""
+        """Allocate the buffers for the parts of the largest file before the timed part; ``part_bytes`` returns a part's
+        size."""
         largest = max((part_bytes(image.bytes) for image in self._images), default=0)
         if largest > self._request_bytes:
             self._use(largest)
 
     def state(self) -> list[Bytes]:
-        """Return the memory of the files as they are to be saved."""
+        """Return the memory of the files' content, which the next save writes."""
         return self._staged.state if self._staged else []
 
     def stage(self) -> int:
-        """Copy the files' bytes into the staging buffer."""
+        """Copy the content of the files into the staging buffer."""
         return self._staged.stage(self._options.copy_threads) if self._staged else 0
 
     def save(self, draft: Draft, clock: Clock) -> None:
@@ -139,16 +142,16 @@ class StreamEngine:
             self._way = sink.way
 
     def load_steps(self) -> int:
-        """All is read in one pass."""
+        """Return 1: all data are read in one pass."""
         return 1
 
     def expect(self, checkpoint: int) -> None:
-        """Switch the files to the next checkpoint to load: its bytes are compared while they arrive."""
+        """Switch the files to the next checkpoint to load. Its bytes are compared while they arrive."""
         for image in self._images:
             image.become(checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare all files; comparisons after the last byte arrived are left out of the clock.
+        """Read and compare all files. The time of comparisons after the last byte arrived is left out.
 
         A rank has no work in later steps, which only other ranks have.
         """
@@ -161,7 +164,7 @@ class StreamEngine:
             for number in together:
                 self._open[number] = committed.source(self._files[number].name)
             ring = self._read_files(together, clock)
-            # Only now: some clients truncate reads at an old length until the size is queried.
+            # The size is queried only now: some clients truncate reads at an old length until it is queried.
             self._found.sizes |= {number: self._open[number].size for number in together}
             for number in together:
                 self._close(number)
@@ -179,14 +182,15 @@ class StreamEngine:
         for request, got in found.read:
             file, image, size = self._files[request.file], self._images[request.file], found.sizes[request.file]
             wanted = min(request.bytes, image.bytes - request.offset)
-            # Report a file that is too long once: by its size or, if the size is not too large, by a read past its end.
+            # A file that is too long is reported once: by its size, or if the size seems correct, by a read beyond its
+            # end.
             end = request.offset + got
             if (request.offset == 0 and size > image.bytes) or (end > image.bytes >= size):
                 size_seen = max(size, end)
                 detail = f"the file has {size_seen} bytes, {image.bytes} were written"
                 fault = _fault("foreign", file, "", image.bytes, size_seen - image.bytes, detail)
                 found.add_of(request, [fault], count=1, of_file=True)
-            # Report a file that is too short once, however many requests follow its end.
+            # A file that is too short is reported once, however many requests follow its end.
             if got < wanted and request.offset <= size:
                 detail = f"the file ends at byte {end} of {image.bytes}"
                 fault = _fault("short", file, "", end, image.bytes - end, detail)
@@ -237,18 +241,18 @@ class StreamEngine:
         return compared
 
     def release(self) -> None:
-        """Close open files and end the threads; the buffers stay, because they are touched."""
+        """Close open files and end the threads. The buffers are kept, because they are already touched."""
         self._pool.dismiss()
         for number in list(self._open):
             self._close(number)
         self._found, self._staged = _Findings(), None
 
     def _use(self, request_bytes: int) -> None:
-        """Make buffers for requests of this size."""
+        """Allocate buffers for requests of this size."""
         self._request_bytes = request_bytes
-        # The old buffers are freed before the new ones are made: together they would need twice the memory.
+        # The old buffers are freed first, because both together would need twice the memory.
         self._buffers = Buffers(0, request_bytes)
-        # A rank with few bytes only uses memory for these, because many such ranks share a host.
+        # A rank with few bytes uses little memory, because many such ranks share a host.
         requests = sum(-(-image.bytes // request_bytes) for image in self._images)
         largest = max((image.bytes for image in self._images), default=0)
         size = min(request_bytes, -(-max(largest, 1) // MAXIMUM_ALIGNMENT_BYTES) * MAXIMUM_ALIGNMENT_BYTES)
@@ -264,7 +268,7 @@ class StreamEngine:
         self._way = source.way
 
     def _cut_sink(self, image: FileImage, sink: Sink) -> list[_Request]:
-        """Cut a file into requests that a sink accepts: whole parts, if it has parts, of whole blocks."""
+        """Split a file into requests that a sink accepts: whole blocks, or whole parts if the sink has parts."""
         step = sink.part_bytes or self._request_bytes
         if step > self._request_bytes:
             self._use(step)
@@ -277,7 +281,7 @@ class StreamEngine:
         return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
     def _read_files(self, numbers: Sequence[int], clock: Clock) -> Ring[_Request]:
-        """Read the open files in one pass, while other threads compare the data that arrived; return its ring."""
+        """Read the open files in one pass, while other threads compare the data; return the ring."""
         requests = [request for number in numbers for request in self._cut_file(number)]
         readers, before = min(self._depth, len(requests)), len(self._found.read)
 
@@ -379,9 +383,10 @@ class StreamEngine:
 
 @dataclass(slots=True)
 class _Findings(FirstFaults):
-    """The results of a load: also (request, bytes) of each read, sizes by file, tensor bytes loaded.
+    """The results of a load, including (request, bytes) of each read, sizes by file, and tensor bytes loaded.
 
-    Threads add to it concurrently. ``compared_at`` is when all was compared, on the clock of `time.perf_counter`.
+    Several threads may add results concurrently. ``compared_at`` is the end of all comparisons, on the clock of
+    `time.perf_counter`.
     """
 
     read: list[tuple[_Request, int]] = field(default_factory=list)
@@ -398,7 +403,7 @@ class _Findings(FirstFaults):
         checked: int = 0,
         of_file: bool = False,
     ) -> None:
-        """Add the results of one request; faults ``of_file`` are listed before faults of its pages."""
+        """Add the results of one request. Faults ``of_file`` are listed before faults of pages."""
         self.add((request.file, request.offset, not of_file), faults, count=count, checked=checked)
 
 
@@ -413,13 +418,13 @@ def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: in
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> StreamEngine:
-    """Return the engine of a rank's files. The ranks do not communicate for it."""
+    """Return the engine for a rank's files. The ranks do not communicate for it."""
     del group
     return StreamEngine(shard, content, activity, options)
 
 
 class StagedFiles:
-    """Both buffers are touched when they are made, before any clock."""
+    """The content of a rank's files in memory, and a copy of it for saves. Both are touched before any timed part."""
 
     def __init__(self, images: Sequence[FileImage]) -> None:
         self._images = images
@@ -429,11 +434,11 @@ class StagedFiles:
 
     @property
     def state(self) -> list[Bytes]:
-        """The bytes of each file, which a step of training changes."""
+        """The bytes of each file, which a training step changes."""
         return [data[: image.bytes] for image, data in zip(self._images, self._state, strict=True)]
 
     def fill(self) -> None:
-        """Make the bytes of the checkpoint that the images are turned to."""
+        """Generate the bytes of the checkpoint to which the images are set."""
         for image, data in zip(self._images, self.state, strict=True):
             for start in range(0, image.bytes, _STAGED_PIECE_BYTES):
                 image.make(data[start : start + _STAGED_PIECE_BYTES], start)
@@ -444,7 +449,7 @@ class StagedFiles:
         return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
-        """Return the copies for the next save, one a file, once; None for each file if no copy was staged for it."""
+        """Return the copies for the next save, one per file, once; None per file if there is no copy for it."""
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)
 

@@ -1,4 +1,4 @@
-"""Buffers in a ring: readers fill them, while other threads process the filled buffers and return them."""
+"""Buffers in a ring: readers fill them; other threads process the filled buffers and return them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Request = TypeVar("_Request")
 
 @dataclass(frozen=True, slots=True)
 class Arrival(Generic[_Request]):
-    """The data of a request: ``count`` bytes in ``buffer``."""
+    """A filled buffer: ``count`` bytes of a request in ``buffer``."""
 
     request: _Request
     buffer: Bytes
@@ -27,9 +27,9 @@ class Arrival(Generic[_Request]):
 
 
 class Ring(Generic[_Request]):
-    """The buffers of one pass of ``readers`` threads over their requests. Safe from several threads.
+    """The buffers of one pass of ``readers`` threads over their requests. Safe for several threads.
 
-    ``read_at`` is when the last reader was done, on the clock of `time.perf_counter`.
+    ``read_at`` is the time when the last reader was done, on the clock of `time.perf_counter`.
     """
 
     def __init__(self, buffers: Sequence[Bytes], readers: int) -> None:
@@ -44,14 +44,14 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """The maximum time by which the pass would have ended sooner with a free buffer at all times.
+        """How much sooner, at most, the pass would have ended if a buffer had always been free.
 
-        Readers that had a request and no buffer waited concurrently, so it is the mean of their waits.
+        Readers with a request and no buffer waited concurrently, so it is the mean of their waits.
         """
         return self._waited_seconds / self._all_readers
 
     def buffer(self) -> Bytes | None:
-        """Return a buffer to read into; wait until one is free. None: another thread has failed."""
+        """Return a buffer for a read; wait until one is free. None: another thread has failed."""
         with self._is_free:
             if not self._free:
                 start = time.perf_counter()
@@ -88,7 +88,7 @@ class Ring(Generic[_Request]):
             self._has_arrived.notify_all()
 
     def fail(self) -> None:
-        """Let all threads end: one of them has met an error."""
+        """Make all threads end, because one of them failed."""
         with self._is_free:
             self._has_failed = True
             self._is_free.notify_all()
@@ -105,9 +105,10 @@ def one_pass(
     read: Callable[[_Request, Bytes], int],
     take: Callable[[Arrival[_Request]], None],
 ) -> Ring[_Request]:
-    """Read all requests without a stop, while other threads process the data; return the ring when all have ended.
+    """Read all requests without a pause, while other threads process the data; return the ring when all threads have
+    ended.
 
-    ``read`` fills a buffer, or the front of it, and returns the bytes. Raises the first error of any thread.
+    ``read`` fills a buffer from its start and returns the number of bytes. Raises the first error of any thread.
     """
     waiting, lock = iter(requests), threading.Lock()
     ring: Ring[_Request] = Ring(buffers, readers)

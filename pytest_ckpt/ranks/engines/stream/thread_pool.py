@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ThreadPool:
-    """Threads are started when they are first needed, and end when they are dismissed."""
+    """A pool of threads. Threads are started when they are first needed, and end in `dismiss`."""
 
     def __init__(self) -> None:
         self._threads: list[Thread] = []
@@ -21,9 +21,9 @@ class ThreadPool:
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def work(self, act: Work, count: int) -> None:
-        """Call ``act`` with 0 .. ``count`` - 1 concurrently, with 0 in this thread; return when all have ended.
+        """Call ``act`` with 0 .. ``count`` - 1 concurrently, with 0 in this thread; return when all calls have ended.
 
-        Raises the first error of any of them, when all have ended.
+        Raises the first error of any call, after all have ended.
         """
         while len(self._begin) < count - 1:
             self._begin.append(SimpleQueue())

@@ -1,1 +1,1 @@
-"""A small server of S3 on this host, for a first run: objects in files, requests over HTTP."""
+"""A small S3 server on this host for a first run: objects are in a file, requests use HTTP."""

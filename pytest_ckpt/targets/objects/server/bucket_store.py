@@ -1,7 +1,8 @@
-"""The data of the server: objects made of pieces, and unfinished uploads; names are in memory.
+"""The data of the server: objects, which consist of pieces, and unfinished uploads; names are in memory.
 
-A piece is written before it becomes visible, and an object is a list of pieces, so that the end of an upload moves no
-byte. An overwritten or deleted piece stays whole for its readers: its space is freed after the last one.
+A piece is written before it becomes visible. An object is a list of pieces, so that completing an upload copies no
+data. An overwritten or deleted piece stays intact for its readers: its space is freed after the last reader has
+finished.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ _READ_BYTES = 1 << 20
 
 
 class Space:
-    """Bytes at offsets; freed bytes leave the disk too, if its file system can punch holes."""
+    """A file in which pieces are stored at offsets. The disk space of freed bytes is released if the file system can
+    punch holes."""
 
     def __init__(self) -> None:
-        # It is open as long as this process is there.
+        # The file is open as long as this process exists.
         self.file = cast("IO[bytes]", tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
         self._lock = threading.Lock()
         self._end = 0
@@ -37,7 +39,7 @@ class Space:
         self._fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
 
     def take(self, size: int) -> int:
-        """Return the offset of so many unused bytes."""
+        """Return the offset of this number of unused bytes."""
         with self._lock:
             offset, self._end = self._end, self._end + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
         return offset
@@ -49,10 +51,10 @@ class Space:
             done += os.pwrite(self.file.fileno(), data[done:], offset + done)
 
     def read(self, offset: int, size: int) -> Iterator[bytes]:
-        """Yield all bytes of a range, each a copy.
+        """Yield copies of all bytes of a range.
 
-        To send the file itself (sendfile) would hand its pages to the connection, and a part of a page that is given
-        back before the client has read it is zeros there.
+        sendfile is not used, because it would pass the file's pages to the connection: if space is freed before the
+        client has read them, the client would receive zeros.
         """
         end = offset + size
         while offset < end:
@@ -63,14 +65,14 @@ class Space:
             offset += len(data)
 
     def give_back(self, offset: int, size: int) -> None:
-        """Free bytes without readers."""
+        """Free bytes that have no readers."""
         if size and not self.file.closed:
             whole = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
             self._fallocate(self.file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, offset, whole)
 
 
 class RequestRefused(Exception):  # noqa: N818 - it is an answer
-    """A request that the server does not do: S3's code for it and the status of the answer."""
+    """A request that the server refuses, with S3's error code and the HTTP status."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -78,7 +80,7 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 
 
 class StoredPart:
-    """Received bytes, with their CRC-32 once all have arrived, and the other checksums that were sent."""
+    """The received bytes of a part, with their CRC-32 after all have arrived, and other checksums that were sent."""
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
         self.bytes, self.etag, self.crc32 = size, etag, 0
@@ -86,16 +88,16 @@ class StoredPart:
         self.space, self.offset = space, space.take(size)
 
     def __del__(self) -> None:
-        """Give the space back."""
+        """Free the space."""
         self.space.give_back(self.offset, self.bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Object:
-    """A whole object.
+    """A complete object.
 
-    ``crc32`` is as S3 writes it: of the bytes, or of the pieces' own and then ``-`` and their number; ``modified`` are
-    seconds since 1970; ``checksums`` are others that were sent with it, by their headers.
+    ``crc32`` is in S3's form: of the bytes, or of the pieces' CRC-32s, followed by ``-`` and their number. ``modified``
+    is in seconds since 1970. ``checksums`` are other checksums that were sent with it, by header.
     """
 
     pieces: tuple[StoredPart, ...]
@@ -132,7 +134,7 @@ class Condition:
 
 
 class BucketStore:
-    """All buckets; safe from several threads. Every reader sees a complete object or none."""
+    """All buckets; safe for several threads. Every reader sees a complete object or none."""
 
     def __init__(self) -> None:
         self._space = Space()
@@ -142,7 +144,7 @@ class BucketStore:
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
     def new_piece(self, size: int) -> StoredPart:
-        """Return invisible space for so many bytes."""
+        """Return invisible space for this number of bytes."""
         return StoredPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:
@@ -156,13 +158,13 @@ class BucketStore:
             self._buckets.setdefault(bucket, {})
 
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
-        """Return all objects whose keys begin with a prefix, in the order of their keys' bytes."""
+        """Return all objects whose keys begin with a prefix, in byte order of the keys."""
         with self._lock:
             found = [(key, held) for key, held in self._of(bucket).items() if key.startswith(prefix)]
         return sorted(found, key=lambda pair: pair[0].encode())
 
     def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
-        """Return key and upload id of all uploads that have not ended and were not aborted."""
+        """Return key and upload id of all uploads that were neither completed nor aborted."""
         with self._lock:
             self._of(bucket)
             found = [(u.key, name) for (of, name), u in self._uploads.items() if of == bucket]
@@ -195,7 +197,7 @@ class BucketStore:
     # --- uploads ------------------------------------------------------------------------------------------------------
 
     def begin_upload(self, bucket: str, key: str) -> str:
-        """Begin an object of pieces and return its name."""
+        """Begin a multipart upload and return its id."""
         with self._lock:
             self._of(bucket)
             name = f"upload-{next(self._numbers)}"
@@ -203,14 +205,14 @@ class BucketStore:
         return name
 
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
-        """Add a piece to an upload, in place of one of that number."""
+        """Add a piece to an upload; it replaces an earlier piece with the same number."""
         with self._lock:
             self._upload(bucket, upload).pieces[number] = piece
 
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
     ) -> Object:
-        """Assemble an object from the listed pieces (number, ETag, CRC-32 or empty), and discard the others."""
+        """Complete an object from the listed pieces (number, ETag, CRC-32 or empty), and discard the others."""
         with self._lock:
             found = self._upload(bucket, upload)
             pieces = tuple(_chosen(found.pieces, wanted))
@@ -222,7 +224,7 @@ class BucketStore:
         return made
 
     def abort_upload(self, bucket: str, upload: str) -> None:
-        """Forget an upload and its pieces."""
+        """Discard an upload and its pieces."""
         with self._lock:
             self._upload(bucket, upload)
             del self._uploads[bucket, upload]
@@ -250,7 +252,8 @@ class BucketStore:
 
 
 def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
-    """Yield each piece that has some of an object's bytes from ``first`` up to ``stop``, and which of its bytes."""
+    """Yield each piece that contains some of an object's bytes from ``first`` up to ``stop``, and the range within
+    it."""
     begin = 0
     for piece in held.pieces:
         start, end = max(first, begin), min(stop, begin + piece.bytes)

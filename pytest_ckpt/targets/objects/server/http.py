@@ -1,4 +1,4 @@
-"""HTTP requests of S3 and their answers: objects, ranges, uploads in parts, listings and conditions."""
+"""HTTP requests of S3 and their answers: objects, ranges, multipart uploads, listings and conditions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[str, str]) -> ET.Element:
-    """Return a page of keys: those after the token, and each common prefix up to the delimiter once."""
+    """Return a page of keys: keys after the token, and each common prefix up to the delimiter once."""
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = query.get("continuation-token", "") or query.get("start-after", "")
     maximum = min(_MAXIMUM_KEYS, int(query.get("max-keys") or _MAXIMUM_KEYS))
@@ -58,17 +58,17 @@ def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[s
 
 
 def moment(seconds: float) -> str:
-    """Return a time as S3 writes it in XML."""
+    """Return a time in S3's XML form."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def answered(name: str, **words: str) -> ET.Element:
-    """Return a document with these texts."""
+    """Return an XML document with these texts."""
     return _fields(ET.Element(name, {} if name == "Error" else {"xmlns": _NAMESPACE}), **words)
 
 
 def add(top: ET.Element, name: str, **words: str) -> None:
-    """Add a group of texts to a document."""
+    """Add a group of texts to an XML document."""
     _fields(ET.SubElement(top, name), **words)
 
 
@@ -85,7 +85,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def serve(held: BucketStore) -> ThreadingHTTPServer:
-    """Return a server of the stored buckets, on a free port of the loopback interface; ``serve_forever`` runs it."""
+    """Return a server for the stored buckets, on a free port of the loopback interface; ``serve_forever`` runs it."""
     return Server(("127.0.0.1", 0), functools.partial(Handler, held))
 
 
@@ -93,7 +93,7 @@ class Server(ThreadingHTTPServer):
     """Listens on the loopback interface."""
 
     daemon_threads = True
-    # All ranks may call concurrently.
+    # All ranks may connect concurrently.
     request_queue_size = 1024
 
 
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version = "pytest-ckpt"
-    # An answer is sent in two pieces; the second must not wait for the first to be confirmed.
+    # An answer is sent in two pieces, and the second must not wait for the acknowledgement of the first.
     disable_nagle_algorithm = True
 
     def __init__(self, held: BucketStore, *words: Any) -> None:
@@ -110,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
         super().__init__(*words)
 
     def log_message(self, *_words: Any) -> None:
-        """Log no request."""
+        """Do nothing, so that no requests are logged."""
 
     def answer(self) -> None:
         """Perform a request, or answer with the reason for a refusal."""
@@ -192,7 +192,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, answered("CopyPartResult", ETag=f'"{found.pieces[0].etag}"'))
 
     def _delete_many(self) -> None:
-        """Delete the objects that a body names."""
+        """Delete the objects listed in a body."""
         top = self._read_xml(is_digested=True)
         said = answered("DeleteResult")
         is_quiet = any(local_name(field) == "Quiet" and field.text == "true" for field in top)
@@ -211,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
                 raise RequestRefused(501, "NotImplemented", "This server takes no bodies in signed chunks")
         piece, done = self._held.new_piece(self._unread), 0
         fields = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
-        # The CRC-32 is computed of every body.
+        # The CRC-32 of every body is computed.
         others = {name: checksums.ALGORITHMS[name]() for name in fields if name != _CRC32}
         while self._unread:
             data = self._read(_READ_BYTES)
@@ -288,7 +288,7 @@ class Handler(BaseHTTPRequestHandler):
         """Return a page of the keys that begin with a prefix."""
         return listing(self._bucket, self._held.keys(self._bucket, prefix), self._query)
 
-    # --- what goes over the connection --------------------------------------------------------------------------------
+    # --- data on the connection ---------------------------------------------------------------------------------------
 
     def _read(self, maximum: int) -> bytes:
         data = self.rfile.read1(min(maximum, self._unread))
@@ -304,7 +304,8 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
     def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
-        """Read an XML body. Raises Refused if it is invalid, or if ``is_digested`` and it contradicts its digests."""
+        """Read an XML body. Raises Refused if it is invalid, or if ``is_digested`` and it does not match its
+        digests."""
         text = self._read_text()
         stated = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
         if is_digested:
