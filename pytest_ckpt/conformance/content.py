@@ -56,9 +56,9 @@ def difference(
 ) -> Difference | None:
     """Return the fault of the bytes that were read; None if they are as expected.
 
-    ``older`` is the previous content of the same range. ``offset`` is the offset of both in their file; ``whole`` is
-    the complete content of the file, if more of it is known: misplaced bytes may come from there. The writes were
-    ``unit_bytes`` long and aligned in the file (0 if not): a fault inside a write means a torn write.
+    ``older`` is the previous content of the same range. ``offset`` is the offset of the read and of ``older`` in the
+    file; ``whole`` is the complete content of the file, if more of it is known: misplaced bytes may come from there.
+    The writes were ``unit_bytes`` long and aligned in the file (0 if not): a fault inside a write means a torn write.
     """
     if seen == expected:
         return None

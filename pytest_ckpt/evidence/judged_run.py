@@ -233,7 +233,7 @@ def _verdicts(
 
 
 def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
-    """Return the recorded verdict of a plugin with a note, or "not run" if the limits differ from those of the run."""
+    """Return the recorded verdict of a plugin with a note, or "not run" if the limits have changed since the run."""
     needed = f"Not re-judged: plugin {plugin} is needed."
     if has_same_limits:
         return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")

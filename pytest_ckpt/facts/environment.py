@@ -37,7 +37,7 @@ class HostNetwork:
 
 
 CLOCK_AHEAD = "clock_ahead_seconds"
-"""The name of the host fact with the offset of its time of day from that of rank 0's host."""
+"""The name of the host fact that gives the offset between its time of day and the time of day of rank 0's host."""
 CONFTEST = "conftest "
 """The first word of a recorder that is a conftest; the name of its file follows."""
 

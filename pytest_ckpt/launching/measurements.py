@@ -43,7 +43,7 @@ HOOKS_LOG = "hooks.log"
 
 
 class Measurements:
-    """Returns the measurements of one run from the files in its directory; performs those that do not exist yet."""
+    """Returns the measurements of one run from the files in its directory; performs missing measurements."""
 
     def __init__(
         self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None

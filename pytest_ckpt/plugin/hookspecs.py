@@ -192,7 +192,7 @@ def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type:
 def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type: ignore[empty-body]
     """Return additional kinds of targets; --ckpt-target=scheme://… chooses one by its scheme.
 
-    Called once, when the run begins. A run on a target of a plugin is a rehearsal and certifies nothing. `pytest-ckpt
+    Called once, when the run begins. A run on a target of a plugin is a rehearsal and cannot be certified. `pytest-ckpt
     plan` and `doctor` call no hooks: for them, name a TargetSpec by an entry point of the group
     ``pytest_ckpt.targets``. Example::
 

@@ -123,7 +123,8 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
-    """Run our suites and those of plugins if no tests were named; in a checkout, use the suites of the checkout."""
+    """Run our suites and the suites of plugins if no tests were named; in a checkout, use the suites of the
+    checkout."""
     ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(ours), *suites]

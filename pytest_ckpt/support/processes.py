@@ -93,7 +93,7 @@ def how_it_ended(exit_code: int) -> str:
 def marked_processes(run_id: str, launch: str = "") -> list[int]:
     """Return the processes of this host, except this one, that have the mark of a run in their environment.
 
-    With ``launch`` only those of this launch of the run.
+    With ``launch``, only processes of this launch of the run.
     """
     wanted = {f"{MARK}={run_id}".encode(), *([f"{LAUNCH}={launch}".encode()] if launch else [])}
     found = []

@@ -397,8 +397,8 @@ class AreaView(Protocol):
         """
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for some time; return a description of what was found instead, empty if it is
-        found.
+        """Look for another host's file for some time; return a description of the entry found instead, empty if the
+        file is found.
         """
 
 

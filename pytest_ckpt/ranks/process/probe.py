@@ -261,7 +261,8 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
 def _streamed(
     offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
 ) -> list[_Flow]:
-    """Stream to the next host over a connection made here, and to the previous host over the one that it made."""
+    """Stream to the next host over a connection made by this host, and to the previous host over a connection made by
+    that host."""
     before, here, behind = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
     called: list[socket.socket] = []

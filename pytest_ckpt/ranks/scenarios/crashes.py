@@ -305,7 +305,7 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return the number of missing files, of those that this rank reads."""
+        """Return how many of the files that this rank reads are missing."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
         for name in self.do.files(number).names:

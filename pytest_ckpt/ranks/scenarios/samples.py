@@ -115,7 +115,7 @@ class _Loader:
             due += self.sample_seconds
 
     def stop(self, readers: int) -> None:
-        """End the threads, also those that wait."""
+        """End the threads, including waiting ones."""
         self.over.set()
         self.ready.release()
         self.room.release(readers)

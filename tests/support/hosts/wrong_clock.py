@@ -27,8 +27,8 @@ def _library() -> Path | None:
 
 
 class WrongClock:
-    """The time of day of one host is ahead by this number of seconds for processes started by these lines; its files
-    are in ``home``."""
+    """Makes the time of day of one host wrong by this number of seconds, for processes started with the lines below;
+    its files are in ``home``."""
 
     def __init__(self, home: Path, number: int, seconds: int) -> None:
         shim = home / "wrong_clock.so"
