@@ -13,7 +13,8 @@ DATA_PAIRS = "data"
 """The span name of the saves and loads of unique and of constant data. Other spans are patterns."""
 
 MAXIMUM_STEAL = 0.05
-"""The maximum share that a hypervisor may take. We chose this value: it is the smallest limit of a ratio (1.05)."""
+"""The maximum share that a hypervisor may take. We chose this value: as much as the smallest limit of a ratio (1.05)
+allows."""
 
 MINIMUM_IDLE = 0.10
 MAXIMUM_OTHERS = 0.25

@@ -68,7 +68,7 @@ class Kill:
 
     ``reached`` is the last stage that they reported. ``is_committed``: the checkpoint that they were saving exists.
     ``lost`` is the fault of the newest existing checkpoint; empty if it loaded completely. ``deletes_older``: the
-    previous committed checkpoint but one was deleted during the save.
+    checkpoint before the newest committed one was deleted during the save.
     """
 
     moment_seconds: NotNegative
