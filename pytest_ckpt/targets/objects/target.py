@@ -133,7 +133,7 @@ _CAPABILITIES: Mapping[str, frozenset[Capability]] = {
     "az": frozenset(("objects",)),
     "gs": frozenset(("objects",)),
 }
-# The store refuses requests that are signed with a clock further off.
+# The store refuses signed requests if the clock is off by more than this.
 _MAXIMUM_SKEW_SECONDS = 900.0
 _ASKS_VERSIONS = {
     "s3": "s3:GetBucketVersioning",
