@@ -24,7 +24,7 @@ from pytest_ckpt.facts.options import (
     parameters_of,
     written,
 )
-from pytest_ckpt.facts.settings import PROFILES, Assurance, Origin, Profile, Settings
+from pytest_ckpt.facts.settings import PROFILES, SUITES, Assurance, Origin, Profile, Settings
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
@@ -138,9 +138,15 @@ def resolve(
         "ranks": values["ranks"] or sum(host.slots for host in values["hosts"]) or DEFAULT_PROCESSES,
         "scale": values["scale"] or profile.scale,
         "operations": operations,
+        "suites": _without_left_out(values["suite"], profile),
         "effort": profile.effort,
     }
     return Settings(**fields, origins=tuple(origins))
+
+
+def _without_left_out(suites: tuple[str, ...], profile: Profile) -> tuple[str, ...]:
+    """Return the chosen suites; ``all`` does not choose the suites that a profile leaves out."""
+    return tuple(suite for suite in suites if suites != SUITES or suite not in profile.left_out)
 
 
 def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:

@@ -38,6 +38,12 @@ Phase = Literal[
     "drop command",
     "start of the reader",
     "read of samples",
+    "mkdir",
+    "create",
+    "stat",
+    "list",
+    "unlink",
+    "rmdir",
 ]
 """The current phase of a rank within an operation, as reported by an engine; empty between two phases."""
 

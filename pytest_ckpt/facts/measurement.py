@@ -12,6 +12,7 @@ from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.host_load import HostLoad
+from pytest_ckpt.facts.many_names import Metadata
 from pytest_ckpt.facts.models import Mode
 from pytest_ckpt.facts.proofs import CacheFacts, ClientProofs, Durability, Integrity
 from pytest_ckpt.facts.request_depth import RequestDepth
@@ -366,7 +367,8 @@ class Patterns:
     ``tiers``: saves to a local tier during drains of it, and restores from a complete and from an incomplete tier.
     ``preempt``: saves that jobs begin after a preemption notice. ``serving``: replicas load only the weights;
     ``consolidation``: one client rewrites them. ``compression``: saves through a codec and plain saves, alternately.
-    ``scaling``: growing counts of clients save and load. ``not_run`` contains, by the name of one of these, why a
+    ``scaling``: growing counts of clients save and load. ``metadata``: many empty files are created, looked up, listed
+    and removed. ``not_run`` contains, by the name of one of these, why a
     measurement could not be performed.
     """
 
@@ -391,6 +393,7 @@ class Patterns:
     consolidation: Consolidation | None = None
     compression: Compression | None = None
     scaling: Scaling | None = None
+    metadata: Metadata | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
     def found(self, name: Pattern) -> Any:

@@ -307,8 +307,8 @@ OPTIONS: tuple[Option, ...] = (
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
            help="names such as performance,scaling",
            more="Names: performance, strategies, contention, conformance, endurance, failover, maintenance, serving, "
-           "scaling, all. auto: the suites with required requirements. A required requirement of another suite counts "
-           "as not run."),
+           "scaling, metadata, all. auto: the suites with required requirements. A required requirement of another "
+           "suite counts as not run. With --ckpt-profile=smoke, all leaves out metadata."),
     Option(key="data_pairs", group="checks", parent="suite", owners=("performance",), name="data-pairs", metavar="N",
            parse="read_operations", example="3", roles=("plan", "disclosed"), unset=0,
            help="pairs of saves and loads of constant and of unique data",
@@ -346,6 +346,14 @@ OPTIONS: tuple[Option, ...] = (
            field="vendor_max_rates", unset=(0.0, 0.0),
            help="maximum throughput stated by the vendor: RATE or WRITE:READ",
            more="Requirement SCALING requires no growth above it."),
+    Option(key="metadata_files", group="checks", parent="suite", owners=("metadata",), name="files", metavar="N",
+           default="100000", parse="read_number", example="1000000", roles=("plan", "disclosed"),
+           help="empty files that all ranks together create, look up, list and remove",
+           more="Requirement METADATA."),
+    Option(key="metadata_directories", group="checks", parent="suite", owners=("metadata",), name="directories",
+           metavar="N", default="1000", parse="read_number", example="500000", roles=("plan", "disclosed"),
+           help="sub-directories that contain these files",
+           more="Each one contains the same number of files, give or take one. Requirement METADATA."),
     Option(key="loader_rate", group="checks", parent="suite", owners=("contention",), name="loader-rate",
            metavar="RATE", default="10MB/s", parse="read_loader_rate", example="8xresnet50",
            roles=("plan", "disclosed"), field="loader_bytes_per_second",

@@ -13,7 +13,7 @@ EMBEDDED = "embedded"
 """The value of ``--ckpt-endpoint`` with which the run starts its own server."""
 
 SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving",
-          "scaling")  # fmt: skip
+          "scaling", "metadata")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,18 +21,19 @@ class Profile:
     """The amount of work that a run performs.
 
     ``scale`` is the share of every tensor, ``operations`` the number of saves and loads, ``effort`` the share of the
-    trials of every check of the target's behaviour.
+    trials of every check of the target's behaviour. ``--ckpt-suite=all`` does not include ``left_out``.
     """
 
     scale: float
     operations: int
     effort: float = 1.0
+    left_out: tuple[str, ...] = ()
 
 
 PROFILES = {
     "acceptance": Profile(scale=1.0, operations=10),
     "nightly": Profile(scale=1 / 100, operations=10),
-    "smoke": Profile(scale=1 / 1000, operations=3, effort=1 / 10),
+    "smoke": Profile(scale=1 / 1000, operations=3, effort=1 / 10, left_out=("metadata",)),
 }
 ACCEPTANCE = PROFILES["acceptance"]
 
@@ -103,6 +104,8 @@ class Settings:
     serving_limit_seconds: float
     consolidate_limit_seconds: float
     vendor_max_rates: tuple[float, float]
+    metadata_files: int
+    metadata_directories: int
     loader_bytes_per_second: float
     io_size_bytes: int
     io_depth: int
@@ -191,6 +194,11 @@ class Settings:
         """Whether increasing counts of clients save and load; only if the suite is chosen by name, or a ceiling is
         stated."""
         return "scaling" in self.suites
+
+    @property
+    def asks_metadata(self) -> bool:
+        """Whether many empty files are created, looked up, listed and removed; only if the suite is named."""
+        return "metadata" in self.suites
 
     @property
     def asks_contention(self) -> bool:

@@ -277,12 +277,13 @@ class Names:
     """The names that a run may have created in its area, over all ranks.
 
     ``files`` maps subjects to the names of the files in their checkpoints, ``beside`` to the names of other files of
-    the subject. In ``directories`` all content is from the run.
+    the subject. In ``directories`` all content is from the run, at most ``in_directories`` files and directories.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
     beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
     directories: frozenset[str] = frozenset()
+    in_directories: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.evidence.starts import ADDED, BROKEN_OFF, directory_of_start
+from pytest_ckpt.facts.checks import CHECKS_DIRECTORY
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.commands import Changed
 from pytest_ckpt.facts.failure import Failure
@@ -32,6 +33,7 @@ from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES, OwnLaunch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
+from pytest_ckpt.sizing.many_names import top_directory
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH
@@ -312,4 +314,16 @@ def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
         of_patterns = (row.names(planned) for row in PATTERNS.values())
         files[slug] = names_of(planned.layout, planned.engine.files).union(deltas, *of_patterns)
         beside[slug] = frozenset().union(*(row.beside(planned) for row in PATTERNS.values()))
-    return Names(files=files, beside=beside)
+    many = {c.subject.slug: c.many_names.at_once for c in checkpoints if c.many_names}
+    return Names(
+        files=files,
+        beside=beside,
+        directories=frozenset(map(top_directory, many)),
+        in_directories=max(many.values(), default=0),
+    )
+
+
+def names_of_run(checkpoints: Collection[PlannedCheckpoint]) -> Names:
+    """Return the names of everything that ranks and checks may create in the run's area."""
+    names = made_names(checkpoints)
+    return dataclasses.replace(names, directories=names.directories | {CHECKS_DIRECTORY})

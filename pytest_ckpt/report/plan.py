@@ -238,9 +238,12 @@ def _beside(steps: Sequence[Steps]) -> str:
     # Patterns with a fixed duration or small checkpoints: their bytes depend on the storage.
     are_open, are_fewer = any(s.bytes_each == 0 for s in others), any(s.is_maximum for s in others)
     bound = "about " if are_open and are_fewer else "at least " if are_open else "at most " if are_fewer else ""
-    moved = format_decimal_bytes(sum(s.count * s.bytes_each for s in others))
+    moved = sum(s.count * s.bytes_each for s in others)
     count = sum(s.count for s in others)
-    return f", {counted(count, 'more step')} in addition {'moves' if count == 1 else 'move'} {bound}{moved}"
+    if not moved:
+        return f", {counted(count, 'more step')} in addition"
+    moves = "moves" if count == 1 else "move"
+    return f", {counted(count, 'more step')} in addition {moves} {bound}{format_decimal_bytes(moved)}"
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:

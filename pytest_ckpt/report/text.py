@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.many_names import Metadata
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
 from pytest_ckpt.report.svg import printable
@@ -46,6 +48,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
     subjects = view.subjects(document)
     lines = [
         *_table(subjects),
+        *_names(document),
         *_behaviour(document),
         *_plugins(document),
         *_starts(document),
@@ -132,6 +135,16 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
     if is_short:
         lines += _wrapped(_NOT_PROJECTED, {})
     return [*lines, ("", {})]
+
+
+def _names(document: view.Document) -> list[Line]:
+    """Return the rates of calls on the names of many files, for each subject."""
+    lines: list[Line] = []
+    for measurement in document.get("measurements") or []:
+        if found := (measurement["patterns"] or {}).get("metadata"):
+            names = from_plain(Metadata, found)
+            lines += _wrapped(f"names of {measurement['subject']}: {names.extent}: {names.rates or 'no rate'}", {})
+    return [*lines, ("", {})] if lines else []
 
 
 def _behaviour(document: Mapping[str, Any]) -> list[Line]:

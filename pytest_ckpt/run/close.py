@@ -22,7 +22,7 @@ from pytest_ckpt.facts.targets import Names, removal_of
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.clients import clients_of
-from pytest_ckpt.launching.measurements import made_names, others_of, whole_measurement
+from pytest_ckpt.launching.measurements import names_of_run, others_of, whole_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.certify import CertifyRequest, certified, write_draft
@@ -251,7 +251,7 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
     area, seconds = context.own_area, min(_REMOVE_SECONDS, context.settings.io_timeout_seconds)
     if stays:
         return [f"{area.location} stays: {stays}"]
-    names = dataclasses.replace(made_names(context.plan.runnable), directories=frozenset((CHECKS_DIRECTORY,)))
+    names = names_of_run(context.plan.runnable)
     if context.settings.keep_files:
         # If files are kept on the target, the local tier is cleaned, because the target has the same checkpoints.
         left = context.clean_local(names, seconds)

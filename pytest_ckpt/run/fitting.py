@@ -69,7 +69,8 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
     ``free`` is None if the target does not count them.
     """
     count = checkpoints_at_once(settings)
-    need = max([checked, *(c.files_of_saves(count) for c in plan.runnable)])
+    names = {c.subject: c.many_names.at_once if c.many_names else 0 for c in plan.runnable}
+    need = max([checked, *(c.files_of_saves(count) + names[c.subject] for c in plan.runnable)])
     if free is None or need <= free:
         return
     raise UsageError(

@@ -36,7 +36,7 @@ from pytest_ckpt.evidence.starts import (
     running_operations,
 )
 from pytest_ckpt.evidence.unfinished import begun_report
-from pytest_ckpt.facts.checks import CHECKS, CHECKS_DIRECTORY, Check
+from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import MeasurementDone, MeasurementStarted, SubjectEvents
@@ -51,7 +51,7 @@ from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.grading.catalogue import asked_checkpoints, asked_checks, asked_requirements, is_given
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide, decide_observed
-from pytest_ckpt.launching.measurements import made_names, read_measurement
+from pytest_ckpt.launching.measurements import names_of_run, read_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import measurement_of, write_atomically
 from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES
@@ -281,8 +281,7 @@ def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]
     # A server that the start ran itself has ended with it.
     if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):
         return []
-    names = dataclasses.replace(made_names(earlier.plan.runnable), directories=frozenset((CHECKS_DIRECTORY,)))
-    return target.clean(area, names, seconds)
+    return target.clean(area, names_of_run(earlier.plan.runnable), seconds)
 
 
 def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:

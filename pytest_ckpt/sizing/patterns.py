@@ -14,6 +14,7 @@ from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS
 from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.sizing.deltas import OF_CHAIN
+from pytest_ckpt.sizing.many_names import REMOVALS, STEPS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume, ballast_name
 from pytest_ckpt.sizing.reading import storm, weights_of
 from pytest_ckpt.sizing.resharding import SIZES, ranks_of
@@ -233,6 +234,11 @@ def _scaling(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts
     return Amount(2 * TURNS_OF_A_COUNT * len(counts), round(part * planned.layout.bytes), each)
 
 
+def _metadata(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    # No bytes are moved, and no limit applies to the time.
+    return None if target and "paths" not in target.capabilities else Amount(STEPS + REMOVALS, 0, 0.0)
+
+
 def _endurance(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
     if seconds := settings.duration_seconds:
         return Amount(1, 0, seconds + _save(planned), turn_seconds=seconds)
@@ -363,6 +369,14 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             amount=_near_full,
             lasts=True,
             beside=lambda planned: {ballast_name(n, rank.rank) for n in LEVELS for rank in planned.layout.ranks()},
+        ),
+        PatternRow(
+            name="metadata",
+            label="calls on many names",
+            scenario=f"{_IN}.many_names:measure",
+            is_asked=lambda planned, settings: planned.many_names is not None,
+            amount=_metadata,
+            lasts=True,
         ),
         PatternRow(
             name="resized",

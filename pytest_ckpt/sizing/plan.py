@@ -29,9 +29,11 @@ from pytest_ckpt.sizing.files import (
     largest_file_bytes,
 )
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
+from pytest_ckpt.sizing.many_names import NAME_BYTES, ManyNames
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.object_parts import part_bytes
 from pytest_ckpt.sizing.pacing import READERS, PacedSaves, paced_saves, sample_bytes
+from pytest_ckpt.sizing.patterns import saves_whole
 from pytest_ckpt.sizing.ramp import RAMP_BYTES, PlannedRamp, planned_ramp
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.sizing.stream_buffers import USUAL_DEPTH, beyond_usual_bytes
@@ -67,7 +69,7 @@ class PlannedCheckpoint:
     be certified; ``scenarios``: the additional measurements. ``deltas`` defines which saves contain only changed pages;
     None: all are full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace`` is the pace of saves
     during other work; None: no such saves. ``ramp`` finds the number of requests in flight; None: it is set, or the
-    engine has none.
+    engine has none. ``many_names`` are the empty files of the suite metadata; None: they are not measured.
     """
 
     layout: Layout
@@ -88,6 +90,7 @@ class PlannedCheckpoint:
     drains: DrainRule | None = None
     pace: PacedSaves | None = None
     ramp: PlannedRamp | None = None
+    many_names: ManyNames | None = None
 
     @property
     def subject(self) -> Subject:
@@ -340,6 +343,7 @@ def _plan_checkpoint(
         beside += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
     memory = [bytes_of_state + beside for bytes_of_state in state]
     pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.asks_contention else None
+    names = _many_names(settings, strategy, files)
     return PlannedCheckpoint(
         layout=shards,
         engine=engine,
@@ -347,18 +351,33 @@ def _plan_checkpoint(
         demand=asks,
         operations=settings.operations,
         checkpoint_bytes=one,
-        space_bytes=one * checkpoints_at_once(settings) + _chain_bytes(shards, rule, one) + _CANARY_BYTES,
+        space_bytes=one * checkpoints_at_once(settings)
+        + _chain_bytes(shards, rule, one)
+        + (names.at_once * NAME_BYTES if names else 0)
+        + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
         rank_memory_bytes=tuple(memory),
         state_bytes=tuple(state),
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
-        scenarios=scenarios(settings, pace, engine, strategy),
+        scenarios=scenarios(settings, pace, names, engine, strategy),
         deltas=rule,
         drains=drains,
         pace=pace,
         ramp=ramp,
+        many_names=names,
+    )
+
+
+def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: int) -> ManyNames | None:
+    """Return the names of the suite metadata; None if it is not chosen, or another strategy's subject measures them."""
+    if not settings.asks_metadata or not saves_whole(strategy):
+        return None
+    return ManyNames(
+        files=settings.metadata_files,
+        directories=settings.metadata_directories,
+        checkpoint_files=checkpoint_files,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.commands import BREAKS, PAIRS
+from pytest_ckpt.sizing.many_names import REMOVALS
 from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.pacing import PacedSaves
 from pytest_ckpt.sizing.patterns import (
@@ -17,7 +18,7 @@ from pytest_ckpt.sizing.patterns import (
     Amount,
     resizes,
 )
-from pytest_ckpt.support.units import format_rate, format_seconds
+from pytest_ckpt.support.units import counted, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.facts.subject import StepKind, Subject
     from pytest_ckpt.facts.targets import TargetFacts
+    from pytest_ckpt.sizing.many_names import ManyNames
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 _LABELS = {
@@ -92,11 +94,16 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
 
 
 def scenarios(
-    settings: Settings, pace: PacedSaves | None, engine: EngineSpec, strategy: StrategySpec
+    settings: Settings,
+    pace: PacedSaves | None,
+    names: ManyNames | None,
+    engine: EngineSpec,
+    strategy: StrategySpec,
 ) -> tuple[str, ...]:
     """Return the measurements in addition to the saves and loads, and the time or the written bytes of each.
 
-    ``pace`` is the pace of saves during other work; None: no such saves.
+    ``pace`` is the pace of saves during other work; None: no such saves. ``names`` are the empty files of the suite
+    metadata; None: they are not measured.
     """
     listed = []
     if pace and not engine.is_collective:
@@ -116,6 +123,12 @@ def scenarios(
         seconds = settings.duration_seconds
         listed.append(
             f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MAXIMUM_ROUNDS} saves"
+        )
+    if names:
+        listed.append(
+            f"{counted(names.files, 'empty file')} in {counted(names.directories, 'directory', 'directories')}: "
+            f"created, looked up, listed and removed; {REMOVALS} removals of a directory with "
+            f"{counted(names.checkpoint_files, 'file')}"
         )
     if settings.asks_failover:
         saves, loads = BREAKS.count("save"), BREAKS.count("load")

@@ -402,6 +402,31 @@ class AreaView(Protocol):
         """
 
 
+class NamesDirectory(Protocol):
+    """A directory for many empty files. Paths are relative to it; an empty path is the directory itself.
+
+    Every method is one call on the target, and raises OSError.
+    """
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory, which must not exist."""
+
+    def create(self, path: str) -> None:
+        """Create an empty file, which must not exist, and close it."""
+
+    def is_found(self, path: str) -> bool:
+        """Return whether the target finds a path."""
+
+    def names(self, path: str) -> Iterable[str]:
+        """Yield the names in a directory, as often as the target lists them."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    def remove_directory(self, path: str = "") -> None:
+        """Remove an empty directory."""
+
+
 class StoreOfPaths(Store, Protocol):
     """A store whose area has a path, whose files become durable by fsync, and whose snapshots are directories."""
 
@@ -412,6 +437,9 @@ class StoreOfPaths(Store, Protocol):
 
     def sighting(self) -> AreaView:
         """Return the area's directory as seen by this host."""
+
+    def names_directory(self, name: str) -> NamesDirectory:
+        """Return a directory in the area's top, which need not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a file in the subject's directory, and return the kernel's counts. Raises OSError."""

@@ -260,6 +260,19 @@ def test_of_an_option_that_is_given_twice_the_last_names_count_and_all_parameter
     assert settings_of({"engine": "stream:depth=4\ndepth=8"}).io_depth == 8
 
 
+@pytest.mark.parametrize(("suite", "profile", "asks"), [
+    ("all", "smoke", False),
+    ("all", "nightly", True),
+    ("auto", "smoke", False),
+    # Whoever names it wants it.
+    ("performance,metadata", "smoke", True),
+])  # fmt: skip
+def test_all_suites_of_a_smoke_run_are_all_but_metadata(suite, profile, asks):
+    of = settings_of({"suite": suite, "profile": profile})
+    assert of.asks_metadata is asks
+    assert of.asks_scaling is (suite == "all")
+
+
 def test_a_parameter_in_a_file_counts_for_names_of_the_command_line(tmp_path):
     file = tmp_path / "array.toml"
     file.write_text('[strategy.hybrid]\nchanged = "10%"\nfull-every = 5\n[suite.endurance]\nnear-full = true\n')

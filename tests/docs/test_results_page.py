@@ -49,6 +49,7 @@ SECTION_OF = {
     "Chains": "patterns", "Tiers": "patterns", "TierRestore": "patterns", "NodeLoss": "patterns",
     "Preempted": "patterns", "Serving": "patterns", "WeightsLoad": "patterns", "Consolidation": "patterns",
     "Compression": "patterns", "Scaling": "patterns", "ClientCount": "patterns", "ScaledOperation": "patterns",
+    "Metadata": "patterns", "NamesStep": "patterns", "NameFault": "patterns",
     "Failover": "failover", "FailoverTrial": "failover", "OperationTrial": "failover", "CommandRun": "failover",
     "Upgrade": "upgrade", "Snapshots": "snapshots", "SnapshotTrial": "snapshots",
     "Failure": "failure", "OperationRef": "failure", "Observation": "observations", "Anomaly": "observations",

@@ -58,7 +58,9 @@ def test_speed_alone_asks_nothing_of_behaviour():
     gates = built_in("speed-only")
     for requirement in REQUIREMENTS.values():
         kind = gates.kind(requirement.id, "", requirement.severity)
-        assert (kind == "off") == (requirement.suite not in {"performance", "strategies", "serving", "scaling"})
+        assert (kind == "off") == (
+            requirement.suite not in {"performance", "strategies", "serving", "scaling", "metadata"}
+        )
 
 
 def test_shared_storage_requires_of_two_clients_what_local_storage_cannot_show():

@@ -10,6 +10,7 @@ import pytest
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import FILES_OF_CHECKS
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_space
+from pytest_ckpt.sizing.many_names import NAME_BYTES
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import capacity_of
@@ -63,6 +64,19 @@ def test_a_plan_with_more_files_than_fit_is_refused(free, checked, fits):
     else:
         with pytest.raises(UsageError, match="Too few free inodes"):
             check_files(plan, SETTINGS, free, checked)
+
+
+def test_the_names_of_the_suite_metadata_need_inodes_and_space():
+    words = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
+    settings = resolve(words | {"ckpt_suite": "performance,metadata:files=20000,directories=10"}, {})
+    plan, without = plan_run(settings, None), plan_run(SETTINGS, None)
+    # With a group of directories, and the directory that contains all.
+    names = 20_000 + 10 + 2
+    assert plan.space_bytes - without.space_bytes == names * NAME_BYTES
+    need = names + plan.checkpoints[0].files_of_saves(settings.operations)
+    check_files(plan, settings, need)
+    with pytest.raises(UsageError, match=f"up to {need:,} files at a time"):
+        check_files(plan, settings, need - 1)
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(resource.RLIM_INFINITY, True), (1 << 40, True), (1 << 20, False)])

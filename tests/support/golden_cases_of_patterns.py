@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.sizing.limits import StatedLimits
+from pytest_ckpt.sizing.many_names import NO_PATHS
 from tests.support.golden_cases import ENDED, FLIPPED, LOAD, SAVE
 from tests.support.made_measurement import FULL, ByLimits, at, failed_in, measurement, on_busy_host
 from tests.support.made_patterns import (
@@ -12,10 +15,12 @@ from tests.support.made_patterns import (
     GOES_ON,
     MENDED,
     NO_SPACE,
+    NOT_LISTED,
     REFUSED,
     REMOVED,
     SATURATED,
     STAYS,
+    STILL_LISTED,
     UPGRADE_REFUSED,
     WARM,
     WEIGHTS,
@@ -25,6 +30,7 @@ from tests.support.made_patterns import (
     failed_over,
     filled,
     loaded,
+    named,
     of_copies,
     paced,
     pattern,
@@ -40,6 +46,11 @@ from tests.support.made_patterns import (
     with_patterns,
     with_reads,
 )
+
+UNLINKED = Failure(
+    kind="error", message="Input/output error", rank=3, host="n1", operation=at("", 9, scenario="metadata"),
+    phase="unlink", file="group-0000/directory-0000000/file-00000003", errno="EIO",
+)  # fmt: skip
 
 
 def of_pattern(*names):
@@ -83,6 +94,22 @@ CASES_OF_PATTERNS = {
         "bytes are missing": scaled(checked=1),
         "one client": scaled(patterns=Patterns(not_run={"scaling": "With one client no growth can be measured."})),
         "an error in it": measurement(failure=failed_in(at("load", 2, scenario="scaling"))),
+        "the run ended before": measurement(failure=ENDED),
+    },
+    "METADATA": {
+        "met": named(),
+        "met, with the numbers of NVIDIA's list": named(files=1_000_000, directories=500_000),
+        "met, on one host": named(by_other_hosts=False, names_dropped=False),
+        "met, seen late": named(late=3, names_dropped=None),
+        "a name is not listed": named(faults=(NOT_LISTED,)),
+        "removed names are listed": named(faults=(STILL_LISTED, NOT_LISTED)),
+        "a call failed": named(("mkdir", "create"), removal_seconds=(), failure=UNLINKED),
+        "wrong names, and then a call failed": named(
+            ("mkdir", "create", "stat", "list"), removal_seconds=(), faults=(NOT_LISTED,), failure=UNLINKED),
+        "the host has no descriptors": named((), removal_seconds=(), failure=dataclasses.replace(
+            UNLINKED, phase="create", errno="EMFILE", message="Too many open files")),
+        "a call hung": measurement(failure=failed_in(at("", 5, scenario="metadata"), "hung")),
+        "an object store": measurement(patterns=Patterns(not_run={"metadata": NO_PATHS})),
         "the run ended before": measurement(failure=ENDED),
     },
     "CONSOLIDATE": {

@@ -15,6 +15,7 @@ from pytest_ckpt.facts.commands import (
     SnapshotTrial,
     Upgrade,
 )
+from pytest_ckpt.facts.many_names import Metadata, NameFault, NamesStep
 from pytest_ckpt.facts.measurement import (
     ClientCount,
     Consolidation,
@@ -242,6 +243,34 @@ def consolidated(seconds=30.0, *, checked=WEIGHTS, fault_count=0, faults=(), **c
     integrity = compared(WEIGHTS, checked, fault_count=fault_count, faults=faults)
     found = Consolidation(bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, seconds=seconds, integrity=integrity)
     return measurement(**{"patterns": Patterns(consolidation=found), **changes})
+
+
+# --- many names: 100,000 files ----------------------------------------------------------------------------------------
+
+NAMES = {"mkdir": 1_000, "create": 100_000, "stat": 100_000, "list": 100_000, "unlink": 100_000, "rmdir": 1_000}
+NOT_LISTED = NameFault(kind="not listed", rank=5, host="n2", name="group-0000/directory-0000007/file-00000701", count=1)
+STILL_LISTED = NameFault(
+    kind="still listed", rank=0, host="n1", name="group-0000/directory-0000000/file-00000000", count=40
+)
+
+
+def named(calls=tuple(NAMES), *, failure=None, **changes):
+    """Return a measurement of many names: each kind of call took 20 s."""
+    known = {
+        "files": 100_000,
+        "directories": 1_000,
+        "by_other_hosts": True,
+        "names_dropped": True,
+        "steps": tuple(NamesStep(call=call, count=NAMES[call], seconds=20.0, slowest_rank=3) for call in calls),
+        "late": 0,
+        "faults": (),
+        "checkpoint_files": 16,
+        "removal_seconds": (0.5, 0.25, 0.5),
+        "failure": failure,
+    }
+    faults = changes.get("faults", ())
+    found = Metadata(fault_count=sum(fault.count for fault in faults), **known | changes)
+    return measurement(patterns=Patterns(metadata=found))
 
 
 # --- failovers --------------------------------------------------------------------------------------------------------

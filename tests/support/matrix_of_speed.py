@@ -91,6 +91,15 @@ OF_SPEED = (
         may_fail=EVENLY,
     ),
     SpeedRow(
+        title="EIO in unlink",
+        fault="EIO in unlink",
+        parameters={"path": "*/metadata-*/group-*"},
+        options=("--ckpt-suite=performance,metadata:files=200,directories=2",),
+        fails=frozenset(("METADATA",)),
+        says={"METADATA": "unlink of group-0000/directory-"},
+        may_fail=EVENLY,
+    ),
+    SpeedRow(
         title="client cache survives the drop",
         fault="client cache survives the drop",
         options=OF_CANARIES,

@@ -19,13 +19,15 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.targets import Names
-from pytest_ckpt.launching.measurements import made_names
+from pytest_ckpt.launching.measurements import made_names, names_of_run
+from pytest_ckpt.sizing.many_names import top_directory
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.owner import OWNER, process_began
 from pytest_ckpt.targets.posix import run_directory
 from pytest_ckpt.targets.posix import target as posix
 from pytest_ckpt.targets.posix.run_directory import RunDirectory, find_leftovers, remove, sign_of
+from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.selection import examples
 
 CANARY = "canary-0123456789abcdef"
@@ -264,6 +266,28 @@ def test_an_area_that_is_kept_for_another_launch_is_emptied_and_says_whose_it_is
     assert [p.name for p in directory.iterdir()] == ["OWNER.json"]
     assert storage.clean(area, names, 60.0) == []
     assert not any(target.iterdir())
+
+
+def test_what_a_killed_run_leaves_of_the_suite_metadata_is_removed(target):
+    words = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_suite": "metadata"}
+    planned = plan_run(resolve(words, {}), None).checkpoints
+    storage = posix.target(str(target))
+    area = storage.create_area("r1")
+    tree = PosixStore(Path(area.location)).names_directory(top_directory(planned[0].subject.slug))
+    for directory in ("", "group-0000", "group-0000/directory-0000000", "old-checkpoint-0"):
+        tree.make_directory(directory)
+    for file in ("group-0000/directory-0000000/file-00000000", "old-checkpoint-0/file-00000000"):
+        tree.create(file)
+    assert storage.clean(area, names_of_run(planned), 60.0) == []
+    assert not any(target.iterdir())
+
+
+def test_the_cleaner_has_more_time_for_many_names(run, monkeypatch):
+    given = []
+    monkeypatch.setattr(run_directory, "call_in_time", lambda call, asked, seconds: given.append(seconds) or [])
+    for many in (0, 1_000_000):
+        run_directory.remove_in_time(run.path, run.identity, Names(in_directories=many), 120.0)
+    assert given == [120.0, 5120.0]
 
 
 def test_a_target_that_does_not_answer_holds_the_cleaner_only_until_the_deadline(run, monkeypatch):

@@ -13,6 +13,7 @@ from pytest_ckpt.facts.request_depth import RequestDepth
 from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
+from pytest_ckpt.sizing.many_names import ManyNames
 from pytest_ckpt.sizing.models import Layout, layout
 from pytest_ckpt.sizing.pacing import PacedSaves
 from pytest_ckpt.sizing.patterns import PATTERNS, kills_of
@@ -119,10 +120,10 @@ class Task:
     tier. ``codec`` compresses the files, such as ``zstd:1``; empty if there is none. ``definition`` defines a user's
     model. ``ramp`` finds the number of requests in flight if the job does not state it.
 
-    ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance`` and
-    ``near_full`` are the parameters of the pattern of that name, ``paced`` the parameters of neighbour and mixed; None
-    if the pattern is not measured. ``own_launch`` is the one pattern that is measured in place of all else;
-    ``resized`` are its parameters if another number of ranks loads the checkpoint.
+    ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance``,
+    ``near_full`` and ``metadata`` are the parameters of the pattern of that name, ``paced`` the parameters of neighbour
+    and mixed; None if the pattern is not measured. ``own_launch`` is the one pattern that is measured in place of all
+    else; ``resized`` are its parameters if another number of ranks loads the checkpoint.
     """
 
     subject: Subject
@@ -156,6 +157,7 @@ class Task:
     serving: ServingTask | None
     endurance: EnduranceTask | None
     near_full: NearFullTask | None
+    metadata: ManyNames | None
     ramp: PlannedRamp | None
     own_launch: Pattern | None = None
     resized: ResizedTask | None = None
@@ -217,6 +219,7 @@ class Task:
             serving=ServingTask(readers=settings.serving_readers) if "serving" in asked else None,
             endurance=EnduranceTask(duration_seconds=settings.duration_seconds) if "endurance" in asked else None,
             near_full=NearFullTask(checkpoint_bytes=planned.checkpoint_bytes) if settings.near_full else None,
+            metadata=planned.many_names,
             ramp=planned.ramp,
         )
 

@@ -230,6 +230,9 @@ REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_as_asked"
 
 _NO_FILE = "."
 
+# Removing a million names takes longer than an unresponsive target is waited for.
+_REMOVE_SECONDS_OF_A_NAME = 0.005
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
@@ -457,6 +460,7 @@ def remove_in_time(
         "directories": sorted(names.directories),
         "keep_directory": keep_directory,
     }
+    seconds += names.in_directories * _REMOVE_SECONDS_OF_A_NAME
     try:
         left: list[str] = call_in_time(REMOVE, asked, seconds)
     except NoAnswerError:

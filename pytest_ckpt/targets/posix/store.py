@@ -34,6 +34,7 @@ from pytest_ckpt.targets.posix.checkpoint import (
 from pytest_ckpt.targets.posix.commit import BY_MARKER, BY_RENAME, Commit
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
+from pytest_ckpt.targets.posix.many_names import PosixNames
 from pytest_ckpt.targets.posix.names import MARKER, checkpoint_name, checkpoint_number
 from pytest_ckpt.targets.posix.page_cache import (
     FileBelow,
@@ -273,6 +274,10 @@ class PosixStore:
     def clear(self, subject: str) -> None:
         """Remove the subject's empty directory."""
         (self._directory / subject).rmdir()
+
+    def names_directory(self, name: str) -> PosixNames:
+        """Return a directory next to the directories of the subjects."""
+        return PosixNames(self._directory / name)
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a file in the subject's directory, and return the kernel's counts."""

@@ -59,6 +59,11 @@ SUITES = {
         "Part of a run if `--ckpt-suite` names `scaling`, or `--ckpt-suite=scaling:vendor-max-rate` is given. "
         "[two_clients.md](two_clients.md) explains how it is measured, and its meaning for a cluster.",
     ),
+    "metadata": (
+        "Many names",
+        "Part of a run if `--ckpt-suite` names `metadata`. [patterns.md](patterns.md#metadata) explains how it is "
+        "measured.",
+    ),
     "failover": (
         "A component fails",
         "Part of a run that is given a command that injects a fault and a command that repairs it. "

@@ -32,6 +32,23 @@ class FailingWrite(_Refuses, name="EIO in write", says="EIO in write", **_OF_ERR
         return proceed(call, handle, offset, data)
 
 
+class FailingUnlink(_Refuses, name="EIO in unlink"):
+    """The first removals of a file fail with EIO, 1 by default."""
+
+    times = 1
+
+    def begin(self):
+        self.left = self.times
+
+    def unlink(self, proceed, call, parent, name):
+        with self.lock:
+            self.left -= 1
+            is_refused = self.left >= 0
+        if is_refused:
+            self.refuse()
+        return proceed(call, parent, name)
+
+
 class FailingFsync(_Refuses, name="EIO in fsync", says="EIO in fsync", **_OF_ERRORS):
     """fsync of a file fails with EIO; write and close do not."""
 

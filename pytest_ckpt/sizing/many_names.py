@@ -1,0 +1,105 @@
+"""The empty files and the directories of the suite metadata, and the part of each rank. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+REMOVALS = 3
+"""Directories with the files of a checkpoint that are removed, as old checkpoints are."""
+
+NO_PATHS = (
+    "The suite metadata measures file systems: an object store has no directories that are created, listed and removed."
+)
+"""Why a target without paths is not measured."""
+
+STEPS = 6
+"""mkdir, create, stat, list, unlink, rmdir."""
+
+NAME_BYTES = 4096
+"""The space that a name may take on the target: an inode and directory entries. An upper bound, chosen by this program.
+"""
+
+# Some file systems allow fewer than 100,000 sub-directories in a directory.
+_DIRECTORIES_OF_A_GROUP = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManyNames:
+    """``files`` in ``directories``, evenly; then directories with ``checkpoint_files`` each, as many as a checkpoint.
+
+    The directories are in groups, which are directories too.
+    """
+
+    files: int
+    directories: int
+    checkpoint_files: int
+
+    @property
+    def at_once(self) -> int:
+        """The maximum number of names on the target."""
+        return max(self.files + self.directories + len(self.groups), REMOVALS * (self.checkpoint_files + 1)) + 1
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of directories."""
+        return tuple(f"group-{n:04d}" for n in range(-(-self.directories // _DIRECTORIES_OF_A_GROUP)))
+
+    def directory(self, number: int) -> str:
+        """Return the path of a directory."""
+        return f"group-{number // _DIRECTORIES_OF_A_GROUP:04d}/directory-{number:07d}"
+
+    def path(self, file: int) -> str:
+        """Return the path of a file."""
+        return f"{self.directory(file * self.directories // self.files)}/{file_name(file)}"
+
+    def names_in(self, directory: int) -> list[str]:
+        """Return the names of the files in a directory."""
+        first, end = (-(-(directory + n) * self.files // self.directories) for n in (0, 1))
+        return [file_name(file) for file in range(first, end)]
+
+    def files_of(self, rank: int, ranks: int) -> range:
+        """Return the files that a rank creates and removes."""
+        return _share(self.files, rank, ranks)
+
+    def directories_of(self, rank: int, ranks: int) -> range:
+        """Return the directories that a rank creates and removes."""
+        return _share(self.directories, rank, ranks)
+
+    def old_files_of(self, rank: int, ranks: int) -> list[str]:
+        """Return the names of the files that a rank creates in a directory that is removed as an old checkpoint."""
+        return [file_name(file) for file in _share(self.checkpoint_files, rank, ranks)]
+
+
+def file_name(number: int) -> str:
+    """Return the name of a file."""
+    return f"file-{number:08d}"
+
+
+def old_checkpoint(number: int) -> str:
+    """Return the path of a directory that is removed as an old checkpoint."""
+    return f"old-checkpoint-{number}"
+
+
+def top_directory(subject: str) -> str:
+    """Return the name, in the area of a run, of the directory that contains all of it."""
+    return f"metadata-{subject}"
+
+
+def counterparts(hosts: Sequence[Hashable]) -> list[int]:
+    """Return, for each rank, the rank whose files it looks up; ``hosts`` are the ranks' hosts, in order.
+
+    It is a rank of another host, as far as no host has more than half of the ranks. On a single host it is the rank
+    itself.
+    """
+    order = sorted(range(len(hosts)), key=lambda rank: (hosts.index(hosts[rank]), rank))
+    shift = max(hosts.count(host) for host in set(hosts))
+    found = dict(zip(order, order[shift:] + order[:shift], strict=True))
+    return [found[rank] for rank in range(len(hosts))]
+
+
+def _share(count: int, rank: int, ranks: int) -> range:
+    return range(count * rank // ranks, count * (rank + 1) // ranks)
