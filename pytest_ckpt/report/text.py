@@ -141,7 +141,7 @@ def _names(document: view.Document) -> list[Line]:
     """Return the rates of calls on the names of many files, for each subject."""
     lines: list[Line] = []
     for measurement in document.get("measurements") or []:
-        if found := (measurement["patterns"] or {}).get("metadata"):
+        if found := (measurement.get("patterns") or {}).get("metadata"):
             names = from_plain(Metadata, found)
             lines += _wrapped(f"names of {measurement['subject']}: {names.extent}: {names.rates or 'no rate'}", {})
     return [*lines, ("", {})] if lines else []

@@ -61,8 +61,7 @@ SUITES = {
     ),
     "metadata": (
         "Many names",
-        "Part of a run if `--ckpt-suite` names `metadata`. [patterns.md](patterns.md#metadata) explains how it is "
-        "measured.",
+        "Part of a run if `--ckpt-suite` names `metadata`. [many_files.md](many_files.md) explains how it is measured.",
     ),
     "failover": (
         "A component fails",
