@@ -17,6 +17,7 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
     StepDone,
 )
+from pytest_ckpt.facts.many_names import Metadata
 from pytest_ckpt.facts.measurement import Endurance, Resized
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.units import counted, format_rate, format_seconds
@@ -85,8 +86,11 @@ def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
     ``spent_seconds`` have passed so far. If the time of steps depends on the storage, it is projected at the pace of
     the finished ones; other steps have a fixed time.
     """
-    done = sum(row.bytes_done for row in rows)
-    if not done or all(row.done >= row.count for row in rows):
+    done, remaining = sum(row.bytes_done for row in rows), [row for row in rows if row.done < row.count]
+    if not done or not remaining:
+        return None
+    if all(row.steps.bytes_each == 0 and row.steps.turn_seconds is None for row in remaining):
+        # Neither the bytes nor the clock predict steps such as calls on names.
         return None
     left = sum(row.bytes_left for row in rows)
     pace = (spent_seconds - sum(row.clock_seconds for row in rows)) / done
@@ -274,7 +278,8 @@ class Progress:
         row = None if event.name == "training" else self._rows.get((event.subject, event.name))
         if row is None:
             return
-        if event.found is None:
+        if event.found is None or isinstance(event.found, Metadata):
+            # An error ends the calls on names before their last step.
             row.count = row.done
         elif isinstance(event.found, Changed):
             self._of_own_launch(row, event.found)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 
 import pytest
 
@@ -68,6 +70,23 @@ def test_storage_that_loses_or_keeps_a_name_fails_and_everything_else_is_measure
     # It is advisory: no required verdict fails or is missing because of it.
     assert run.code == 0, run.text
     assert run.verdict("COLD", MEASURED)["outcome"] == "met"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("ends", ["a rank is killed", "the run is interrupted"])
+def test_the_files_go_though_a_run_ends_among_them(door: FrontDoor, ends) -> None:
+    started = door.start(*options(files=100_000, directories=100))
+    top = started.run_directory
+    started.until(lambda: any(top.glob("metadata-*/group-0000/directory-0000000/file-*")), "files are created")
+    if ends == "a rank is killed":
+        os.kill(started.pid_of_rank(1), signal.SIGKILL)
+    else:
+        started.process.send_signal(signal.SIGINT)
+    run = started.finish()
+    # Neither says anything of the storage.
+    assert run.verdict("METADATA", MEASURED)["outcome"] == "not run", run.text
+    assert run.verdict("SAVE", MEASURED)["outcome"] == "met"
+    assert run.left_on_target == []
 
 
 @pytest.mark.thorough

@@ -61,6 +61,15 @@ def test_endurance_takes_its_time_or_at_most_its_saves() -> None:
     assert left(steady, 9.0) == pytest.approx(20.0)
 
 
+def test_neither_bytes_nor_a_clock_foretell_calls_on_names() -> None:
+    of = rows(ckpt_suite="performance,metadata")
+    for kind in ("save", "save", "load"):
+        of[kind].ended(1.0)
+    assert left(of, 3.0) == pytest.approx(1.0)
+    of["load"].ended(1.0)
+    assert left(of, 4.0) is None
+
+
 def test_what_will_never_be_measured_is_not_waited_for() -> None:
     of = rows(ckpt_suite="performance,contention")
     for kind in ("save", "save", "load", "load"):
