@@ -23,6 +23,9 @@ NAME_BYTES = 4096
 """The space that a name may take on the target: an inode and directory entries. An upper bound, chosen by this program.
 """
 
+# A path of a rank's files, twice, or a name of a listed directory with its count.
+_MEMORY_OF_A_NAME = 250
+
 # Some file systems allow fewer than 100,000 sub-directories in a directory.
 _DIRECTORIES_OF_A_GROUP = 10_000
 
@@ -42,6 +45,10 @@ class ManyNames:
     def at_once(self) -> int:
         """The maximum number of names on the target."""
         return max(self.files + self.directories + len(self.groups), REMOVALS * (self.checkpoint_files + 1)) + 1
+
+    def memory_bytes(self, ranks: int) -> int:
+        """Return the memory of a rank for its names, and for the names of one directory."""
+        return _MEMORY_OF_A_NAME * (-(-self.files // ranks) + -(-self.files // self.directories))
 
     @property
     def groups(self) -> tuple[str, ...]:

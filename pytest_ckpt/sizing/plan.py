@@ -341,9 +341,11 @@ def _plan_checkpoint(
         beside += THREAD_BYTES * (depth + 1)
     if settings.asks_contention:
         beside += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
+    names = _many_names(settings, strategy, files)
+    if names:
+        beside += names.memory_bytes(shards.processes)
     memory = [bytes_of_state + beside for bytes_of_state in state]
     pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.asks_contention else None
-    names = _many_names(settings, strategy, files)
     return PlannedCheckpoint(
         layout=shards,
         engine=engine,

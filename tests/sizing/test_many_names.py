@@ -39,6 +39,14 @@ def test_no_directory_has_more_sub_directories_than_file_systems_allow() -> None
     assert names.at_once == 1_500_051
 
 
+def test_a_rank_needs_memory_for_its_names_and_for_those_of_a_directory() -> None:
+    def memory(directories: int, ranks: int) -> int:
+        return ManyNames(files=1_000_000, directories=directories, checkpoint_files=16).memory_bytes(ranks)
+
+    assert memory(1_000_000, 8) == 250 * (125_000 + 1)
+    assert memory(1, 8) == 250 * 1_125_000
+
+
 def test_many_files_of_old_checkpoints_count_where_they_are_more() -> None:
     assert ManyNames(files=10, directories=1, checkpoint_files=1000).at_once == 3 * 1001 + 1
 
