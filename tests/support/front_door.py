@@ -45,8 +45,10 @@ DIRECTORY = Subject.from_text(MEASURED).slug
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
-# Tests have hypothesis, users do not; its plugin takes a quarter of a second of every start.
-_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+# Tests have hypothesis and anyio; users need neither, and every start would import their plugins: hypothesis takes a
+# quarter of a second, anyio a tenth.
+_OTHERS = ("-p", "no:hypothesispytest", "-p", "no:anyio")
+_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", *_OTHERS)
 _KEPT = ("-p", "tests.support.kept_templates")
 _QUIET = ("-p", "tests.support.quiet_host")
 _CLUSTER = 64
