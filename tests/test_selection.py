@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import CHECKOUT
 from tests.support.machine import patience
-from tests.support.selection import LABS, MATRICES, NOT_LABS, beside_others
+from tests.support.selection import LABS, MATRICES, NOT_LABS, WITH_TORCH_TOO, beside_others
 
 LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
 # Thirty cases; the test that is added behind them is thorough, too.
@@ -83,8 +83,21 @@ def test_of_a_matrix_one_case_in_so_many_runs_on_each_change_and_a_lab_has_the_o
     front_door("--all", "-m", "lab").assert_outcomes(passed=30 - len(kept), deselected=1 + len(kept))
 
 
+def test_a_run_with_torch_that_the_fast_set_makes_with_stream_is_in_a_lab(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    place, ending = next(iter(WITH_TORCH_TOO.items()))
+    (pytester.mkdir("tests") / "front_door").mkdir()
+    (pytester.path / place).write_text(
+        "import pytest\n\n"
+        f"@pytest.mark.parametrize('engine', ['stream', pytest.param('{ending[1:-1]}', marks=pytest.mark.thorough)])\n"
+        "def test_engine(engine): pass\n\n@pytest.mark.thorough\ndef test_other(): pass\n"
+    )
+    front_door("--all", "-m", "thorough and not lab").assert_outcomes(passed=1, deselected=2)
+    front_door("--all", "-m", "lab").assert_outcomes(passed=1, deselected=2)
+
+
 def test_every_place_of_labs_is_there():
-    for place in (*LABS, *MATRICES):
+    for place in (*LABS, *MATRICES, *WITH_TORCH_TOO):
         file, _, name = place.partition("::")
         assert (CHECKOUT / file).exists(), place
         assert f"def {name}" in (CHECKOUT / file).read_text() if name else True, place

@@ -4,7 +4,7 @@ Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``tho
 hosts, storage servers, whole matrices of faults) are marked ``lab`` by the table below; .ci/labs runs these, and
 .ci/run all others on each change.
 
-If no file is named, the tests run in one process more than there are cores, with ``--all`` in four more, one module per
+If no file is named, the tests run in two processes more than there are cores, with ``--all`` in four more, one module per
 process, because most tests wait for other processes. Tests marked ``alone`` run when no other test runs. A test that
 takes 15 minutes is ended and prints the stack of each thread.
 
@@ -63,6 +63,7 @@ LABS = (
     "tests/conformance/test_other_servers.py",
     "tests/evidence/test_longest_run.py",
     "tests/front_door/test_containers_and_pythons.py",
+    "tests/front_door/test_objects_certified.py",
     "tests/front_door/test_random_kills.py",
     "tests/front_door/test_run_in_company.py",
     "tests/front_door/test_run_of_own_model.py",
@@ -72,6 +73,7 @@ LABS = (
     "tests/front_door/test_run_with_dcp.py::test_timed_reads_are_of_the_library_s_files",
     "tests/front_door/test_run_without_gauge.py::test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_",
     "tests/front_door/test_run_without_gauge.py::test_without_any_cache_a_second_client_proves_it",
+    "tests/front_door/test_run_without_renames.py::test_every_check_of_behaviour_has_the_verdict_that_the_target_deserves",
     "tests/fuzz/",
     "tests/launching/test_hosts_that_remember.py",
     "tests/launching/test_mpich_hosts.py",
@@ -135,6 +137,7 @@ MATRICES = {
     f"{_FRONT_DOOR}run_with_more_clients.py::test_the_rate_of_the_array_decides_and_not_its_clients": 3,
     f"{_FRONT_DOOR}run_with_safetensors.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 4,
     f"{_FRONT_DOOR}run_with_safetensors.py::test_an_error_of_the_storage_is_named_with_its_rank_and_file": 3,
+    "tests/launching/test_memory_of_ranks.py::test_a_rank_with_little_to_save_takes_little_however_often_it_saves": 2,
     "tests/plugin/test_hooks_misuse.py::test_it_is_refused_with_the_plugin_named": 5,
     "tests/ranks/test_dcp_objects_engine.py::test_a_rank_saves_and_loads_within_the_memory_that_its_row_states": 3,
     "tests/recording/test_shipped_patterns.py::test_a_library_does_what_the_shipped_pattern_says": 5,
@@ -145,6 +148,18 @@ MATRICES = {
     f"{_TARGETS}faults_of_bytes.py::test_an_honest_target_passes": 5,
     f"{_TARGETS}faults_of_names.py::test_a_fault_is_named": 5,
     f"{_TARGETS}faults_of_names.py::test_an_honest_target_gives_no_alarm": 5,
+}
+# The run that the fast set makes with stream, with torch, whose import takes more time than the rest of the run: by the
+# end of the names of its cases. .ci/labs runs these; each change runs engine torch where a run has it alone.
+WITH_TORCH_TOO = {
+    f"{_FRONT_DOOR}retention_and_data.py": "[by_torch]",
+    f"{_FRONT_DOOR}run_on_memory.py": "[torch]",
+    f"{_FRONT_DOOR}run_on_objects.py": "[torch]",
+    f"{_FRONT_DOOR}run_with_compression.py": "[--ckpt-engine=torch]",
+    f"{_FRONT_DOOR}run_with_failover.py": "[--ckpt-engine=torch]",
+    f"{_FRONT_DOOR}run_with_maintenance.py": "[--ckpt-engine=torch]",
+    f"{_FRONT_DOOR}run_with_strategies.py": "[torch,stream]",
+    f"{_FRONT_DOOR}run_with_tiers.py": "[--ckpt-engine=torch]",
 }
 _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
@@ -238,7 +253,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Distribute the tests over processes, before pytest-xdist reads their number."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
-        more = 4 if config.option.all_tests else 1
+        more = 4 if config.option.all_tests else 2
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
 
 
@@ -308,6 +323,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         cases = item.config.stash.setdefault(_CASES, Counter())
         is_lab = cases[matrix] % MATRICES[matrix] != 0
         cases[matrix] += 1
+    is_lab = is_lab or item.nodeid.endswith(WITH_TORCH_TOO.get(_module(item), ()))
     if is_lab and item.get_closest_marker("thorough"):
         item.add_marker(pytest.mark.lab)
 
