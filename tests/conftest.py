@@ -25,6 +25,8 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         # Threads of numpy's library spin for a twentieth of a second in each controller that starts.
         patch.setenv("OPENBLAS_NUM_THREADS", "1")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        # Hundreds of processes start; where this is set, each compiles every module again.
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 

@@ -15,7 +15,7 @@ import pytest
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.sizing.plan import plan_run
-from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, TORCH, FrontDoor, Run, opened_door
+from tests.support.front_door import CHECKOUT, DIRECTORY, MEASURED, SMALLEST, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import file_system_of, need
 from tests.support.made_target import mounted
 
@@ -33,7 +33,7 @@ storage_stack._LOCAL = frozenset()
 @pytest.fixture(scope="module")
 def too_slow(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("too-slow")) as door:
-        return door.run(*SMALLEST, TORCH, cluster=HUGE)
+        return door.run(*SMALLEST, cluster=HUGE)
 
 
 def test_storage_that_is_too_slow_ends_with_one(too_slow: Run) -> None:
@@ -60,7 +60,7 @@ def test_a_failure_says_what_was_measured_the_limit_and_by_how_much(too_slow: Ru
     assert verdict["margin"] == pytest.approx(1 - verdict["measured"] / verdict["limit"])
     assert f"{verdict['measured'] / verdict['limit']:.2f} x the limit" in verdict["because"]
     failure = _failure(too_slow, requirement)
-    assert f"{requirement} failed for {SUBJECT}: {verdict['because']}" in failure
+    assert f"{requirement} failed for {MEASURED}: {verdict['because']}" in failure
     assert [line.split()[0] for line in failure.splitlines() if line.startswith("  ")][:3] == [
         "measured",
         "limit",
@@ -80,7 +80,7 @@ def test_a_failure_says_where_its_limit_comes_from_and_where_the_data_are(too_sl
     assert " x 5 % = " in failure
     assert "the limit is " in failure
     raw = failure.partition("raw data: ")[2].splitlines()[0]
-    assert Path(raw) == too_slow.report / "measurements" / f"{SUBJECT}.json"
+    assert Path(raw) == too_slow.report / "measurements" / f"{DIRECTORY}.json"
     assert Path(raw).is_file()
 
 
@@ -96,7 +96,7 @@ def test_a_failure_names_a_command_that_explains_it(too_slow: Run) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert SUBJECT in done.stdout
+    assert MEASURED in done.stdout
 
 
 def test_a_failure_is_no_traceback(too_slow: Run) -> None:

@@ -20,6 +20,15 @@ pytestmark = pytest.mark.covers(commands=("doctor",))
 TWO = ("--ckpt-ranks=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-profile=smoke", "--cluster=64")
 
 
+@pytest.fixture(autouse=True)
+def stands_for_torch(tmp_path_factory, monkeypatch):
+    """A module in the place of torch, whose import takes two seconds of a core: most tests are about something else."""
+    module = tmp_path_factory.mktemp("stands for torch") / "torch.py"
+    module.touch()
+    monkeypatch.setenv("PYTHONPATH", f"{module.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    return module
+
+
 def doctor(capsys, *words):
     code = main(["doctor", "--json", *words])
     document = json.loads(capsys.readouterr().out)
@@ -28,7 +37,8 @@ def doctor(capsys, *words):
     return code, {f["name"]: f for f in document["findings"]}
 
 
-def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch):
+def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch, stands_for_torch):
+    stands_for_torch.unlink()
     monkeypatch.chdir(tmp_path.parent)
     code, found = doctor(capsys, f"--ckpt-target={tmp_path.name}", *TWO)
     assert code == 0
@@ -38,6 +48,7 @@ def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch):
         "drop caches", "residency", "O_DIRECT", "clock", "certificate",
     ]  # fmt: skip
     assert all(f["can"] for f in found.values() if f["needed"])
+    assert found["engines"]["can"]
     assert "3 saves write 337 MB and 3 loads read as much: at most " in found["plan"]["description"]
     assert found["MPI launch"]["description"].startswith("2 ranks on ")
     assert " needed" in found["space"]["description"]
@@ -146,9 +157,8 @@ def test_gates_that_cannot_be_read_are_named_and_the_rest_is_still_looked_at(cap
     assert "plan" not in found
 
 
-def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatch):
-    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+def test_a_library_that_cannot_be_imported_is_named(capsys, stands_for_torch):
+    stands_for_torch.write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
     code, found = doctor(capsys, "--ckpt-ranks=2", "--ckpt-engine=torch")
     assert code == 4
     assert "libcudart" in found["torch"]["description"]
