@@ -38,7 +38,7 @@ class Commands:
         self.home.mkdir()
         self._programs = home / "programs"
         self._programs.mkdir()
-        for name, module in (("pytest", "pytest"), ("pytest-ckpt", "pytest_ckpt.cli.main")):
+        for name, module in (("pytest", "tests.support.light_pytest"), ("pytest-ckpt", "pytest_ckpt.cli.main")):
             self.add(name, f'exec "{sys.executable}" -m {module} "$@"\n')
         self._environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
         self._environment |= {

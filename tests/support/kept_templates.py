@@ -1,4 +1,4 @@
-"""A plugin of the front door's runs: a template that one run compiled is read by the next, a fifth of a small run.
+"""A plugin of the front door's runs: a template that one run compiled is read by the next, a tenth of a small run.
 
 The isolated process that writes the certificate compiles the templates, so what starts it is told where they are kept.
 """

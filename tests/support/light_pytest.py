@@ -1,0 +1,27 @@
+"""pytest as the examples of the pages start it: as ``python -m pytest``, without the plugins that only tests install.
+
+Every start would import them, and the run would print the options that switch them off.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.support import kept_templates
+
+_OF_TESTS = ("hypothesispytest", "anyio")
+
+
+class _Blocks:
+    """The first plugin, so that those of the environment come later."""
+
+    def pytest_plugin_registered(self, manager: pytest.PytestPluginManager) -> None:
+        for name in _OF_TESTS:
+            manager.set_blocked(name)
+
+
+if __name__ == "__main__":
+    sys.argv[0] = pytest.__file__.replace("__init__", "__main__")
+    sys.exit(pytest.main(plugins=[_Blocks(), kept_templates]))
