@@ -4,9 +4,9 @@ Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``tho
 hosts, storage servers, whole matrices of faults) are marked ``lab`` by the table below; .ci/labs runs these, and
 .ci/run all others on each change.
 
-If no file is named, the tests run in two processes more than there are cores, with ``--all`` in four more, one module per
-process, because most tests wait for other processes. Tests marked ``alone`` run when no other test runs. A test that
-takes 15 minutes is ended and prints the stack of each thread.
+If no file is named, the tests run in two processes more than there are cores, with ``--all`` in four more, one module
+per process, because most tests wait for other processes. Tests marked ``alone`` run when no other test runs. A test
+that takes 15 minutes is ended and prints the stack of each thread.
 
 A run of pytest-ckpt in a checkout loads this file too, possibly without the packages that tests need; then it is
 inactive. ``pytest --help`` and ``pytest --markers`` work there, and running the tests prints the missing packages.
