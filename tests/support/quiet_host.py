@@ -15,9 +15,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if not session.config.getoption("ckpt_target", None):
         return
     # Not before: what a run imports without us is a matter of tests.
+    from pytest_ckpt.facts.commands import Changed  # noqa: PLC0415
     from pytest_ckpt.facts.events import Event, MeasurementDone, PatternMeasured  # noqa: PLC0415
     from pytest_ckpt.launching.recorder import Recorder  # noqa: PLC0415
-    from pytest_ckpt.launching.separate_launches import Found, LaunchWithCommands  # noqa: PLC0415
+    from pytest_ckpt.launching.separate_launches import LaunchWithCommands  # noqa: PLC0415
 
     take = Recorder.take
 
@@ -29,7 +30,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     take_of_own = LaunchWithCommands._take
 
     def take_of_own_without_load(self: LaunchWithCommands, event: Event) -> None:
-        if isinstance(event, PatternMeasured) and isinstance(event.found, Found):
+        if isinstance(event, PatternMeasured) and isinstance(event.found, Changed):
             event = dataclasses.replace(event, found=dataclasses.replace(event.found, host_loads=()))
         take_of_own(self, event)
 
