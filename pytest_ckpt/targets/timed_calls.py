@@ -32,7 +32,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import tasks_blocked_in
+from pytest_ckpt.support.processes import how_it_ended, tasks_blocked_in
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -47,6 +47,7 @@ DEFAULT_SECONDS = 60.0
 _seconds: contextvars.ContextVar[float] = contextvars.ContextVar("seconds", default=DEFAULT_SECONDS)
 _READ_BYTES = 1 << 16
 _LEAVE_SECONDS, _POLL_SECONDS = 2.0, 0.01
+_TRIES = 3
 
 
 class NoAnswerError(Exception):
@@ -147,12 +148,26 @@ def answers_within(seconds: float) -> Iterator[None]:
         _seconds.reset(before)
 
 
-def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0) -> Answer:
+def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0, tries: int = _TRIES) -> Answer:
     """Return the result of ``call`` in a child process, or raise its UsageError or OSError; ``name`` names the storage.
 
-    ``more_seconds`` is the permitted additional wait of the call itself. Raises UsageError if the storage does not
-    answer.
+    ``more_seconds`` is the permitted additional wait of the call itself. If the child is killed (by the kernel when
+    memory runs out, or by an operator), the call is made again, up to ``tries`` times in all: the storage did nothing
+    wrong. Raises UsageError if the storage does not answer, or if every child is killed.
     """
+    for _ in range(tries):
+        data, process, exit_code = _watched_once(name, call, _seconds.get() + more_seconds)
+        if exit_code == 0:
+            return cast("Answer", _result(data))
+    raise UsageError(
+        f"Process {process}, which called {name}, {how_it_ended(exit_code)}: the storage was not asked.",
+        "Read the log of this host's kernel (dmesg): it names processes that were killed because memory ran out. "
+        "Then run again.",
+    )
+
+
+def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[bytes, int, int]:
+    """Return the pickled result of a call, its process and the exit code: not 0, and no result, if it was killed."""
     # Python would print and discard an exception in its fork handlers, including a Ctrl-C.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     reading, writing = os.pipe()
@@ -162,7 +177,6 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
         process = os.fork()
     if process == 0:
         _answer(call, writing, before)
-    seconds = _seconds.get() + more_seconds
     has_ended, began = False, time.monotonic()
     try:
         os.close(writing)
@@ -173,21 +187,26 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
     finally:
         os.close(reading)
         stack = "" if has_ended else tasks_blocked_in([process])
-        _reap(process, has_ended=has_ended)
+        exit_code = _reap(process, has_ended=has_ended)
     if data is None:
         raise UsageError(
             f"{name} did not answer for {format_seconds(seconds)}: process {process} waits for it and cannot be ended."
             + (f"\n{stack}" if stack else ""),
             "Look at its server, or at the process that serves the mount. Unmount it (umount -l PATH), mount it again.",
         )
-    kind, found = pickle.loads(data) if data else ("fault", "its process ended without a word")
+    return data, process, exit_code
+
+
+def _result(data: bytes) -> Any:
+    """Return the result that a child wrote, or raise its error."""
+    kind, found = pickle.loads(data)
     if kind == "usage":
         raise UsageError(*found)
     if kind == "os":
         raise OSError(*found)
     if kind == "fault":
         raise RuntimeError(found)
-    return cast("Answer", found)
+    return found
 
 
 def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
@@ -239,19 +258,21 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
         pieces.append(piece)
 
 
-def _reap(process: int, *, has_ended: bool) -> None:
-    """Wait for a child. If it hangs, kill it; a thread then waits until the storage answers its call."""
+def _reap(process: int, *, has_ended: bool) -> int:
+    """Wait for a child and return its exit code, negative for a signal. If it hangs, kill it; a thread then waits until
+    the storage answers its call."""
     if has_ended:
-        os.waitpid(process, 0)
-        return
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     os.kill(process, signal.SIGTERM)
     until = time.monotonic() + _LEAVE_SECONDS
     while time.monotonic() < until:
-        if os.waitpid(process, os.WNOHANG)[0]:
-            return
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
         time.sleep(_POLL_SECONDS)
     os.kill(process, signal.SIGKILL)
     threading.Thread(target=os.waitpid, args=(process, 0), daemon=True).start()
+    return -signal.SIGKILL
 
 
 if __name__ == "__main__":

@@ -56,19 +56,24 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """Which processes play it; ``last_line`` is the line of the output before which the last of them begins."""
+    """Which processes play it, beside the controller with this pid.
+
+    ``last_line`` is the line of the output before which the last of them begins.
+    """
 
     name: str
-    plays: Callable[[Process], bool]
+    plays: Callable[[Process, int], bool]
     last_line: int
 
 
 ROLES = (
-    Role(name="controller", plays=lambda p: p.module == "pytest", last_line=36),
-    Role(name="launcher", plays=lambda p: Path(p.words[0]).name in _LAUNCHERS, last_line=30),
-    Role(name="rank", plays=lambda p: p.module == _RANKS, last_line=30),
-    Role(name="check", plays=lambda p: p.module == "pytest_ckpt.conformance", last_line=28),
-    Role(name="second client", plays=lambda p: p.module == _AGENT, last_line=28),
+    Role(name="controller", plays=lambda p, controller: p.pid == controller, last_line=36),
+    Role(name="launcher", plays=lambda p, _: Path(p.words[0]).name in _LAUNCHERS, last_line=30),
+    Role(name="rank", plays=lambda p, _: p.module == _RANKS, last_line=30),
+    Role(name="check", plays=lambda p, _: p.module == "pytest_ckpt.conformance", last_line=28),
+    Role(name="second client", plays=lambda p, _: p.module == _AGENT, last_line=28),
+    # A fork that calls the target for the controller.
+    Role(name="call", plays=lambda p, controller: p.module == "pytest" and p.pid != controller, last_line=28),
 )
 
 
@@ -108,14 +113,15 @@ def kill_one(started: Started, role: Role, mark: str, chance: random.Random) -> 
     def ready() -> bool:
         if started.process.poll() is not None:
             return True
-        playing[:] = filter(role.plays, processes_with(mark)) if len(started.text.splitlines()) >= line else ()
+        if len(started.text.splitlines()) >= line:
+            playing[:] = [p for p in processes_with(mark) if role.plays(p, started.process.pid)]
         return bool(playing)
 
     eventually(ready, f"a {role.name} at line {line}", patience(240))
     if not playing:
         return None
     victim = chance.choice(playing).pid
-    how = chance.choice(OF_CONTROLLER) if victim == started.process.pid else signal.SIGKILL
+    how = chance.choice(OF_CONTROLLER) if role.name == "controller" else signal.SIGKILL
     try:
         os.kill(victim, how)
     except ProcessLookupError:
@@ -170,7 +176,7 @@ def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) 
         assert run.code in expected | before, words
         return
     # Killed while hosts are looked at, nothing was written; afterwards it lacks at least what was not chosen.
-    assert run.code in ({4, 8} if role.name in ("launcher", "rank") else {8}), words
+    assert run.code in ({4, 8} if role.name in ("launcher", "rank", "call") else {8}), words
     if (run.report / "report.json").exists():
         failed = [v["id"] for v in run.document["requirements"] if v["outcome"] == "failed"]
         # How alike two saves of a few milliseconds are follows from what else runs on the machine.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets import timed_calls
-from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time, watched
 from tests.support.machine import eventually, patience
 
 PATH = "os.path:basename"
@@ -70,3 +72,23 @@ def test_no_end_of_a_pipe_is_left_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
     call_in_time(PATH, "/mnt/array", 1000)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def dies(times: int, count: Path) -> int:
+    """Be killed in the first ``times`` calls; return the number of the call."""
+    number = len(count.read_bytes()) + 1 if count.exists() else 1
+    count.write_bytes(b"." * number)
+    if number <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_a_call_whose_process_is_killed_is_made_again(tmp_path: Path) -> None:
+    assert watched("the target", lambda: dies(2, tmp_path / "count")) == 3
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_call_whose_processes_are_all_killed_is_no_fault_of_the_storage(tries: int, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Process \d+, which called the target, was killed by signal 9 \(SIGKILL\)"):
+        watched("the target", lambda: dies(9, tmp_path / "count"), tries=tries)
+    assert len((tmp_path / "count").read_bytes()) == tries

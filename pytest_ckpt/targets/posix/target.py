@@ -128,7 +128,8 @@ class PosixTarget:
         directory = watched(self._name, lambda: RunDirectory(self._path, run_id))
         word = owner_word(run_id)
         try:
-            identity = watched(self._name, lambda: directory.create(word))
+            # Once: the directory that a killed process had created would be refused as another run's.
+            identity = watched(self._name, lambda: directory.create(word), tries=1)
             return AreaRef(
                 scheme="",
                 location=str(directory.path),
