@@ -232,7 +232,7 @@ class LoadedAgain:
             ),
             (
                 "pytest_ckpt/facts/measurement.py",
-                "    not_run: dict[str, str] = field(default_factory=dict)\n",
+                "    scaling: Scaling | None = None\n",
                 "    again: LoadedAgain | None = None\n",
             ),
             (
@@ -307,7 +307,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
         insertions=(
             (
                 "pytest_ckpt/facts/engines.py",
-                ')\n"""The first is the default."""',
+                ')\n"""The built-in engines; the first is the default."""',
                 """    EngineSpec(
         name="plain",
         help="a tensor after the other, one write a file",
@@ -324,7 +324,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
         insertions=(
             (
                 "pytest_ckpt/facts/options.py",
-                ')  # fmt: skip\n"""Every option.',
+                ')  # fmt: skip\n"""All options,',
                 """    Option(key="patience", group="checks", metavar="DURATION", default="5s", parse="read_seconds",
            example="7s", field="patience_seconds",
            help="how long a test has patience"),

@@ -40,10 +40,10 @@ class HangingEngine(StreamEngine):
         self.saves += 1
         super().save(draft, clock)
 
-    def write(self, *request):
+    def _write(self, *request):
         if self.saves == SAVES:
             threading.Event().wait()
-        super().write(*request)
+        super()._write(*request)
 
 
 def main():

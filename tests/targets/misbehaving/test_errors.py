@@ -94,6 +94,17 @@ def test_read_fails(faulty, target, fault):
         file.read()
 
 
+@of("EIO in unlink")
+def test_the_first_unlink_fails(faulty, target, fault):
+    write(target.path / "file", CONTENT)
+    faulty(fault)
+    with fails_with(errno.EIO):
+        (target.path / "file").unlink()
+    assert (target.path / "file").read_bytes() == CONTENT
+    (target.path / "file").unlink()
+    assert os.listdir(target.path) == []
+
+
 @of("rename without space loses the name")
 def test_a_file_that_is_renamed_over_another_takes_it_along_where_there_is_no_space(faulty, target, fault):
     old, new = target.path / "latest", target.path / "latest.tmp"

@@ -336,8 +336,7 @@ class StreamEngine:
         waiting: Iterator[_Request] = iter(requests)
         lock = threading.Lock()
 
-        def work(thread: int) -> None:
-            del thread
+        def work(_thread: int) -> None:
             nonlocal waiting
             while True:
                 with lock:
