@@ -20,7 +20,7 @@ from tests.support.hosts.storage import HONEST_FUSE
 REMOTE = "--ckpt-hosts=h2:1,h3:1"
 # Those that no other step has, shortened.
 SUITES = (
-    "--ckpt-suite=performance,strategies,endurance:duration=2s,serving:readers=2,scaling,failover",
+    "--ckpt-suite=performance,strategies,endurance:duration=2s,serving:readers=2,scaling,failover,metadata:files=1000",
     "--ckpt-strategy=sync,async:step=20ms",
     "--ckpt-engine=stream",
     actions(fault_command="true", repair_command="true"),
@@ -143,7 +143,7 @@ def test_every_other_suite_is_measured_over_hosts(done: dict[str, Done]) -> None
         assert (measured["failure"], measured["hosts"]) == (None, ["h1", "h2"])
         patterns = {name for name, found in measured["patterns"].items() if found}
         assert {"endurance", "serving", "failover"} <= patterns
-        own = {"training", "crashes"} if measured["subject"].endswith("async") else {"scaling"}
+        own = {"training", "crashes"} if measured["subject"].endswith("async") else {"scaling", "metadata"}
         assert own <= patterns
     assert len(run.document["measurements"]) == 2
     assert done["suites"].left == ()
