@@ -36,7 +36,7 @@ def run(make_home: Callable[[str], Path]) -> Iterator[Run]:
                 loop = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
                 loops.callback(loop.wait)
                 loops.callback(loop.kill)
-            done = door.run(*OPTIONS, sees_load=True)
+            done = door.run(*OPTIONS, sees_host=True)
         yield done
 
 

@@ -16,7 +16,7 @@ HUGE = 100_000_000
 @pytest.fixture(scope="module")
 def run(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("weak-clients")) as door:
-        return door.run(*TINY, cluster=HUGE)
+        return door.run(*TINY, cluster=HUGE, sees_host=True)
 
 
 def test_save_is_not_a_failure_of_the_storage(run: Run) -> None:

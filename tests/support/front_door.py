@@ -215,13 +215,13 @@ class FrontDoor:
         terminal: int | None = None,
         around: Sequence[str] = (),
         python: str = sys.executable,
-        sees_load: bool = False,
+        sees_host: bool = False,
     ) -> Started:
         """Start a run and return immediately.
 
         The cluster has 64 accelerators unless the options name one. ``terminal`` is the descriptor of a terminal to
-        write to, in place of a file; ``around`` is a command that wraps the run's command. ``sees_load``: other work on
-        this machine may change verdicts.
+        write to, in place of a file; ``around`` is a command that wraps the run's command. ``sees_host``: other
+        work on this machine, and its strength, may change verdicts.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
@@ -236,7 +236,7 @@ class FrontDoor:
             # Behaviour checks run only in tests about them.
             words.append("--ckpt-gate-table=speed-only")
         if python == sys.executable and str(CHECKOUT) in (environment or {}).get("PYTHONPATH", str(CHECKOUT)):
-            words += _KEPT if sees_load else (*_KEPT, *_QUIET)
+            words += _KEPT if sees_host else (*_KEPT, *_QUIET)
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(

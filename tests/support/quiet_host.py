@@ -1,6 +1,7 @@
-"""A plugin for end-to-end runs that does not record the load of hosts, so that other tests do not change a verdict.
+"""A plugin for end-to-end runs that records neither the load nor the ceiling of hosts.
 
-A run with ``sees_load`` records it (`tests.support.front_door`).
+Other tests on this machine and its strength therefore change no verdict. A run with ``sees_host`` records both
+(`tests.support.front_door`).
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     # Not before: what a run imports without us is a matter of tests.
     from pytest_ckpt.facts.commands import Changed  # noqa: PLC0415
-    from pytest_ckpt.facts.events import Event, MeasurementDone, PatternMeasured  # noqa: PLC0415
+    from pytest_ckpt.facts.events import CeilingsMeasured, Event, MeasurementDone, PatternMeasured  # noqa: PLC0415
     from pytest_ckpt.launching.recorder import Recorder  # noqa: PLC0415
     from pytest_ckpt.launching.separate_launches import LaunchWithCommands  # noqa: PLC0415
 
     take = Recorder.take
 
-    def take_without_load(self: Recorder, event: Event) -> None:
-        quiet = isinstance(event, MeasurementDone)
-        take(self, dataclasses.replace(event, host_loads=()) if quiet else event)
+    def take_without_host(self: Recorder, event: Event) -> None:
+        if isinstance(event, MeasurementDone):
+            event = dataclasses.replace(event, host_loads=())
+        elif isinstance(event, CeilingsMeasured):
+            event = dataclasses.replace(event, ceilings=())
+        take(self, event)
 
-    Recorder.take = take_without_load
+    Recorder.take = take_without_host
     take_of_own = LaunchWithCommands._take
 
     def take_of_own_without_load(self: LaunchWithCommands, event: Event) -> None:
