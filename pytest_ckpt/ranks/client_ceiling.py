@@ -5,6 +5,9 @@ The content, buffers and threads are those of a save and of a load; no byte reac
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -84,6 +87,13 @@ class _DiscardedDraft:
         return _DiscardedFile(nothing=self.nothing, part_bytes=self.part_bytes and self.part_bytes(size))
 
 
+def _return_free_memory() -> None:
+    """Return freed memory to the kernel: a rank's own memory is the workload's, and the C library would keep it."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # A C library other than glibc.
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CeilingSearch:
     """Measures the ceiling of every host, before the first save. All ranks call `found` together."""
@@ -97,17 +107,9 @@ class CeilingSearch:
 
     def found(self) -> tuple[ClientCeiling, ...]:
         """Return the ceilings, on rank 0; elsewhere nothing."""
-        content = content_of(self.task, self.shard)
-        engine = cast(
-            "StreamEngine",
-            made_engine(self.task, self.shard, content, self.group, self.activity, self.options, plain=True),
-        )
-        expect_parts(engine, self.store)
-        engine.fill(_CHECKPOINT)
-        makes = self._best(lambda: self._save(engine))
-        engine.prepare_comparison()
-        compares = self._best(lambda: engine.compare_prepared(_ROUND_SECONDS))
-        engine.release()
+        makes, compares = self._rates()
+        # Only now that the engine is gone.
+        _return_free_memory()
         hosts = self.group.gather(self.group.host)
         return tuple(
             ClientCeiling(
@@ -119,6 +121,21 @@ class CeilingSearch:
             for host in dict.fromkeys(hosts)
             if host in makes and host in compares
         )
+
+    def _rates(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the bytes a second that each host makes, and those that it compares, on rank 0."""
+        content = content_of(self.task, self.shard)
+        engine = cast(
+            "StreamEngine",
+            made_engine(self.task, self.shard, content, self.group, self.activity, self.options, plain=True),
+        )
+        expect_parts(engine, self.store)
+        engine.fill(_CHECKPOINT)
+        makes = self._best(lambda: self._save(engine))
+        engine.prepare_comparison()
+        compares = self._best(lambda: engine.compare_prepared(_ROUND_SECONDS))
+        engine.release()
+        return makes, compares
 
     def _best(self, work: Callable[[], int]) -> dict[str, float]:
         """Return the rate of each host in the better of all rounds, on rank 0; ``work`` returns a rank's bytes."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import REQUIRED, TINY, FrontDoor
+from tests.support.front_door import REQUIRED, TINY, TORCH, FrontDoor
 
 pytestmark = pytest.mark.thorough
 
@@ -74,7 +74,7 @@ def test_pytest_html_shows_what_failed_and_takes_advice_for_passed(door: FrontDo
     gates = door.home / "gates.toml"
     gates.write_text(SAVE_IS_ADVISORY)
     run = door.run(
-        *TINY, f"--ckpt-gate-table={gates}", "--html=page.html", "--self-contained-html",
+        *TINY, TORCH, f"--ckpt-gate-table={gates}", "--html=page.html", "--self-contained-html",
         cluster=FAR_TOO_MANY, environment=installed(*HTML),
     )  # fmt: skip
     assert run.code == 1, run.text

@@ -22,10 +22,12 @@ NOTHING_COPIED = """
 import sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks.engines.dcp import DcpEngine, ShardedState
+    from pytest_ckpt.ranks.engines.dcp import DcpEngine
+
+    own_state = DcpEngine._new_state
 
     def new_state(engine, *, is_shared=False):
-        return ShardedState(engine._shard, engine._holders, is_shared=True)
+        return own_state(engine, is_shared=True)
 
     def stage(engine):
         engine._copy, engine._is_staged = engine._state, True
