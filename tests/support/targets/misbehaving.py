@@ -174,12 +174,13 @@ def misbehaving(
     direct_io: bool = False,
     keep_cache: bool = False,
     cache_seconds: float = 0,
+    compact: bool = False,
 ) -> Iterator[Target]:
     """Mount a target at ``directory/mount``, and at ``directory/second``; it is always unmounted at the end.
 
     ``backing`` is the directory in which the files are stored, by default ``directory/backing``. ``direct_io`` bypasses
     the kernel's page cache; ``keep_cache`` keeps cached pages when a file is opened. The kernel caches names and
-    attributes for ``cache_seconds``.
+    attributes for ``cache_seconds``. ``compact`` stores checkpoints in little memory, without a power cut.
     """
     points = [directory / "mount", *([directory / "second"] if second else [])]
     store = backing or directory / "backing"
@@ -187,6 +188,7 @@ def misbehaving(
         path.mkdir(exist_ok=True)
     settings = ["--cache-seconds", str(cache_seconds), *(["--direct-io"] if direct_io else [])]
     settings += ["--keep-cache"] if keep_cache else []
+    settings += ["--compact"] if compact else []
     words = [*_COMMAND, *settings, str(store), *map(str, points)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin

@@ -44,12 +44,14 @@ SAY_WHERE = signal.SIGUSR2
 class _Server:
     """The mounts of one backing directory, and the commands for them."""
 
-    def __init__(self, directory: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
-        self._directory, self._points = directory, points
+    def __init__(
+        self, files: type[Passthrough], directory: Path, points: list[Path], open_flags: int, cache_seconds: float
+    ) -> None:
+        self._files, self._directory, self._points = files, directory, points
         self._open_flags, self._cache_seconds = open_flags, cache_seconds
         self._failures: list[str] = []
         self._lock = threading.Lock()
-        self._mount(Faulty(Passthrough(directory)))
+        self._mount(Faulty(files(directory)))
 
     def _mount(self, faulty: Faulty) -> None:
         self._faulty = faulty
@@ -105,7 +107,7 @@ class _Server:
         self._unmount()
         self._faulty.fs.cut()
         hits, operations = self._faulty.hits, self._faulty.operations
-        self._mount(Faulty(Passthrough(self._directory)))
+        self._mount(Faulty(self._files(self._directory)))
         self._faulty.hits, self._faulty.operations = hits, operations
         for fault in active:
             self.fault(fault.name, fault.parameters)
@@ -171,7 +173,9 @@ def _guard(points: list[Path]) -> Callable[[], None]:
     os._exit(0)
 
 
-def _serve(directory: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
+def _serve(
+    files: type[Passthrough], directory: Path, points: list[Path], open_flags: int, cache_seconds: float
+) -> None:
     parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -193,7 +197,7 @@ def _serve(directory: Path, points: list[Path], open_flags: int, cache_seconds: 
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen()
-        server = _Server(directory, points, open_flags, cache_seconds)
+        server = _Server(files, directory, points, open_flags, cache_seconds)
         try:
             threading.Thread(target=server.listen, args=(listener,), daemon=True).start()
             print(json.dumps(name), flush=True)
@@ -212,11 +216,18 @@ def _main() -> None:
     parser.add_argument(
         "--cache-seconds", type=float, default=0, help="how long the kernel believes names and attributes"
     )
+    parser.add_argument("--compact", action="store_true", help="store checkpoints in little memory")
     parser.add_argument("directory", type=Path)
     parser.add_argument("mountpoint", type=Path, nargs="+")
     arguments = parser.parse_args()
     flags = (OPEN_DIRECT_IO if arguments.direct_io else 0) | (OPEN_KEEP_CACHE if arguments.keep_cache else 0)
+    files: type[Passthrough] = Passthrough
+    if arguments.compact:
+        from tests.support.targets.fuse_compact import Compact  # noqa: PLC0415 - numpy, which other targets do not need
+
+        files = Compact
     _serve(
+        files,
         arguments.directory.resolve(),
         [point.resolve() for point in arguments.mountpoint],
         flags,

@@ -1,0 +1,139 @@
+"""A checkpoint of Llama 3 8B at full size, saved and loaded ten times, on a machine that has no disk for it.
+
+    python benchmarks/full_size.py DIRECTORY [--operations 10] [--scale 1] [--raw FILE] [--certificate DIRECTORY]
+
+The target is the compact file system of the tests, which needs 12 bytes for a page of our content and compares each
+page that is written. So offsets, memory, time, progress and the certificate are those of the full size; the speed is
+that of this machine's processor. About 2.2 TB pass through it in an hour. Needs root and /dev/fuse, and 6 GB of memory.
+
+It prints the memory that ranks and the controller had for themselves (USS) next to the planned memory, and the
+processor time per GB, with the file system's share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.support.targets.misbehaving import misbehaving
+
+_POLL_SECONDS = 2.0
+_RANK = ["-P", "-m", "pytest_ckpt.ranks"]
+
+
+@dataclass
+class _Memory:
+    """The most bytes that each process had for itself, and the processor time of all ranks."""
+
+    ranks: dict[int, int] = field(default_factory=dict)
+    rank_seconds: dict[int, float] = field(default_factory=dict)
+    controller: int = 0
+
+    def look(self, controller: psutil.Process) -> None:
+        self.controller = max(self.controller, _own_bytes(controller))
+        for rank in _ranks_of(controller):
+            with contextlib.suppress(psutil.Error):
+                times = rank.cpu_times()
+                self.ranks[rank.pid] = max(self.ranks.get(rank.pid, 0), _own_bytes(rank))
+                self.rank_seconds[rank.pid] = times.user + times.system
+
+
+def _own_bytes(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_full_info().uss)
+    return 0
+
+
+def _ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        for process in controller.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[1:] == _RANK:
+                    yield process
+
+
+def _measured(target: Path, words: list[str]) -> tuple[_Memory, float]:
+    """Run pytest; return the memory of its processes and the seconds of the run."""
+    memory, start = _Memory(), time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--ckpt-target={target}", *words]
+    print(" ".join(command[1:]), flush=True)
+    with subprocess.Popen(command) as process:
+        controller = psutil.Process(process.pid)
+        while process.poll() is None:
+            memory.look(controller)
+            time.sleep(_POLL_SECONDS)
+    return memory, time.monotonic() - start
+
+
+def _planned_bytes(words: list[str]) -> int:
+    """Return the memory of the largest rank, as `pytest-ckpt plan` states it."""
+    command = [Path(sys.executable).with_name("pytest-ckpt"), "plan", "--json", *words]
+    plan = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return int(plan["checkpoints"][0]["memory_bytes"]["largest_rank"])
+
+
+def _figures(report: Path, memory: _Memory, seconds: float, server: psutil.Process) -> dict[str, float | int | str]:
+    document = json.loads((report / "report.json").read_text())
+    (measurement,) = document["measurements"]
+    operations = measurement["operations"]
+    moved = measurement["bytes"] * len(operations)
+    slowest = {kind: max(one["seconds"] for one in operations if one["kind"] == kind) for kind in ("save", "load")}
+    times = server.cpu_times()
+    return {
+        "grade": document["grade"],
+        "seconds of the run": seconds,
+        "seconds of saves and loads": sum(one["seconds"] for one in operations),
+        "seconds of the slowest save": slowest["save"],
+        "seconds of the slowest load": slowest["load"],
+        "bytes of saves and loads": moved,
+        "bytes of the largest rank": max(memory.ranks.values()),
+        "bytes of the controller": memory.controller,
+        "bytes of the file system": _own_bytes(server),
+        "core-seconds per GB: ranks": sum(memory.rank_seconds.values()) / moved * 1e9,
+        "core-seconds per GB: file system": (times.user + times.system) / moved * 1e9,
+    }
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Save and load Llama 3 8B at full size on the compact file system.")
+    parser.add_argument("directory", type=Path, help="where the target is mounted")
+    parser.add_argument("--operations", type=int, default=10)
+    parser.add_argument("--scale", default="1")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--raw", type=Path, help="keep every value in this file")
+    parser.add_argument("--certificate", type=Path, help="keep the run directory here")
+    arguments = parser.parse_args()
+    workload = [
+        "--cluster=1024", "--ckpt-model=llama3-8b", "--ckpt-profile=acceptance", f"--ckpt-scale={arguments.scale}",
+        f"--ckpt-operations={arguments.operations}", f"--ckpt-ranks={arguments.ranks}",
+    ]  # fmt: skip
+    figures: dict[str, float | int | str] = {"planned bytes of the largest rank": _planned_bytes(workload)}
+    with tempfile.TemporaryDirectory() as name, misbehaving(arguments.directory, compact=True) as target:
+        report = Path(name) / "report"
+        # The table of gates is that of one host: the target has one client. Its suite contention is not run.
+        words = [*workload, "--ckpt-gate-table=posix-local", "--ckpt-suite=performance,conformance"]
+        memory, seconds = _measured(target.path, [*words, f"--ckpt-report={report}"])
+        if arguments.certificate:
+            shutil.copytree(report, arguments.certificate, dirs_exist_ok=True)
+        figures |= _figures(report, memory, seconds, psutil.Process(target.pid))
+    for name, value in figures.items():
+        print(f"{name:>36}  {value if isinstance(value, str) else f'{value:,.3f}'.removesuffix('.000')}")
+    if arguments.raw:
+        arguments.raw.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    _main()

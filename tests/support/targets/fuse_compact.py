@@ -1,0 +1,278 @@
+"""A file system whose files of checkpoint content need little memory: checkpoints at full size fit on a small machine.
+
+A page of our content is a row of a random block XORed with one word (`pytest_ckpt.ranks.content`). So a page XORed with
+its own first word is the same for all pages of a row. This file system keeps each such row once, and of each page the
+number of its row and its first word: 12 bytes for 4 KiB. It knows neither seed nor layout, and it compares each page
+with its row before it relies on it. Every other page is stored as it is.
+
+There is no power cut: the files are in the memory of the serving process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.support.targets.fuse_channel import Call
+from tests.support.targets.fuse_nodes import Attributes, Handle, Node
+from tests.support.targets.fuse_passthrough import Passthrough
+from tests.support.targets.fuse_volatile import Volatile
+
+_PAGE_BYTES, _LANES = 4096, 512
+_ROWS = 2_000_000
+"""At most 8 GB of rows; further pages are stored as they are."""
+_CAPACITY_BYTES = 4 << 40
+_KEY = 2
+"""The word that differs between blocks: the first two words of a row are the same in all blocks."""
+
+_Words = NDArray[np.uint64]
+
+
+class _Rows:
+    """The rows that pages consist of, each once. Number 0 is none. Safe from several threads."""
+
+    def __init__(self) -> None:
+        self._rows: _Words = np.empty((_ROWS, _LANES), dtype=np.uint64)
+        self._numbers: dict[int, int] = {}
+        self._count = 1
+        self._lock = threading.Lock()
+
+    def numbers(self, pages: _Words) -> NDArray[np.uint32]:
+        """Return the row of each page, 0 for a page that has none; store rows that are new."""
+        keys = (pages[:, _KEY] ^ pages[:, 0]).tolist()
+        found = [self._numbers.get(key, 0) for key in keys]
+        if 0 in found:
+            with self._lock:
+                for place, key in enumerate(keys):
+                    if not found[place]:
+                        found[place] = self._numbers.get(key) or self._added(key, pages[place])
+        numbers = np.array(found, dtype=np.uint32)
+        for start, stop in _runs(numbers):
+            if first := int(numbers[start]):
+                plain = pages[start:stop] ^ pages[start:stop, :1]
+                if not np.array_equal(plain, self._rows[first : first + stop - start]):
+                    same = np.all(plain == self._rows[first : first + stop - start], axis=1)
+                    numbers[start:stop][~same] = 0
+        return numbers
+
+    def _added(self, key: int, page: _Words) -> int:
+        if self._count == _ROWS:
+            return 0
+        number = self._count
+        np.bitwise_xor(page, page[0], out=self._rows[number])
+        self._numbers[key] = number
+        self._count += 1
+        return number
+
+    def make(self, out: _Words, numbers: NDArray[np.uint32], words: _Words) -> None:
+        """Fill the pages of ``out`` that have a row."""
+        for start, stop in _runs(numbers):
+            if first := int(numbers[start]):
+                rows = self._rows[first : first + stop - start]
+                np.bitwise_xor(rows, words[start:stop, None], out=out[start:stop])
+
+
+def _runs(numbers: NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of pages whose rows are consecutive, or that all have none."""
+    steps = np.diff(numbers.astype(np.int64))
+    both = (numbers[:-1] == 0) & (numbers[1:] == 0)
+    cuts = np.flatnonzero(~(both | ((steps == 1) & (numbers[:-1] != 0)))) + 1
+    yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True)
+
+
+class _Pages:
+    """The row and the first word of each page of a file; the rest of the file is in the backing file."""
+
+    def __init__(self) -> None:
+        self.numbers: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
+        self.words: _Words = np.zeros(0, dtype=np.uint64)
+        self.lock = threading.Lock()
+
+    def grow(self, pages: int) -> None:
+        """Make room for this many pages. The caller holds the lock."""
+        if pages > len(self.numbers):
+            room = max(pages, 2 * len(self.numbers))
+            self.numbers = np.concatenate([self.numbers, np.zeros(room - len(self.numbers), dtype=np.uint32)])
+            self.words = np.concatenate([self.words, np.zeros(room - len(self.words), dtype=np.uint64)])
+
+    def cut(self, pages: int) -> None:
+        """Forget the pages from this one on."""
+        with self.lock:
+            self.numbers, self.words = self.numbers[:pages].copy(), self.words[:pages].copy()
+
+
+class _NoJournal(Volatile):
+    """Records nothing, because no power is cut."""
+
+    def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
+        """Nothing has to be restored."""
+
+    def sync_bytes(self, node: Node) -> None:
+        """All data are as durable as they will be."""
+
+    def created(self, parent: Node, name: bytes, node: Node, is_new: bool = True) -> None:
+        """Nothing has to be removed later."""
+
+    def renamed(self, old: Any, new: Any, exchange: Any) -> None:
+        """Nothing has to be renamed back."""
+
+    @contextlib.contextmanager
+    def removing(self, parent: Node, name: bytes) -> Iterator[None]:
+        """Keep the inode of a removed file as long as the kernel knows it."""
+        try:
+            node = self._nodes.find(parent, name)
+        except FileNotFoundError:
+            yield
+            return
+        try:
+            if node.fd is None:
+                self._nodes.keep_alive(node)
+            yield
+        finally:
+            self._nodes.unpin(node)
+
+
+class Compact(Passthrough):
+    """One backing directory whose checkpoints are stored as numbers of rows."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.volatile.close()
+        self.volatile = _NoJournal(self.nodes, directory / "attic")
+        self._rows = _Rows()
+        self._pages: dict[bytes, _Pages] = {}
+
+    def cut(self) -> None:
+        raise NotImplementedError("a compact target has no power cut")
+
+    # --- names: the pages of a file go with its last name ------------------------------------------------------------
+
+    def unlink(self, call: Call, parent: Node, name: bytes) -> None:
+        with self._losing(parent, name):
+            super().unlink(call, parent, name)
+
+    def rename(self, call: Call, old: Node, old_name: bytes, new: Node, new_name: bytes, flags: int) -> None:
+        with self._losing(new, new_name):
+            super().rename(call, old, old_name, new, new_name, flags)
+
+    @contextlib.contextmanager
+    def _losing(self, parent: Node, name: bytes) -> Iterator[None]:
+        """Keep the pages of a file that loses its last name only as long as the kernel knows the file."""
+        try:
+            node = self.nodes.find(parent, name)
+        except FileNotFoundError:
+            yield
+            return
+        try:
+            yield
+            if node.fd is None and self.nodes.stat(node).st_nlink == 0 and node.key in self._pages:
+                node.before = self._pages.pop(node.key)
+        finally:
+            self.nodes.unpin(node)
+
+    def _pages_of(self, node: Node) -> _Pages:
+        return node.before or self._pages.setdefault(node.key, _Pages())
+
+    # --- attributes --------------------------------------------------------------------------------------------------
+
+    def attributes(self, call: Call, node: Node) -> Attributes:
+        known = super().attributes(call, node)
+        return known._replace(blocks=-(-known.size // 512)) if stat.S_ISREG(known.mode) else known
+
+    def statfs(self, call: Call, node: Node) -> os.statvfs_result:
+        seen = super().statfs(call, node)
+        used = sum(len(pages.numbers) for pages in list(self._pages.values()))
+        blocks = _CAPACITY_BYTES // _PAGE_BYTES
+        return os.statvfs_result((_PAGE_BYTES, _PAGE_BYTES, blocks, blocks - used, blocks - used, *seen[5:]))
+
+    # --- bytes -------------------------------------------------------------------------------------------------------
+
+    def open(self, call: Call, node: Node, flags: int) -> Handle:
+        if flags & os.O_TRUNC:
+            self._pages_of(node).cut(0)
+        return super().open(call, node, flags)
+
+    def read(self, call: Call, handle: Handle, offset: int, size: int) -> memoryview:
+        size = max(0, min(size, os.fstat(handle.fd).st_size - offset))
+        out = call.buffer[:size]
+        first, stop = offset // _PAGE_BYTES, -(-(offset + size) // _PAGE_BYTES)
+        pages = self._pages_of(handle.node)
+        with pages.lock:
+            numbers, words = pages.numbers[first:stop].copy(), pages.words[first:stop].copy()
+        if not size or not numbers.any():
+            return super().read(call, handle, offset, size)
+        if not (len(numbers) == stop - first and numbers.all()):
+            super().read(call, handle, offset, size)
+        if offset % _PAGE_BYTES == size % _PAGE_BYTES == 0:
+            made = np.frombuffer(out, dtype=np.uint64).reshape(-1, _LANES)
+            self._rows.make(made, numbers, words)
+            return out
+        for place in np.flatnonzero(numbers).tolist():
+            page = np.empty((1, _LANES), dtype=np.uint64)
+            self._rows.make(page, numbers[place : place + 1], words[place : place + 1])
+            start = (first + place) * _PAGE_BYTES - offset
+            low, high = max(start, 0), min(start + _PAGE_BYTES, size)
+            out[low:high] = page.view(np.uint8).reshape(-1)[low - start : high - start].data
+        return out
+
+    def write(self, call: Call, handle: Handle, offset: int, data: memoryview) -> int:
+        end = offset + len(data)
+        pages = self._pages_of(handle.node)
+        if offset % _PAGE_BYTES or len(data) % _PAGE_BYTES:
+            self._store_plainly(handle, pages, offset // _PAGE_BYTES, -(-end // _PAGE_BYTES))
+            return super().write(call, handle, offset, data)
+        given = np.frombuffer(data, dtype=np.uint64).reshape(-1, _LANES)
+        numbers = self._rows.numbers(given)
+        first, stop = offset // _PAGE_BYTES, end // _PAGE_BYTES
+        for place in np.flatnonzero(numbers == 0).tolist():
+            start = place * _PAGE_BYTES
+            super().write(call, handle, offset + start, data[start : start + _PAGE_BYTES])
+        with pages.lock:
+            pages.grow(stop)
+            pages.numbers[first:stop], pages.words[first:stop] = numbers, given[:, 0]
+            if os.fstat(handle.fd).st_size < end:
+                os.ftruncate(handle.fd, end)
+        return len(data)
+
+    def _store_plainly(self, handle: Handle, pages: _Pages, first: int, stop: int) -> None:
+        """Store the bytes of pages in the backing file, before a part of them is overwritten."""
+        with pages.lock:
+            for place in (np.flatnonzero(pages.numbers[first:stop]) + first).tolist():
+                page = np.empty((1, _LANES), dtype=np.uint64)
+                self._rows.make(page, pages.numbers[place : place + 1], pages.words[place : place + 1])
+                left = os.fstat(handle.fd).st_size - place * _PAGE_BYTES
+                os.pwrite(handle.fd, page.tobytes()[:left], place * _PAGE_BYTES)
+                pages.numbers[place] = 0
+
+    def truncate(self, call: Call, node: Node, size: int) -> None:
+        pages = self._pages_of(node)
+        if size % _PAGE_BYTES:
+            handle = self.open(call, node, os.O_RDWR)
+            self._store_plainly(handle, pages, size // _PAGE_BYTES, size // _PAGE_BYTES + 1)
+            handle.close()
+        pages.cut(-(-size // _PAGE_BYTES))
+        super().truncate(call, node, size)
+
+    def fallocate(self, call: Call, handle: Handle, offset: int, length: int, mode: int) -> None:
+        if mode:
+            raise OSError(errno.EOPNOTSUPP, "a mode of fallocate that is not supported")
+        if os.fstat(handle.fd).st_size < offset + length:
+            os.ftruncate(handle.fd, offset + length)
+
+    def seek(self, call: Call, handle: Handle, offset: int, whence: int) -> int:
+        size = os.fstat(handle.fd).st_size
+        if offset >= size:
+            raise OSError(errno.ENXIO, "behind the end")
+        return offset if whence == os.SEEK_DATA else size
+
+    def copy(self, call: Call, source: Handle, offset: int, target: Handle, target_offset: int, length: int) -> int:
+        raise OSError(errno.EOPNOTSUPP, "files are copied by reading and writing")
