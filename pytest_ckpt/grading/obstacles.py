@@ -124,7 +124,9 @@ def _requests(plan: Plan, settings: Settings) -> str:
     if not times:
         return ""
     counted_as = f"one per file, one per {format_bytes(size)} of a tensor"
-    return f" Requests per GB ({counted_as}): up to {times:.3g} times those at full size."
+    return (
+        f" Small checkpoints need more requests: up to {times:.3g} times as many per GB as at full size ({counted_as})."
+    )
 
 
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[RehearsalReason]:

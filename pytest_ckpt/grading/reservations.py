@@ -188,18 +188,22 @@ def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:
 def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:
     if has_files and not settings.power_cut:
         yield (
-            "No power was cut (--ckpt-actions [power_cut] command): a volatile write cache would not have been noticed."
+            "No power was cut, so a volatile write cache would not have been noticed. "
+            "Option: --ckpt-actions [power_cut] command."
         )
     if has_files and not (settings.second_mount or settings.has_several_hosts):
-        yield "No second client took part (--ckpt-second-mount): the view of other hosts was not checked."
+        yield "No second client took part, so the view of other hosts was not checked. Option: --ckpt-second-mount."
     if has_files and not settings.small_volume:
-        yield "No volume was filled (--ckpt-small-volume): behaviour without space was not checked."
+        yield "No volume was filled, so behaviour without space was not checked. Option: --ckpt-small-volume."
     if "conformance" not in suites:
-        yield "No behaviour check ran (--ckpt-suite=conformance): only speed, bytes and durable calls were checked."
+        yield (
+            "No behaviour check ran, so only speed, bytes and durable calls were checked. "
+            "Option: --ckpt-suite=conformance."
+        )
     if "contention" not in suites:
-        yield "No second job ran (--ckpt-suite=contention): effects of other load were not measured."
+        yield "No second job ran, so the effects of other load were not measured. Option: --ckpt-suite=contention."
     if "endurance" not in suites:
-        yield "The run was short (--ckpt-suite=endurance): hours of load and a nearly full volume were not measured."
+        yield "Hours of load and a nearly full volume were not measured. Option: --ckpt-suite=endurance."
 
 
 def _bytes_of_host(measurement: Measurement) -> float:

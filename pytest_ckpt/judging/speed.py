@@ -101,7 +101,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     # a bound.
     is_held_up = not is_met and len(over) > len(blamed)
     bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
-    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, bound, wanted))
+    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, limit, bound, wanted))
     if is_failed and kind == "save" and (cannot := clients_cannot(measurement, limit)):
         took, allowed = compared(blamed[0].seconds, limit)
         because = (
@@ -189,7 +189,7 @@ def _bound(
     return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence, misses_allowed=allowed)
 
 
-def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
+def _how_sure(done: Operations, limit: float, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
     """Yield sentences with the conclusions from these operations about all operations.
 
     There is no estimate if times are bounds themselves, or if the amounts of data differ.
@@ -197,19 +197,22 @@ def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance
     kinds, operations = f"{done.kind}s", done.all
     confidence = format_share(wanted.confidence)
     if bound:
-        allowed = f", {bound.misses_allowed} allowed to miss it" if bound.misses_allowed else ""
+        allowed = f"; {bound.misses_allowed} may miss it" if bound.misses_allowed else ""
         yield (
-            f"{bound.met} of {counted(bound.trials, done.kind)} within the limit{allowed}: {confidence} confident that "
-            f"at least {format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
+            f"{bound.met} of {counted(bound.trials, done.kind)} met the limit{allowed}. With {confidence} confidence, "
+            f"at least {format_percent(bound.share)} of all {kinds} meet it, if {kinds} are independent. "
+            f"Up to {format_percent(1 - bound.share)} may be late."
         )
     is_alike = len({o.bytes for o in operations}) == 1
     times = [o.seconds for o in operations]
     found = tolerance(times, wanted.share, wanted.confidence) if _is_exact(operations) and is_alike else None
     if found:
+        at_most, allowed = compared(found.seconds, limit)
+        over = f" This is over the limit of {allowed}." if found.seconds > limit else ""
         yield (
-            f"Estimate: {confidence} confident that {format_share(wanted.share)} of {kinds} take at most "
-            f"{format_seconds(found.seconds)}, if their times are log-normal (correlation of the probability plot: "
-            f"{found.fit:.3f})."
+            f"Estimate: with {confidence} confidence, {format_share(wanted.share)} of {kinds} take at most "
+            f"{at_most}, if their times are log-normal (correlation of the probability plot: {found.fit:.3f}; 1 is a "
+            f"perfect fit).{over}"
         )
 
 

@@ -246,7 +246,7 @@ def _signature(document: Mapping[str, Any]) -> str:
 def _ceiling(document: view.Document) -> str:
     """Return the rates of the slowest client without storage, and of its network: no storage exceeds them."""
     rates = [*_content_rates(document), *_network_rates(document)]
-    return "; ".join(rates) or "rate unknown: the client may have been the limit"
+    return "; ".join(rates) or "the client's rate is unknown, so the client may have been the limit"
 
 
 def _content_rates(document: view.Document) -> Iterator[str]:
@@ -254,8 +254,8 @@ def _content_rates(document: view.Document) -> Iterator[str]:
     if found:
         makes, compares = (min(c[f"{name}_bytes_per_second"] for c in found) for name in ("makes", "compares"))
         yield (
-            f"slowest host makes {units.format_rate(makes)} to save and compares {units.format_rate(compares)} of a "
-            "load, measured without storage"
+            f"one host without storage: the slowest makes {units.format_rate(makes)} for a save and compares "
+            f"{units.format_rate(compares)} of a load"
         )
 
 
@@ -270,7 +270,7 @@ def _network_rates(document: view.Document) -> Iterator[str]:
         basis = "as the user stated it" if any(n.basis == "stated" for n in networks) else "measured between hosts"
         yield f"network: slowest host {' and '.join(rates)}, {basis}"
     elif any(m.get("client_ceilings") for m in document.get("measurements") or []):
-        yield "network: rate unknown, so it may have been the limit"
+        yield "network: its rate is unknown, so the network may have limited these times, and not the storage"
 
 
 def _topology(document: Mapping[str, Any]) -> str:

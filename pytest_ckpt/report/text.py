@@ -37,8 +37,7 @@ _GRADES: dict[str, dict[str, bool]] = {
 _ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
 _NARROWEST = 20
 _NOT_PROJECTED = (
-    "sufficient for up to: not projected from an operation of less than 1 s, or from less than 1 GB a host and "
-    "checkpoint"
+    "sufficient for up to: not stated if an operation took less than 1 s, or if a checkpoint was less than 1 GB a host"
 )
 _COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>15}"
 
