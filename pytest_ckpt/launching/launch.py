@@ -62,7 +62,7 @@ _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return the maximum size in bytes of one log out of ``count``: all logs together have 64 MiB, if they are few."""
+    """Return the maximum size in bytes of one log; the logs of a few ``processes`` share 64 MiB."""
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
@@ -88,7 +88,7 @@ class BoundedLog:
         self._held.append(line + "\n")
 
     def flush(self) -> None:
-        """Keep a quarter of the maximum from each end, so that the next shortening is not needed soon."""
+        """Write the buffered lines; shorten the file if it is then too large."""
         if not self._held:
             return
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
@@ -99,7 +99,7 @@ class BoundedLog:
             self._shorten()
 
     def _shorten(self) -> None:
-        """The notice about omitted lines follows the first part, which is unchanged."""
+        """Keep a quarter of the maximum from each end of the file, with a notice about the omitted lines in between."""
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # The sentence of the last flush follows the beginning, which has not changed.

@@ -109,7 +109,7 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Whether the name is free. An existing entry is from an earlier run; on a dead mount this cannot be determined."""
+    """Whether the name is free. Return False if that cannot be determined, such as on a dead mount."""
     try:
         return not is_there(directory)
     except OSError:

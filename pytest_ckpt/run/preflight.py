@@ -413,7 +413,7 @@ def check_system(settings: Settings, gates: Gates) -> None:
 
 
 def check_commands(settings: Settings) -> None:
-    """Refuse commands that change the storage without a command to revert it, and commands without a requirement."""
+    """Refuse a fault or snapshot command without the command that reverts it, and commands of suites that are off."""
     _check_both(
         {
             "--ckpt-actions [failover] fault": settings.fault_command,

@@ -242,9 +242,10 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 
 
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
-    """Move the last start's files, except kept ones, to ``starts/``. Raises OSError.
+    """Move to ``starts/`` the records of the last start that the next one replaces. Raises OSError.
 
-    If the process is killed during this, no file is lost: the next start moves the rest.
+    The plan, the report and the certificate are copied; files that the next start writes again are then removed.
+    Measurements and checks that stay valid are not moved. If the process is killed, the next start completes the move.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)

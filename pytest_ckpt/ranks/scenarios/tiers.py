@@ -54,9 +54,10 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Checkpoints of ``bytes`` over all ranks; ``drop`` drops files about to be read from the target from the caches.
+    """Checkpoints of ``bytes`` over all ranks.
 
-    ``do`` are the subject's operations on the target, ``cache`` is the host's cache for it.
+    ``drop`` removes from the caches the files that are read from the target next. ``do`` are the
+    subject's operations on the target, ``cache`` is the host's cache for it.
     """
 
     group: Group

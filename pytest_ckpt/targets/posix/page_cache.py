@@ -203,7 +203,10 @@ def _mincore(descriptor: int, size: int) -> int:
 
 
 def seen_storage(directory: Path) -> StorageStack:
-    """Return the storage below a directory; ``blind`` also lists a lower file whose cached pages cannot be counted."""
+    """Return the storage below a directory.
+
+    If the cached pages of the lowest file cannot be counted, the result's ``blind`` contains the reason.
+    """
     stack = storage_stack(directory.resolve())
     if not stack.files:
         return stack
