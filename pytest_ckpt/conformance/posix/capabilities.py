@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.conformance.content import compare, opened, random_bytes, read_file
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.sparse import FICLONE
-from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.conformance.workers import all_have_sent, gather, working
 from pytest_ckpt.facts.checks import BY_NAME
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def names(context: CheckContext, findings: Findings) -> None:
             else:
                 made[name] = content
             findings.trials += 1
-        seen = _read_those_there(directory, made)
+        seen = _read_existing(directory, made)
         listed = sorted(os.listdir(directory))  # noqa: PTH208 - doubled names must stay doubled
         if listed != sorted(made):
             strange = [name for name in listed if name not in made]
@@ -140,7 +140,7 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
         findings.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
 
 
-def _read_those_there(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
+def _read_existing(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
     """Return the bytes of each file that exists, by name."""
     seen = {}
     for name in names:
@@ -460,7 +460,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
     for _ in range(context.count(_LOCK_ROUNDS)):
         for held, wanted in _MODES:
             with working([partial(_hold, path, held)]) as (holder,):
-                if not all_said([holder], "held", context.tell):
+                if not all_have_sent([holder], "held", context.tell):
                     _not_held(findings, holder.ended())
                     return
                 if _got(path, wanted):
@@ -469,7 +469,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
             # The end of the block has killed the holder.
             _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
-            if not all_said([holder], "held", context.tell):
+            if not all_have_sent([holder], "held", context.tell):
                 _not_held(findings, holder.ended())
                 return
             if not _got(path, fcntl.LOCK_SH):
@@ -504,7 +504,7 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
         _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         descriptor = other.ask("open_file", there, flags=os.O_RDWR)
         with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
-            if not all_said([holder], "held", context.tell):
+            if not all_have_sent([holder], "held", context.tell):
                 _not_held(findings, holder.ended())
                 return
             if other.ask("lock", there, descriptor=descriptor):
@@ -520,8 +520,8 @@ def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
     descriptor = os.open(path, os.O_RDWR)
     talk.at("flock", path)
     fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
-    talk.say("held")
-    talk.hear()
+    talk.send("held")
+    talk.wait_for_check()
 
 
 def _got(path: Path, mode: int) -> bool:
