@@ -52,7 +52,7 @@ from pytest_ckpt.targets.posix.run_directory import (
     keep_a_file,
     standing_of,
 )
-from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
+from pytest_ckpt.targets.posix.second_mount import fault_of_second_mount, unlike_target
 from pytest_ckpt.targets.timed_calls import answers_within, watched
 
 if TYPE_CHECKING:
@@ -427,7 +427,7 @@ class Observations:
 
     def _lost(self, second: SecondClient) -> str:
         """Return the reason if a second mount no longer shows files; a client on another host reports this itself."""
-        return "" if second.command else lost_area(Path(second.directory), self._context.own_area)
+        return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.own_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return the observation of a check. If an earlier check found that the target has died, return only this fact.

@@ -96,10 +96,10 @@ def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Acc
         # The other process has another working directory.
         text = str(user_path(text, "--ckpt-target"))
     asked = {"what": what, "spec": to_plain(spec), "text": text, "access": to_plain(access)}
-    return call_in_time("pytest_ckpt.targets.schemes:do_as_asked", asked, seconds, imports=(spec.make,))
+    return call_in_time("pytest_ckpt.targets.schemes:perform_request", asked, seconds, imports=(spec.make,))
 
 
-def do_as_asked(asked: Mapping[str, Any]) -> Any:
+def perform_request(asked: Mapping[str, Any]) -> Any:
     """Perform the request of `check_in_time` or `leftovers_in_time` in the other process."""
     spec, access = from_plain(TargetSpec, asked["spec"]), from_plain(Access, asked["access"])
     target = make_target(spec, asked["text"], access)

@@ -107,7 +107,7 @@ class ObjectsDcpEngine(DcpEngine):
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
         objects = cast("DraftOfObjects", draft)
         writer = self.new_writer(objects.place())
-        watch = WatchedObjects(clock, self._summed, writer.fs, self.client, objects.in_our_words)
+        watch = WatchedObjects(clock, self._summed, writer.fs, self.client, objects.translate_error)
         writer.fs = watch  # type: ignore[assignment]
         return writer, watch
 
@@ -126,7 +126,7 @@ class ObjectsDcpEngine(DcpEngine):
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
         self._loaded = cast("CommittedObjects", committed)
         reader = self.new_reader(self._loaded.place())
-        watch = WatchedObjects(clock, self._summed, reader.fs, self.client, self._loaded.in_our_words)
+        watch = WatchedObjects(clock, self._summed, reader.fs, self.client, self._loaded.translate_error)
         reader.fs = watch  # type: ignore[assignment]
         return reader, watch
 

@@ -30,7 +30,7 @@ _AT_ONCE = 8
 _PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3, bears=True)
 
 
-def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
+def clean_in_process(asked: Mapping[str, Any]) -> list[str]:
     """Perform `ObjectTarget.clean` in the separate process; return the remains, one sentence each."""
     area = from_plain(AreaRef, asked["area"])
     place = prefix_of(area)
