@@ -34,10 +34,10 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
     from pytest_ckpt.grading.obstacles import (  # noqa: PLC0415
         asks_cold,
+        cache_visibility_before_writes,
         not_given,
         obstacles,
         refusals,
-        sight_untried,
         unmeasured,
     )
     from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
@@ -57,9 +57,9 @@ def run(asked: argparse.Namespace) -> int:
     table = gates or (load_gates(settings.gate_table, "") if settings.gate_table != "auto" else None)
     plan = plan_run(settings, target, table.table if table else "")
     problems = foreseen(settings, plan, spec) if spec else Problems()
-    found, sight = None, sight_untried(target) if target else "not_tested"
+    found, sight = None, cache_visibility_before_writes(target) if target else "not_tested"
     if gates:
-        found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_sight=sight)
+        found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_visibility=sight)
     listed = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
     notes = [f"note: {sentence}" for sentence in listed]
     # These problems are found only by a write to the target.

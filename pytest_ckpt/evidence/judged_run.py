@@ -28,7 +28,7 @@ from pytest_ckpt.evidence.run_files import (
     read_report,
 )
 from pytest_ckpt.evidence.starts import all_starts, completed, other_measurements
-from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidable, is_unfinished
+from pytest_ckpt.evidence.unfinished import as_incomplete, decidable, is_unfinished, report_before_measurements
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.gate_tables import GATE_TABLES
@@ -312,7 +312,7 @@ def judge_directory(
     unfinished = is_unfinished(directory)
     found = read_file(directory / SESSION) if unfinished else report or read_report(directory)
     with odd_facts_named(directory):
-        begun = begun_report(found, read_file(directory / PLAN)) if unfinished else found
+        begun = report_before_measurements(found, read_file(directory / PLAN)) if unfinished else found
         document = _judge(directory, begun, command_line, as_recorded=as_recorded, foresees=foresees)
         if moment:
             document["judged_again"] = _judged_again(begun, document, command_line, moment)

@@ -40,7 +40,7 @@ _LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
-CacheSight = Literal["seen", "blind", "declared", "memory", "not_tested"]
+CacheVisibility = Literal["seen", "blind", "declared", "memory", "not_tested"]
 """Whether cached pages of the target can be counted. A file that was written and read appeared in the cache or did not;
 or the target declares that its clients have no cache; or it is memory; or it was not tried, because that needs a write.
 """
@@ -99,7 +99,7 @@ _DECLARED = Obstacle(
 )
 
 
-def sight_untried(target: TargetFacts) -> CacheSight:
+def cache_visibility_before_writes(target: TargetFacts) -> CacheVisibility:
     """Return whether a target's cached pages can be counted, as far as this is known before the first write."""
     if target.is_memory:
         return "memory"
@@ -186,7 +186,7 @@ def obstacles(
     gates: Gates,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     *,
-    cache_sight: CacheSight = "not_tested",
+    cache_visibility: CacheVisibility = "not_tested",
 ) -> list[Obstacle]:
     """Return every known obstacle to a certificate before a run begins, rehearsal obstacles first.
 
@@ -204,11 +204,11 @@ def obstacles(
     ]
     if unheld := unheld_model(plan, gates):
         found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
-    if cache_sight == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
+    if cache_visibility == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
         found.append(_BLIND)
-    if cache_sight == "memory" and asks_cold(settings, gates, catalogue):
+    if cache_visibility == "memory" and asks_cold(settings, gates, catalogue):
         found.append(_MEMORY)
-    if cache_sight == "declared" and _needs_more_than_a_word(settings, gates, catalogue):
+    if cache_visibility == "declared" and _needs_more_than_a_word(settings, gates, catalogue):
         found.append(_DECLARED)
     return found + list(_unasked(settings, gates, catalogue))
 

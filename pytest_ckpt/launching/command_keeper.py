@@ -25,7 +25,7 @@ from typing import IO, cast
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.support import waits
-from pytest_ckpt.support.processes import end_session, how_it_ended
+from pytest_ckpt.support.processes import describe_exit, end_session
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -177,7 +177,7 @@ class CommandKeeper:
         return runs
 
     def _death(self) -> str:
-        return f"the process that runs the commands {how_it_ended(self._process.wait())}"
+        return f"the process that runs the commands {describe_exit(self._process.wait())}"
 
     def _say(self, line: str) -> None:
         assert self._process.stdin

@@ -223,7 +223,7 @@ def _made(
         # A check may have reported its result and then hang in the removal of its directory.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
-        seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.how_it_broke())
+        seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.describe_end())
     return seen
 
 
@@ -298,7 +298,7 @@ class _Listener:
         except (ValueError, TypeError, AttributeError):
             return None
 
-    def how_it_broke(self) -> str:
+    def describe_end(self) -> str:
         """Return a description of the end of a check's process that reported no result."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
@@ -414,7 +414,7 @@ class Observations:
     def _silent_since(self) -> str | None:
         """Return the check that the target did not answer, if it still does not answer; otherwise None."""
         blocked = self._logs / _BLOCKED
-        area = self._context.own_area
+        area = self._context.run_area
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
             return None
         try:
@@ -427,7 +427,7 @@ class Observations:
 
     def _lost(self, second: SecondClient) -> str:
         """Return the reason if a second mount no longer shows files; a client on another host reports this itself."""
-        return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.own_area)
+        return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return the observation of a check. If an earlier check found that the target has died, return only this fact.
@@ -458,7 +458,7 @@ class Observations:
 
     def _has_ended(self, check: Check) -> bool:
         """Whether the storage of a check no longer accepts a file."""
-        area = self._context.small if check.needs == "small directory" else self._context.own_area
+        area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.room == "objects":
             return True
         try:
@@ -474,7 +474,7 @@ class Observations:
         context, settings = self._context, self._context.settings
         return run_object_check(
             check,
-            area=dataclasses.replace(context.own_area, access=context.access),
+            area=dataclasses.replace(context.run_area, access=context.access),
             target=settings.target or "",
             share=settings.effort,
             seed=context.seed,
@@ -496,7 +496,7 @@ class Observations:
 
     def _replaced(self) -> str:
         """Return a sentence if the run's directory has been replaced; empty if it seems unchanged."""
-        area = self._context.own_area
+        area = self._context.run_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
                 now = watched(area.location, lambda: standing_of(directory_of(area)))
@@ -520,7 +520,7 @@ class Observations:
         witness = context.directory / "witness"
         witness.mkdir(parents=True, exist_ok=True)
         # The path is only printed: on a target that hangs, a call would block this process too.
-        directory = directory_of(context.own_area)
+        directory = directory_of(context.run_area)
         area = context.small if check.needs == "small directory" else None
         small = directory_of(area).parent if area else None
         return run_check(
@@ -532,7 +532,7 @@ class Observations:
             small_directory=small,
             power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
             power_cuts=settings.power_cuts,
-            commit=commit_of(area or context.own_area).method,
+            commit=commit_of(area or context.run_area).method,
             witness=witness,
             share=settings.effort,
             seed=context.seed,

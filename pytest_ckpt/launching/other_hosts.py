@@ -124,7 +124,7 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
     return min(max(deadline_seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
 
 
-def ended_badly(run_directory: Path) -> bool:
+def may_have_left_processes(run_directory: Path) -> bool:
     """Whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
 
     A launcher that has lost a host may report success; Open MPI does.

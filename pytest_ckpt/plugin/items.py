@@ -132,7 +132,7 @@ class RequirementItem(pytest.Item):
         own, measured = requirement.own_launch, measurements(self.session)
         measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)
         verdict = decide(requirement, measurement, run.plan.limits, run.gates)
-        verdict = with_others(verdict, requirement, measured.others(planned.subject), run.plan.limits, run.gates)
+        verdict = with_others(verdict, requirement, measured.not_judged(planned.subject), run.plan.limits, run.gates)
         kind = KIND_OF.get(requirement.id)
         if kind is None:
             return verdict, None

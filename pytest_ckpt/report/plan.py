@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.environment import Environment
     from pytest_ckpt.facts.settings import Assurance, Settings
     from pytest_ckpt.facts.targets import TargetFacts
-    from pytest_ckpt.grading.obstacles import CacheSight, Obstacle
+    from pytest_ckpt.grading.obstacles import CacheVisibility, Obstacle
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
@@ -274,7 +274,7 @@ def header_lines(
     environment: Environment,
     notices: Sequence[str],
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
-    cache_sight: CacheSight = "not_tested",
+    cache_visibility: CacheVisibility = "not_tested",
 ) -> list[str]:
     """Return the lines of pytest's header."""
     limits = plan.limits
@@ -317,7 +317,7 @@ def header_lines(
     lines.append(f"ckpt gate table: {gates.name}{extends}; suites: {suites}")
     lines += [f"ckpt gate table: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
-    found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)
+    found = obstacles(plan, settings, gates, catalogue, cache_visibility=cache_visibility)
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
     seen = (*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue), *notices)

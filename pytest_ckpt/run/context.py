@@ -59,7 +59,7 @@ class RunContext(LaunchContext):
     def redactor(self) -> Redactor:
         """The redactor that masks the secrets of options, command line and environment in all output."""
         texts = [*(o.value for o in self.settings.origins), *self.command]
-        return Redactor.of(os.environ, texts, self.own_words)
+        return Redactor.of(os.environ, texts, self.file_vocabulary)
 
     @property
     def extras(self) -> list[CatalogueRow]:

@@ -136,7 +136,7 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
         yield None if why else sign
 
 
-def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
+def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
     """Return the notices about the hosts of a run, which do not prevent the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
@@ -185,7 +185,7 @@ def _counts(ranks: Mapping[str, int]) -> str:
     return ", ".join(f"{count} on {host}" for host, count in ranks.items())
 
 
-def alike(facts: TargetFacts) -> str:
+def remedy_on_hosts(facts: TargetFacts) -> str:
     """Return the remedy if the target differs between hosts."""
     if "paths" in facts.capabilities:
         return (

@@ -23,12 +23,12 @@ from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_subjects, offered
-from pytest_ckpt.grading.obstacles import sight_untried
+from pytest_ckpt.grading.obstacles import cache_visibility_before_writes
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
-from pytest_ckpt.run.hosts import HostProbe, alike, see_hosts
+from pytest_ckpt.run.hosts import HostProbe, remedy_on_hosts, see_hosts
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
 from pytest_ckpt.sizing.near_full import Volume, unavailable_reason
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.grading.obstacles import CacheSight
+    from pytest_ckpt.grading.obstacles import CacheVisibility
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.launching.launch import Launch
@@ -297,7 +297,7 @@ def _see_hosts(
     if seen.differences:
         raise UsageError(
             f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(seen.differences)}.",
-            alike(facts),
+            remedy_on_hosts(facts),
         )
     check_tiers_of_hosts(settings, plan, seen)
     return seen
@@ -334,7 +334,7 @@ def _names_in(place: Path, report: Path) -> set[str]:
         raise UsageError(f"--ckpt-report {report} is a file.", "Name a directory.") from None
 
 
-def set_aside(report: Path) -> Path | None:
+def rename_earlier_report(report: Path) -> Path | None:
     """Rename the report directory of an earlier run; return the new name, or None if there is no earlier run."""
     if not report.is_dir() or not any(report.iterdir()):
         return None
@@ -460,9 +460,9 @@ def gauge_of(directory: str, seconds: float) -> str | None:
     return probe
 
 
-def cache_sight(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheSight:
+def cache_visibility(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheVisibility:
     """Return the visibility of a target's cached pages, by a test in a directory on it, if a test is needed at all."""
-    if (known := sight_untried(target)) != "not_tested":
+    if (known := cache_visibility_before_writes(target)) != "not_tested":
         return known
     try:
         return "seen" if gauge_of(directory, min(ANSWER_SECONDS, deadline_seconds)) else "blind"

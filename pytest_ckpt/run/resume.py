@@ -35,7 +35,7 @@ from pytest_ckpt.evidence.starts import (
     newest_events,
     running_operations,
 )
-from pytest_ckpt.evidence.unfinished import begun_report
+from pytest_ckpt.evidence.unfinished import report_before_measurements
 from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import HostFacts
@@ -137,7 +137,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
             f"{OPTION}: {directory} contains no run.",
             "Name the directory of the run with --ckpt-report, or leave --ckpt-resume out.",
         )
-    hold(directory, held)
+    lock_run(directory, held)
     session, plan = read_file(directory / SESSION), read_file(directory / PLAN)
     with odd_facts_named(directory):
         version = session["environment"]["versions"]["pytest-ckpt"]
@@ -152,7 +152,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
                 f"{OPTION}: {directory} is not as its last start left it: {', '.join(names[:5])}.",
                 "Restore the directory from a copy, or begin a new run without --ckpt-resume.",
             )
-        begun = begun_report(session, plan)
+        begun = report_before_measurements(session, plan)
         settings = recorded_settings(begun, {}, ("plan", "condition"))
         settings = dataclasses.replace(
             settings,
@@ -181,7 +181,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
         )
 
 
-def hold(directory: Path, held: contextlib.ExitStack) -> None:
+def lock_run(directory: Path, held: contextlib.ExitStack) -> None:
     """Lock a directory's run against other starts until ``held`` is closed. Raises UsageError if another start is
     running."""
     file = os.open(directory / SESSION, os.O_RDONLY)
