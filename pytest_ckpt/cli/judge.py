@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the judgement; the exit code is as for a run."""
     if asked.rules is not None:
-        return _hold_against_rules(asked)
+        return _print_rules(asked)
     if asked.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 
@@ -88,7 +88,7 @@ def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: b
     return judge_sealed_directory(directory, limits, foresees=foresees, moment=moment)
 
 
-def _hold_against_rules(asked: argparse.Namespace) -> int:
+def _print_rules(asked: argparse.Namespace) -> int:
     """Print the submission rules that published results meet or break. Limits are not used."""
     from pytest_ckpt.published.directory import find_runs  # noqa: PLC0415
     from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415

@@ -36,13 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the trend."""
     from pytest_ckpt.analysis.trend import make_trend  # noqa: PLC0415
-    from pytest_ckpt.evidence.history import hold_against_directories, read_history  # noqa: PLC0415
+    from pytest_ckpt.evidence.history import compare_with_reports, read_history  # noqa: PLC0415
     from pytest_ckpt.report.trend import trend_lines, trend_sections  # noqa: PLC0415
 
     regression = _share(asked.fail_on_regression) if asked.fail_on_regression is not None else None
     history = Path(asked.directory)
     entries, notices = read_history(history)
-    entries, differences = hold_against_directories(history, entries)
+    entries, differences = compare_with_reports(history, entries)
     document = make_trend(entries, [*notices, *differences], regression)
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed

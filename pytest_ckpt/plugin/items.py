@@ -17,7 +17,7 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import compared_with, is_given
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.verdicts import KIND_OF, decide, decide_observed, not_run, with_others
+from pytest_ckpt.judging.verdicts import KIND_OF, decide, decide_observed, not_run, verdict_over_starts
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.recorder import Observer
@@ -132,7 +132,9 @@ class RequirementItem(pytest.Item):
         own, measured = requirement.own_launch, measurements(self.session)
         measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)
         verdict = decide(requirement, measurement, run.plan.limits, run.gates)
-        verdict = with_others(verdict, requirement, measured.not_judged(planned.subject), run.plan.limits, run.gates)
+        verdict = verdict_over_starts(
+            verdict, requirement, measured.not_judged(planned.subject), run.plan.limits, run.gates
+        )
         kind = KIND_OF.get(requirement.id)
         if kind is None:
             return verdict, None

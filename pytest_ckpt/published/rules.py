@@ -81,7 +81,7 @@ class RuleResult:
     because: str
 
 
-def rules_found(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
+def rule_results(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
     """Compare a result with every rule that applies to its division."""
     found = []
     for rule in RULES:

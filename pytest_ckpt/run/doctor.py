@@ -24,7 +24,7 @@ from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.grading.obstacles import cache_visibility_before_writes, not_given, obstacles
 from pytest_ckpt.judging.cold import OTHER_PROOFS
-from pytest_ckpt.judging.remedies import known_of, remedy_of
+from pytest_ckpt.judging.remedies import failures_of_kind, remedy_of
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.report.plan import in_all
@@ -85,7 +85,7 @@ class Finding:
 
 def known_failures(kind: str) -> Iterator[Finding]:
     """Return the known facts about a kind of file system: the checks that it fails with the default mount options."""
-    for row in known_of(kind):
+    for row in failures_of_kind(kind):
         description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
         yield Finding(name="file system", can=False, needed=False, description=description, remedy=remedy_of(row))
 

@@ -48,7 +48,7 @@ from pytest_ckpt.facts.settings import SUITES, Origin, Settings
 from pytest_ckpt.facts.starts import InterruptedWork, RepeatedMeasurement, Start, is_interruption
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
-from pytest_ckpt.grading.catalogue import asked_checkpoints, asked_checks, asked_requirements, is_given
+from pytest_ckpt.grading.catalogue import checkpoints_of_requirement, checks_of_run, is_given, requirements_of_run
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.launching.measurements import names_of_run, read_measurement
@@ -403,9 +403,9 @@ class _Subjects:
         earlier = self._earlier
         asked = [
             r
-            for r in asked_requirements(earlier.settings, earlier.gates, self._checked.catalogue)
+            for r in requirements_of_run(earlier.settings, earlier.gates, self._checked.catalogue)
             if r.is_measured and not r.plugin and r.suite in earlier.settings.suites
-            if any(c.subject == measurement.subject for c in asked_checkpoints(r, earlier.plan))
+            if any(c.subject == measurement.subject for c in checkpoints_of_requirement(r, earlier.plan))
         ]
         limits = self._checked.plan.limits
         return tuple(r.id for r in asked if decide(r, measurement, limits, earlier.gates).outcome == "failed")
@@ -436,7 +436,7 @@ class _Checks:
         self.broken: list[InterruptedWork] = []
         self.replaced: list[RepeatedMeasurement] = []
         is_selected = _CONFORMANCE in checked.settings.suites
-        asked = _asked(checked) if is_selected else {}
+        asked = _checks_by_name(checked) if is_selected else {}
         there = {f"{o.requirement}.{o.subject}": o for o in _observations(earlier.directory)}
         for log in sorted((earlier.directory / "launches" / "checks").glob("*.log")):
             if log.stem not in there and log.stat().st_size:
@@ -457,11 +457,11 @@ class _Checks:
         self.open = bool(set(asked) - set(self.kept))
 
 
-def _asked(checked: Preflight) -> dict[str, Check]:
+def _checks_by_name(checked: Preflight) -> dict[str, Check]:
     found: Iterable[Check] = (
         check
         for requirement in checked.catalogue.values()
-        for check in asked_checks(requirement, checked.settings, checked.gates)
+        for check in checks_of_run(requirement, checked.settings, checked.gates)
         if requirement.suite == _CONFORMANCE and is_given(check, checked.settings)
     )
     return {check.name: check for check in found}

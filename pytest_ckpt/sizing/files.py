@@ -136,7 +136,7 @@ def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
 
 
 @lru_cache(maxsize=64)
-def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
+def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
     """Return the bytes of a checkpoint's files in addition to each rank's tensors.
 
     They are not 0 if a recorded job defines them, or if all tensors are written twice.
@@ -145,7 +145,7 @@ def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
         return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
     if not rule.pattern:
         return 0
-    return sum(_replayed_bytes_beside(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
+    return sum(_replayed_extra_bytes(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
 
 
 @lru_cache(maxsize=64)
@@ -234,7 +234,7 @@ def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardF
     )
 
 
-def _replayed_bytes_beside(text: str, rank: int, rank_bytes: int) -> int:
+def _replayed_extra_bytes(text: str, rank: int, rank_bytes: int) -> int:
     """Return the bytes of files that are not part of the layout."""
     return sum(file.bytes for file in replayed_files(text, rank, rank_bytes) if file.is_small)
 

@@ -22,8 +22,8 @@ from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import drain_buffers_bytes, drain_rule, with_drains
 from pytest_ckpt.sizing.files import (
-    bytes_beside_tensors,
     consolidating_bytes,
+    extra_file_bytes,
     file_count,
     files_of,
     largest_file_bytes,
@@ -316,10 +316,10 @@ def _plan_checkpoint(
     shards = layout(model, mode=mode, processes=processes, scale=settings.scale)
     check_places(shards)
     files = file_count(shards, engine.files)
-    beside_tensors = bytes_beside_tensors(shards, engine.files)
+    extra_bytes = extra_file_bytes(shards, engine.files)
     # A bound for every version: at a reduced scale, earlier versions reduced all tensors and omitted none.
     overhead = files * _FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
-    one = shards.bytes + beside_tensors + overhead
+    one = shards.bytes + extra_bytes + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
