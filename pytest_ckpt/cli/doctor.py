@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import OFTEN_USED, add_options, resolve, said_of
+from pytest_ckpt.config.options import OFTEN_USED, add_options, options_of_command_line, resolve
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {}, engines=find_engines(), environment=os.environ)
+    settings = resolve(options_of_command_line(asked), {}, engines=find_engines(), environment=os.environ)
     findings = []
     for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)

@@ -60,7 +60,7 @@ def run(asked: argparse.Namespace) -> int:
             f"{directory} has no measurement that fits the format.{described}",
             "Run one of the four models at full size, with --ckpt-strategy=sync.",
         )
-    _refuse_what_is_there(out)
+    _refuse_existing_file(out)
     system = _system_name(document)
     taken: set[str] = set()
     for measurement in fitting:
@@ -86,7 +86,7 @@ def run(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_what_is_there(out: Path) -> None:
+def _refuse_existing_file(out: Path) -> None:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(f"--mlperf {out} is there already.", "Name a directory that does not exist, or that is empty.")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.cli.console import say
-from pytest_ckpt.config.options import add_options, said_of
+from pytest_ckpt.config.options import add_options, options_of_command_line
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError, nearest
 
@@ -55,7 +55,7 @@ def run(asked: argparse.Namespace) -> int:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 
         check_printer("--pdf")
-    limits = said_of(asked, with_role("limit"))
+    limits = options_of_command_line(asked, with_role("limit"))
     document = _judge_one(Path(asked.directory), limits, foresees=bool(asked.json or asked.html or asked.pdf))
     if asked.html:
         from pytest_ckpt.report import html  # noqa: PLC0415 - jinja2 only when it is needed
@@ -103,7 +103,7 @@ def _print_rules(asked: argparse.Namespace) -> int:
         )
     if others := [name for name in ("html", "pdf") if getattr(asked, name)]:
         raise UsageError(f"--{others[0]} and --rules cannot be combined.", "Leave one of them out, or use --json.")
-    given = said_of(asked, with_role("limit"))
+    given = options_of_command_line(asked, with_role("limit"))
     if option := next((o.flag for o in with_role("limit") if given.get(o.ini_name) is not None), ""):
         raise UsageError(
             f"{option} and --rules cannot be combined: the rules do not limit times.", f"Leave out {option}."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import OFTEN_USED, add_options, resolve, said_of
+from pytest_ckpt.config.options import OFTEN_USED, add_options, options_of_command_line, resolve
 
 if TYPE_CHECKING:
     import argparse
@@ -45,7 +45,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
     from pytest_ckpt.support.errors import Problems  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {}, engines=find_engines(), environment=os.environ)
+    settings = resolve(options_of_command_line(asked), {}, engines=find_engines(), environment=os.environ)
     spec, target, gates, catalogue = None, None, None, REQUIREMENTS
     if settings.target:
         from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
-from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.config.options import add_options, options_of_command_line, resolve
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.units import parse_duration, parse_fraction
@@ -83,7 +83,7 @@ def run(asked: argparse.Namespace) -> int:
     rows, notices = [], []
     for directory in dict.fromkeys(map(Path, asked.directories)):
         measurements, of_run, changed = _measured(directory)
-        given = said_of(asked, _OPTIONS)
+        given = options_of_command_line(asked, _OPTIONS)
         clusters = [limits_of(resolve(given | {"ckpt_cluster": word}, of_run, ini_source="the run")) for word in words]
         if any(rules.seconds / limits.mttf_seconds > _MAXIMUM_FAILURES for limits in clusters):
             raise UsageError(

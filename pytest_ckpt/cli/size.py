@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ckpt.cli.console import say
-from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.config.options import add_options, options_of_command_line, resolve
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import parse_duration, parse_fraction, parse_size
@@ -78,7 +78,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import refuse_options_of_own_models  # noqa: PLC0415
 
-    given = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
+    given = options_of_command_line(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     given |= {option.ini_name: getattr(asked, option.ini_name) for option in _TIERS}
     clusters = [word.strip() for word in asked.cluster.split(",")]
     if len(clusters) > _MAXIMUM_CLUSTERS:

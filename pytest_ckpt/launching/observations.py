@@ -131,7 +131,7 @@ def run_check(
     named = [f"--{name}={path}" for name, path in places.items() if path]
     used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
     command = ["-m", "pytest_ckpt.conformance", check.name]
-    seen = _made(
+    seen = _run_check_process(
         check,
         [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-directory"] if within else [])],
         deadline_seconds=deadline_seconds,
@@ -162,7 +162,7 @@ def run_object_check(
     options += [f"--ca-bundle={access.ca_bundle}"] if access.ca_bundle else []
     options += ["--embedded"] if access.embedded else []
     command = ["-m", "pytest_ckpt.conformance.objects", check.name]
-    seen = _made(
+    seen = _run_check_process(
         check,
         [*command, f"--target={area.location}/{CHECKS_DIRECTORY}", *options, "--json"],
         deadline_seconds=deadline_seconds,
@@ -174,7 +174,7 @@ def run_object_check(
     return dataclasses.replace(seen, reproduce=shlex.join([sys.executable, *command, f"--target={target}", *options]))
 
 
-def _made(
+def _run_check_process(
     check: Check,
     arguments: list[str],
     *,

@@ -83,7 +83,7 @@ class RequirementItem(pytest.Item):
         """
         run = self.config.stash[RUN]
         try:
-            self._decide_and_tell(run)
+            self._decide_and_report(run)
             return
         except Exception as error:
             sentence = keep_traceback(error, run.directory, run.redactor)
@@ -99,7 +99,7 @@ class RequirementItem(pytest.Item):
         path, line = _place_of(self.requirement)
         return path, line, self.name
 
-    def _decide_and_tell(self, run: RunContext) -> None:
+    def _decide_and_report(self, run: RunContext) -> None:
         requirement, subject = self.requirement, self.subject
         if requirement.suite == "conformance":
             verdict = self._judge_behaviour(run)

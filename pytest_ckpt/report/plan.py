@@ -214,7 +214,7 @@ def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
     return (
         f"{counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
         f"{counted(operations, 'load reads', 'loads read')} "
-        f"{'as much' if read == moved else format_decimal_bytes(read)}{_beside(steps)}: "
+        f"{'as much' if read == moved else format_decimal_bytes(read)}{_additional_steps(steps)}: "
         f"at most {format_seconds(seconds)} if every save and load just meets its limit"
     )
 
@@ -230,7 +230,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     ]
 
 
-def _beside(steps: Sequence[Steps]) -> str:
+def _additional_steps(steps: Sequence[Steps]) -> str:
     """Return a sentence on the measurements in addition to saves and loads, with their bytes if known in advance."""
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:

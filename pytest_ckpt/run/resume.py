@@ -513,10 +513,10 @@ def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
     carried = [suite for suite in before.suites if suite not in now.suites]
     if not carried:
         return now
-    if _said(before, "profile") != _said(now, "profile"):
+    if _option_value(before, "profile") != _option_value(now, "profile"):
         raise UsageError(
-            f"{OPTION}: the run of {earlier.directory} has the profile {_said(before, 'profile')}.",
-            f"Choose --ckpt-profile={_said(before, 'profile')}.",
+            f"{OPTION}: the run of {earlier.directory} has the profile {_option_value(before, 'profile')}.",
+            f"Choose --ckpt-profile={_option_value(before, 'profile')}.",
         )
     suites = tuple(suite for suite in SUITES if suite in {*before.suites, *now.suites})
     older = [option for option in OPTIONS if _is_of_before(option, carried, now)]
@@ -543,5 +543,5 @@ def _is_of_before(option: Option, carried: list[str], now: Settings) -> bool:
     return not now.measures and bool({"plan", "condition"} & set(option.roles))
 
 
-def _said(settings: Settings, key: str) -> str:
+def _option_value(settings: Settings, key: str) -> str:
     return next((o.value for o in settings.origins if o.option == f"--ckpt-{key}"), "")
