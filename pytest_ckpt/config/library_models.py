@@ -25,7 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_ckpt.config.hugging_face import Numbers, Said, adds_parameters
+from pytest_ckpt.config.hugging_face import ConfigFields, Numbers, adds_parameters
 from pytest_ckpt.facts.models import LayerKind, numbered_kinds
 from pytest_ckpt.support.processes import describe_exit
 from pytest_ckpt.support.resources import python_path
@@ -89,7 +89,7 @@ def _may_know(kind: str) -> bool:
     return any(f'"{kind}"' in table.read_text(encoding="utf-8", errors="replace") for table in tables)
 
 
-def numbers_of(found: Said, given: Said) -> Numbers:
+def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
     """Return the numbers that define a model, from the output of the program `config.library_tensors`. Raises
     ValueError."""
     if refused := found.get("refused"):

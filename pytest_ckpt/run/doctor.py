@@ -284,20 +284,20 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         yield shared_memory(settings.ranks)
         if target:
             yield _space(plan, settings, target)
-        sight = yield from _caches(settings, target, scratch, seconds)
+        visibility = yield from _caches(settings, target, scratch, seconds)
     if hosts and target and "paths" in target.capabilities:
         yield from second_node(settings)
     yield clock()
     if described and plan and gates:
-        yield from _obstacles(settings, described, plan, gates, sight)
+        yield from _obstacles(settings, described, plan, gates, visibility)
 
 
 def _obstacles(
-    settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, sight: CacheVisibility
+    settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, visibility: CacheVisibility
 ) -> Iterator[Finding]:
     """Return every known obstacle to a certificate with this command."""
     catalogue = offered(REQUIREMENTS, target.capabilities)
-    found = obstacles(plan, settings, gates, catalogue, cache_visibility=sight)
+    found = obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)
     for obstacle in found:
         yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
     if not found:
@@ -314,17 +314,17 @@ def _caches(
     known = cache_visibility_before_writes(target) if target else "not_tested"
     if known == "declared":
         return known
-    sight: CacheVisibility = "not_tested"
+    visibility: CacheVisibility = "not_tested"
     directory = target.location if target else scratch
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
     yield _drop_caches(settings)
     try:
-        finding, sight = _gauge(directory, where, seconds)
+        finding, visibility = _gauge(directory, where, seconds)
         yield finding
         yield _direct(directory, where, seconds)
     except NoAnswerError as silence:
         yield silent("target", f"{directory}: {silence}")
-    return sight if known == "not_tested" else known
+    return visibility if known == "not_tested" else known
 
 
 def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tuple[Finding, TargetFacts | None]:

@@ -155,9 +155,9 @@ def _open(
         notices += checked.notices
         notices += host_notices(checked.launcher, checked.hosts)
         area = _create(checked.target, run_id, undo)
-        sight: CacheVisibility = "not_tested"
+        visibility: CacheVisibility = "not_tested"
         if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):
-            sight = cache_visibility(checked.facts, area.location, settings.io_timeout_seconds)
+            visibility = cache_visibility(checked.facts, area.location, settings.io_timeout_seconds)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
         local = _create(checked.local, run_id, undo) if checked.local else None
@@ -215,7 +215,7 @@ def _open(
         signer=signer,
         began=began,
         preflight_seconds=time.monotonic() - began,
-        cache_visibility=sight,
+        cache_visibility=visibility,
         serving=kept,
         waiting=checked.waiting,
         held=held,

@@ -374,14 +374,12 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
     """Raise UsageError if a host has no local tier, shares it with another host, or has too little space in it."""
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
-    if gone := [f"{sight.host}: {sight.unavailable_reason}" for sight in seen.tiers if sight.unavailable_reason]:
+    if gone := [f"{view.host}: {view.unavailable_reason}" for view in seen.tiers if view.unavailable_reason]:
         raise UsageError(
             f"{place} is not a local tier on every host: no file can be created there ({'; '.join(gone)}).", own
         )
     if shared := [
-        f"{sight.host} sees the directory of {', '.join(sight.shared_with)}"
-        for sight in seen.tiers
-        if sight.shared_with
+        f"{view.host} sees the directory of {', '.join(view.shared_with)}" for view in seen.tiers if view.shared_with
     ]:
         raise UsageError(
             f"{place} is not a local tier: hosts share the directory ({'; '.join(shared)}), so the loss of one host "
@@ -393,14 +391,14 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
         return
     ranks = {host.host: len(host.ranks) for host in seen.hosts}
     of_rank = largest.checkpoint_bytes / largest.layout.processes
-    for sight in seen.tiers:
+    for view in seen.tiers:
         # A host may store the copies of a host with more ranks.
         need = PARTNER_CHECKPOINTS * max(ranks.values()) * of_rank
-        if need > sight.free_bytes:
+        if need > view.free_bytes:
             raise UsageError(
-                f"Too little space in the local tier {settings.local_tier} of {sight.host}: {format_bytes(need)} are "
+                f"Too little space in the local tier {settings.local_tier} of {view.host}: {format_bytes(need)} are "
                 f"needed for its ranks' files and for copies of its partner's, and "
-                f"{format_bytes(sight.free_bytes)} are free.",
+                f"{format_bytes(view.free_bytes)} are free.",
                 f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with "
                 "--ckpt-profile=smoke.",
             )

@@ -237,14 +237,14 @@ def test_a_pool_of_zfs_is_walked_by_its_own_command(tree):
     tree.device("zram0", "253:0")
     asked = []
     stack = storage_stack(
-        Path("/t/run"), root=tree.root, mounts=tree.mounts, asked=lambda words: asked.append(words) or ZPOOL
+        Path("/t/run"), root=tree.root, mounts=tree.mounts, run_command=lambda words: asked.append(words) or ZPOOL
     )
     assert stack.memory
     assert [layer.text for layer in stack.layers] == [
         "zfs tank/checkpoints", "/dev/sda1", "/dev/zram0 (memory of this host)"
     ]  # fmt: skip
     assert asked[0][-1] == "tank"
-    silent = storage_stack(Path("/t/run"), root=tree.root, mounts=tree.mounts, asked=lambda _words: "")
+    silent = storage_stack(Path("/t/run"), root=tree.root, mounts=tree.mounts, run_command=lambda _words: "")
     assert silent.layers[-1].text == "devices of a pool that the kernel does not name"
 
 

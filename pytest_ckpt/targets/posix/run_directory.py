@@ -452,7 +452,7 @@ def remove_in_time(
 
     Return the remains, one sentence each. With ``keep_directory`` only its content is removed.
     """
-    asked = {
+    request = {
         "directory": str(directory),
         "identity": list(identity),
         "checkpoints": {subject: sorted(files) for subject, files in names.files.items()},
@@ -462,7 +462,7 @@ def remove_in_time(
     }
     seconds += names.in_directories * _REMOVE_SECONDS_OF_A_NAME
     try:
-        left: list[str] = call_in_time(REMOVE, asked, seconds)
+        left: list[str] = call_in_time(REMOVE, request, seconds)
     except NoAnswerError:
         return [f"{directory} stays: the target did not answer for {seconds:g} s"]
     except RefusedError:
@@ -470,12 +470,12 @@ def remove_in_time(
     return left
 
 
-def remove_in_process(asked: Mapping[str, Any]) -> list[str]:
+def remove_in_process(request: Mapping[str, Any]) -> list[str]:
     """Perform `remove_in_time` in its separate process."""
-    directory = Path(asked["directory"])
-    names = {f"{name}/" for name in asked["directories"]}
-    names |= {f"{subject}/{file}" for subject, files in asked["beside"].items() for file in files}
-    for subject, files in asked["checkpoints"].items():
+    directory = Path(request["directory"])
+    names = {f"{name}/" for name in request["directories"]}
+    names |= {f"{subject}/{file}" for subject, files in request["beside"].items() for file in files}
+    for subject, files in request["checkpoints"].items():
         names |= {
             f"{subject}/{checkpoint}/{file}"
             for checkpoint in _checkpoints(directory / subject)
@@ -483,7 +483,7 @@ def remove_in_process(asked: Mapping[str, Any]) -> list[str]:
         }
         # An empty directory of a subject is not implied by a file name.
         names.add(f"{subject}/{_NO_FILE}")
-    return remove(directory, asked["identity"], names, keep_directory=asked["keep_directory"])
+    return remove(directory, request["identity"], names, keep_directory=request["keep_directory"])
 
 
 def _checkpoints(directory: Path) -> Iterator[str]:
