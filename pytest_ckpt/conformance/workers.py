@@ -228,13 +228,13 @@ class _StallReporter:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._told = 0.0
-        self._seen: list[tuple[float, str, str]] = []
+        self._reported_at = 0.0
+        self._reported_call: list[tuple[float, str, str]] = []
 
     def of(self, workers: Sequence[Worker]) -> None:
         now, doing = time.monotonic(), sorted(worker.doing for worker in workers)
-        if now - self._told > _TELL_SECONDS and doing != self._seen:
-            self._told, self._seen = now, doing
+        if now - self._reported_at > _TELL_SECONDS and doing != self._reported_call:
+            self._reported_at, self._reported_call = now, doing
             _, call, where = doing[0]
             self._tell(call, where)
 

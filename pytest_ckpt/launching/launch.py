@@ -76,7 +76,7 @@ class BoundedLog:
         self._file = file
         self._maximum = maximum_bytes
         self._left_out = 0
-        self._held: list[str] = []
+        self._buffered: list[str] = []
         file.touch()
 
     def is_now(self, file: Path) -> None:
@@ -85,16 +85,16 @@ class BoundedLog:
 
     def write(self, line: str) -> None:
         """Append a line that is given without its line end."""
-        self._held.append(line + "\n")
+        self._buffered.append(line + "\n")
 
     def flush(self) -> None:
         """Write the buffered lines; shorten the file if it is then too large."""
-        if not self._held:
+        if not self._buffered:
             return
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write("".join(self._held))
+            log.write("".join(self._buffered))
             is_full = log.tell() > self._maximum
-        self._held.clear()
+        self._buffered.clear()
         if is_full:
             self._shorten()
 
@@ -450,7 +450,7 @@ class Launch:
             elif word is ENDED:
                 ranks.waiting.pop(rank, None)
                 if (number := ranks.numbers.pop(rank, None)) is not None:
-                    watch.gone(number, rank.ended)
+                    watch.add_exit(number, rank.ended)
             else:
                 try:
                     event = event_from_plain(word)

@@ -81,7 +81,7 @@ _ENDS = frozenset(
 
 # A target that did not answer a check has this time to answer before the next one.
 _SILENT_SECONDS = 10.0
-_BLOCKED, _SILENT, _GONE = "blocked", "ETIMEDOUT", "ENODEV"
+_BLOCKED, _SILENT, _UNMOUNTED = "blocked", "ETIMEDOUT", "ENODEV"
 
 
 def run_check(
@@ -492,7 +492,7 @@ class Observations:
         if seen and not why:
             return seen
         because = f"the target was replaced: {why}"
-        return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_GONE)
+        return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_UNMOUNTED)
 
     def _replaced(self) -> str:
         """Return a sentence if the run's directory has been replaced; empty if it seems unchanged."""
@@ -512,7 +512,7 @@ class Observations:
         context, settings = self._context, self._context.settings
         second = context.second_client if check.needs == "second client" else None
         if second and (why := second.unlike or self._lost(second)):
-            return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_GONE)
+            return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_UNMOUNTED)
         if check.needs == "small directory" and context.small:
             volume = directory_of(context.small)
             if why := unlike_target("the volume that may be filled,", volume.parent, context.target):

@@ -262,7 +262,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
     Raises UsageError for a type of tensor that torch's writer cannot assemble.
     """
     sizes: dict[str, int] = {}
-    held: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+    tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
     for part in (slice(-1), slice(-1, None)):
         for tensor in (tensor for shard in full for file in shard.files[part] for tensor in file.tensors):
             if tensor.dtype not in _MADE_WHOLE:
@@ -274,14 +274,14 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
             sizes[tensor.name] = sizes.get(tensor.name, 0) + tensor.bytes
     for shard in scaled:
         for tensor in (tensor for file in shard.files for tensor in file.tensors):
-            first, ranks = held.get(tensor.name, (tensor, ()))
-            held[tensor.name] = (first, (*ranks, shard.rank))
+            first, ranks = tensors.get(tensor.name, (tensor, ()))
+            tensors[tensor.name] = (first, (*ranks, shard.rank))
     names = list(sizes)
     cuts = [names[start:stop] for start, stop in _cut(list(sizes.values()), rule.maximum_bytes)]
     # Scaling keeps the files, without those whose tensors are all omitted.
-    whole = [left for cut in cuts if (left := [name for name in cut if name in held])]
+    whole = [left for cut in cuts if (left := [name for name in cut if name in tensors])]
     return tuple(
-        WholeFile(_name(rule.consolidated, 0, number, len(whole)), {name: held[name] for name in left})
+        WholeFile(_name(rule.consolidated, 0, number, len(whole)), {name: tensors[name] for name in left})
         for number, left in enumerate(whole, start=1)
     )
 

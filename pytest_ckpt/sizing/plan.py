@@ -328,23 +328,23 @@ def _plan_checkpoint(
         ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
     # The memory is for the largest number that a ramp may find.
     depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
-    beside = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
+    extra = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
     if drains:
-        beside += drain_buffers_bytes(settings.io_size_bytes, depth)
+        extra += drain_buffers_bytes(settings.io_size_bytes, depth)
     if engine.name == STREAM:
-        beside += beyond_usual_bytes(request_bytes, depth)
+        extra += beyond_usual_bytes(request_bytes, depth)
     if strategy.own_process:
         # The process imports the same libraries as a rank; the copy in shared memory is counted once.
-        beside += engine.memory.process_bytes
+        extra += engine.memory.process_bytes
     if strategy.compresses:
         # A thread for each request in flight, and one that generates the next bytes.
-        beside += THREAD_BYTES * (depth + 1)
+        extra += THREAD_BYTES * (depth + 1)
     if settings.asks_contention:
-        beside += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
+        extra += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
     names = _many_names(settings, strategy, files)
     if names:
-        beside += names.memory_bytes(shards.processes)
-    memory = [bytes_of_state + beside for bytes_of_state in state]
+        extra += names.memory_bytes(shards.processes)
+    memory = [bytes_of_state + extra for bytes_of_state in state]
     pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.asks_contention else None
     return PlannedCheckpoint(
         layout=shards,

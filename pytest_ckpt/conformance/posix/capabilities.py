@@ -458,19 +458,19 @@ def flock(context: CheckContext, findings: Findings) -> None:
     path.write_bytes(b"")
     context.tell("flock", str(path))
     for _ in range(context.count(_LOCK_ROUNDS)):
-        for held, wanted in _MODES:
-            with working([partial(_hold, path, held)]) as (holder,):
+        for mode, wanted in _MODES:
+            with working([partial(_hold, path, mode)]) as (holder,):
                 if not all_have_sent([holder], "held", context.tell):
-                    _not_held(findings, holder.ended())
+                    _report_refused_lock(findings, holder.ended())
                     return
                 if _got(path, wanted):
-                    _both(findings, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
+                    _both(findings, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[mode]} one")
                 findings.trials += 1
             # The end of the block has killed the holder.
             _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
             if not all_have_sent([holder], "held", context.tell):
-                _not_held(findings, holder.ended())
+                _report_refused_lock(findings, holder.ended())
                 return
             if not _got(path, fcntl.LOCK_SH):
                 findings.wrong(
@@ -491,8 +491,8 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
     there = f"{context.other_directory}/locked"
     path.write_bytes(b"")
     for _ in range(context.count(_LOCK_ROUNDS, minimum=2)):
-        held = other.ask("hold_lock", there)
-        if not held["held"]:
+        lock = other.ask("hold_lock", there)
+        if not lock["held"]:
             findings.wrong(
                 "free lock refused", where=there, seen="the other client did not get a free lock", expected="it does"
             )
@@ -500,12 +500,12 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
         context.tell("flock", str(path))
         if _got(path, fcntl.LOCK_EX):
             _both(findings, path, "an exclusive lock while a process on the other client held one")
-        other.ask("kill", there, process=held["process"])
+        other.ask("kill", there, process=lock["process"])
         _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         descriptor = other.ask("open_file", there, flags=os.O_RDWR)
         with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
             if not all_have_sent([holder], "held", context.tell):
-                _not_held(findings, holder.ended())
+                _report_refused_lock(findings, holder.ended())
                 return
             if other.ask("lock", there, descriptor=descriptor):
                 _both(findings, path, "on the other client an exclusive lock while a process here held one")
@@ -559,7 +559,7 @@ def _count_up(context: CheckContext, findings: Findings) -> None:
         ends: Iterable[WorkerEnd] = gather(workers, context.tell)
     for end in ends:
         if end.error or end.signal:
-            _not_held(findings, end)
+            _report_refused_lock(findings, end)
             return
     seen, expected = int(read_file(path)), additions * _PROCESSES
     findings.trials += expected
@@ -586,6 +586,6 @@ def _both(findings: Findings, path: Path, what: str) -> None:
     findings.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
 
 
-def _not_held(findings: Findings, end: WorkerEnd | None) -> None:
+def _report_refused_lock(findings: Findings, end: WorkerEnd | None) -> None:
     assert end
     findings.wrong("flock refused", where=end.where, seen=end.error or end.signal, expected="a lock on a free file")

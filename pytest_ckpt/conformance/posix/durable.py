@@ -70,34 +70,34 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
     number, whole = kept.number + 1, 0
     for _ in range(context.count(_KILLS, minimum=5)):
         calls("kill in mid-save", context.directory)
-        begun, acknowledged = _save_until_killed(
+        unfinished, acknowledged = _save_until_killed(
             context, findings, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds)
         )
-        if begun is None:
+        if unfinished is None:
             return
         findings.trials += 1
         for checkpoint in [kept, *acknowledged]:
             for wrong in checkpoint.wrongs(context.directory, calls):
                 findings.wrong(
                     "an acknowledged checkpoint is damaged by the death of a process",
-                    where=f"{wrong.where}, after the process that saved {begun.name} was killed",
+                    where=f"{wrong.where}, after the process that saved {unfinished.name} was killed",
                     seen=wrong.seen,
                     expected=wrong.expected,
                 )
         kept = [kept, *acknowledged][-1]
         # The commit is the last step of a save before the acknowledgement; after it, all files must exist.
-        if begun.is_committed(context.directory):
-            wrongs = begun.wrongs(context.directory, calls)
+        if unfinished.is_committed(context.directory):
+            wrongs = unfinished.wrongs(context.directory, calls)
             for wrong in wrongs:
                 findings.wrong(
                     f"a broken checkpoint has its {context.commit.sign}",
                     where=f"{wrong.where}, after the process that saved it was killed",
                     seen=wrong.seen,
-                    expected=f"no {context.commit.evidence_of(Path(begun.name))}, or all of it: {wrong.expected}",
+                    expected=f"no {context.commit.evidence_of(Path(unfinished.name))}, or all of it: {wrong.expected}",
                 )
             whole += not wrongs
         _remove_except(context.directory, kept)
-        number = begun.number + 1
+        number = unfinished.number + 1
     findings.facts["interrupted saves"] = (
         f"{findings.trials}, of which {whole} already had the {context.commit.sign} and were whole"
     )

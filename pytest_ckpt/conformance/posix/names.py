@@ -148,14 +148,16 @@ def _compare(
     unknown = sorted(counts.keys() - set(expected) - set(meanwhile))
     words = f"{len(expected):,} names, each once"
     if missing:
-        findings.wrong("name missing in a listing", where=where, seen=_told("without", missing), expected=words)
+        findings.wrong("name missing in a listing", where=where, seen=_names_text("without", missing), expected=words)
     if doubled:
-        findings.wrong("name listed twice", where=where, seen=_told("twice", doubled), expected=words)
+        findings.wrong("name listed twice", where=where, seen=_names_text("twice", doubled), expected=words)
     if unknown:
-        findings.wrong("removed or unknown name in a listing", where=where, seen=_told("with", unknown), expected=words)
+        findings.wrong(
+            "removed or unknown name in a listing", where=where, seen=_names_text("with", unknown), expected=words
+        )
 
 
-def _told(how: str, names: list[str]) -> str:
+def _names_text(how: str, names: list[str]) -> str:
     return f"{how} {names[0]}" + (f" and {len(names) - 1:,} others" if len(names) > 1 else "")
 
 
