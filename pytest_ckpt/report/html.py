@@ -57,8 +57,8 @@ def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
     groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
         facts = {name: host.get(name) for name in HOST_FACTS}
-        alike = tuple(tuple(value.items()) if isinstance(value, dict) else value for value in facts.values())
-        names, _ = groups.setdefault(alike, ([], facts))
+        key = tuple(tuple(value.items()) if isinstance(value, dict) else value for value in facts.values())
+        names, _ = groups.setdefault(key, ([], facts))
         names.append(str(host["host"]))
     return list(groups.values())
 
@@ -221,7 +221,7 @@ def render(document: dict[str, Any]) -> str:
         starts=start_lines(document),
         judged_again=judged_again_lines(document),
         judge_command=view.judge_command(document),
-        alike=lambda some: view.alike(some, view.behaviour_ids(document)),
+        group_verdicts=lambda some: view.group_verdicts(some, view.behaviour_ids(document)),
         topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )

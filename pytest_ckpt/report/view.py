@@ -279,7 +279,7 @@ class VerdictGroup:
     because: str
 
 
-def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[VerdictGroup]:
+def group_verdicts(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[VerdictGroup]:
     """Return verdicts grouped by reason; ``behaviour_of`` are requirements of behaviour."""
     causes: dict[tuple[str, str], list[str]] = {}
     for v in verdicts:

@@ -154,7 +154,7 @@ class Activity:
     def report_activity(self) -> None:
         """Report the current activity to the controller."""
         # While modules are imported, their count is the progress.
-        doing = Beat(
+        beat = Beat(
             rank=self._rank.number,
             operation=self.operation,
             phase=self.phase,
@@ -163,7 +163,7 @@ class Activity:
             progress=(self.bytes_done, len(sys.modules)),
             lane=self.name,
         )
-        self.tell(doing)
+        self.tell(beat)
 
     def _beat(self, seconds: float, stop: threading.Event) -> None:
         while not stop.wait(seconds):
