@@ -23,7 +23,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
-from pytest_ckpt.grading.catalogue import asked_requirements
+from pytest_ckpt.grading.catalogue import requirements_of_run
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide
@@ -163,7 +163,7 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool 
         marks = [time.perf_counter()]
         facts = read_measurement(file)
         marks.append(time.perf_counter())
-        findings = [decide(r, facts, plan.limits, gates) for r in asked_requirements(settings, gates)]
+        findings = [decide(r, facts, plan.limits, gates) for r in requirements_of_run(settings, gates)]
         judgement = judge_run(plan, settings, gates, findings, [facts])
         marks.append(time.perf_counter())
         document = make_document(

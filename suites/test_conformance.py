@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.behaviour import beside_promise, creates_in_time, without_anomaly
+from pytest_ckpt.judging.behaviour import creates_in_time, with_cache_promise, without_anomaly
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.service_levels import survival_level
 from pytest_ckpt.support.units import counted
@@ -94,7 +94,7 @@ def test_no_client_works_with_old_names(observation: Observation, maximum: float
     misses the checkpoint or finds an old one. The verdict states the measured time, the caching time set by the
     client's mount options, and the option that shortens it.
     """
-    return beside_promise(without_anomaly(observation, maximum), observation)
+    return with_cache_promise(without_anomaly(observation, maximum), observation)
 
 
 @requirement(

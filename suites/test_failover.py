@@ -165,7 +165,7 @@ def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, 
 def _detail(found: Failover, limit: float) -> Iterator[str]:
     yield from describe_undisturbed(found.undisturbed)
     for number, trial in enumerate(found.trials, start=1):
-        yield f"break {number}: {'; '.join(_told(found, trial))}"
+        yield f"break {number}: {'; '.join(_describe_trial(found, trial))}"
     yield f"limit of the save after a break: {MAXIMUM_NEXT_SAVE:g} x the save limit, {format_seconds(limit)}"
     yield from describe_end(found.failure)
     if found.repaired_after and not found.repaired_after.is_good:
@@ -174,7 +174,7 @@ def _detail(found: Failover, limit: float) -> Iterator[str]:
         yield "the repair command ran when the ranks were gone, and ended well"
 
 
-def _told(found: Failover, trial: FailoverTrial) -> Iterator[str]:
+def _describe_trial(found: Failover, trial: FailoverTrial) -> Iterator[str]:
     """Yield descriptions of the events of one trial."""
     yield f"{format_seconds(trial.moment_seconds)} into a {trial.kind}"
     yield f"break command {format_seconds(trial.fault.seconds)}" if trial.fault.is_good else trial.fault.sentence

@@ -196,7 +196,8 @@ def _detail_of_snapshots(found: Snapshots) -> Iterator[str]:
     for number, trial in enumerate(found.trials, start=1):
         yield (
             f"snapshot {number}: {format_seconds(trial.moment_seconds)} into a save of "
-            f"{format_seconds(trial.beside.seconds)}, without one {format_seconds(trial.alone.seconds)}; {_seen(trial)}"
+            f"{format_seconds(trial.beside.seconds)}, without one {format_seconds(trial.alone.seconds)}; "
+            f"{_describe_snapshot(trial)}"
         )
         if trial.removed and not trial.removed.is_good:
             yield f"{trial.removed.sentence} The snapshot may still be there: remove it by hand."
@@ -207,7 +208,7 @@ def _detail_of_snapshots(found: Snapshots) -> Iterator[str]:
         yield "the remove command ran when the ranks were gone, and ended well"
 
 
-def _seen(trial: SnapshotTrial) -> str:
+def _describe_snapshot(trial: SnapshotTrial) -> str:
     if not trial.taken.is_good:
         return trial.taken.sentence
     shows = f"the clone shows {'a commit' if trial.is_committed else 'no commit'} of this save"

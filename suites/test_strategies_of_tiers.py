@@ -81,7 +81,7 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("tiers",))
-    detail += _describe_beside(found)
+    detail += _describe_concurrent_saves(found)
     ratio = statistics.median(found.during_drain_seconds) / statistics.median(found.undisturbed_seconds)
     # Times of single saves vary: a save during a drain counts as slower only if it exceeds every undisturbed one by
     # that much. Within the save limit its cost for training is permitted.
@@ -127,7 +127,7 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
         if not restore.is_right:
             because = (
                 f"With the {when}, checkpoint {restore.expected} of the {_place(restore.expected_tier)} was expected, "
-                f"and {_taken(restore)}."
+                f"and {_describe_choice(restore)}."
             )
             return lost(because, detail)
         if decided := wrong_bytes(restore.integrity, detail) or missing_bytes(restore.integrity, detail):
@@ -212,7 +212,7 @@ def _place(tier: str) -> str:
     return "local tier" if tier == "local" else "target"
 
 
-def _taken(restore: TierRestore) -> str:
+def _describe_choice(restore: TierRestore) -> str:
     if not restore.tier:
         return "no complete one was found"
     return f"checkpoint {restore.number} of the {_place(restore.tier)} was taken"
@@ -237,7 +237,7 @@ def _describe_limit(rule: DrainRule, limits: ClusterLimits, share: float) -> Ite
         yield f"the run wrote {share:.4g} of the full size, and the limit is the same share of the limit at full size"
 
 
-def _describe_beside(found: Tiers) -> Iterator[str]:
+def _describe_concurrent_saves(found: Tiers) -> Iterator[str]:
     undisturbed = format_times(found.undisturbed_seconds)
     yield f"saves of {format_bytes(found.bytes)} to the local tier, undisturbed: {undisturbed}"
     yield f"during a drain: {format_times(found.during_drain_seconds)}; the drains: {format_times(found.drain_seconds)}"
@@ -246,4 +246,4 @@ def _describe_beside(found: Tiers) -> Iterator[str]:
 def _describe_restores(found: Tiers) -> Iterator[str]:
     for when, restore in (("complete", found.complete), ("incomplete", found.incomplete)):
         took = f" in {format_seconds(restore.seconds)}" if restore.integrity else ""
-        yield f"newest one of the local tier {when}: {_taken(restore)}{took}"
+        yield f"newest one of the local tier {when}: {_describe_choice(restore)}{took}"

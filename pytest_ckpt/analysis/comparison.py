@@ -225,24 +225,24 @@ def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> Encrypti
     else:
         outcome = "met"
         reasons = [f"{_name(row)} {_ratio(row)}." for row in rows]
-    told = [f"Told, not measured: {place} {how}." for place, how in _turned_on(off, on).items()]
-    return EncryptionCost(outcome=outcome, maximum_ratio=MAXIMUM_RATIO, because=(*reasons, *told))
+    notes = [f"Told, not measured: {place} {how}." for place, how in _turned_on(off, on).items()]
+    return EncryptionCost(outcome=outcome, maximum_ratio=MAXIMUM_RATIO, because=(*reasons, *notes))
 
 
-def _told(report: Plain) -> dict[str, str]:
+def _declarations(report: Plain) -> dict[str, str]:
     """Return the declared encryption, by place (at rest, in flight); a missing description counts as off."""
     table = (report.get("system") or {}).get("encryption") or {}
-    told = {place: str(table.get(place, _OFF)).strip() for place in _PLACES}
-    return {place: "" if how.casefold() == _OFF else how for place, how in told.items()}
+    declared = {place: str(table.get(place, _OFF)).strip() for place in _PLACES}
+    return {place: "" if how.casefold() == _OFF else how for place, how in declared.items()}
 
 
 def _turned_on(off: Plain, on: Plain) -> dict[str, str]:
-    one, other = _told(off), _told(on)
+    one, other = _declarations(off), _declarations(on)
     return {_PLACES[place]: how for place, how in other.items() if how and not one[place]}
 
 
 def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
-    one, other = _told(off), _told(on)
+    one, other = _declarations(off), _declarations(on)
     for number, report in (("first", off), ("second", on)):
         if not (report.get("system") or {}).get("encryption"):
             yield f'The {number} run does not declare encryption ([encryption] of --ckpt-system, or "none").'

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write the comparison as one page")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the comparison."""
     from pytest_ckpt.analysis.comparison import compare_reports, cost_of_encryption  # noqa: PLC0415
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
@@ -40,7 +40,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET  # noqa: PLC0415
     from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
 
-    directories = (Path(asked.before), Path(asked.after))
+    directories = (Path(args.before), Path(args.after))
     reports = [read_report(directory) for directory in directories]
     notices = [
         f"{directory}: report.json is not as its run left it: run pytest-ckpt verify for details"
@@ -49,15 +49,15 @@ def run(asked: argparse.Namespace) -> int:
     ]
     document = compare_reports(reports[0], reports[1], notices)
     code = EXIT_MET
-    if asked.encryption:
+    if args.encryption:
         cost = cost_of_encryption(reports[0], reports[1], document["operations"])
         document["encryption"] = to_plain(cost)
         code = {"met": EXIT_MET, "failed": EXIT_FAILED}.get(cost.outcome, EXIT_INCOMPLETE)
-    if asked.html:
+    if args.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
-        write_page(Path(asked.html), "Two runs of pytest-ckpt", diff_lead(document), diff_sections(document))
-    if asked.json:
+        write_page(Path(args.html), "Two runs of pytest-ckpt", diff_lead(document), diff_sections(document))
+    if args.json:
         print(json.dumps(document, indent=1))
     else:
         say(diff_lines(document))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import OFTEN_USED, add_options, resolve, said_of
+from pytest_ckpt.config.options import OFTEN_USED, add_options, options_of_command_line, resolve
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,23 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print each finding as soon as it is known."""
-    if asked.write_system:
-        return _write_template(Path(asked.write_system))
+    if args.write_system:
+        return _write_template(Path(args.write_system))
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {}, engines=find_engines(), environment=os.environ)
+    settings = resolve(options_of_command_line(args), {}, engines=find_engines(), environment=os.environ)
     findings = []
     for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)
-        if not asked.json:
+        if not args.json:
             word = "ok" if finding.can else "cannot" if finding.needed else "limited"
             say([f"{finding.name:<13} {word:<8} {finding.description}"])
             say([f"{'':<22} {finding.remedy}"] if finding.remedy else [])
     can_run = all(f.can for f in findings if f.needed)
-    if asked.json:
+    if args.json:
         print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))
     else:
         say(["a run is possible" if can_run else "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"])

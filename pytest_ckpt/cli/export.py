@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mlperf", metavar="OUT", required=True, help="directory to write: a new one, or an empty one")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Write the tree and print its content."""
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
@@ -46,7 +46,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.published.export import NOT_A_SUBMISSION, side_file, unavailable_reason  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
-    directory, out = Path(asked.directory), Path(asked.mlperf)
+    directory, out = Path(args.directory), Path(args.mlperf)
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory.", "Name the directory of a run, such as ckpt-report.")
     report = read_report(directory)
@@ -60,7 +60,7 @@ def run(asked: argparse.Namespace) -> int:
             f"{directory} has no measurement that fits the format.{described}",
             "Run one of the four models at full size, with --ckpt-strategy=sync.",
         )
-    _refuse_what_is_there(out)
+    _refuse_existing_file(out)
     system = _system_name(document)
     taken: set[str] = set()
     for measurement in fitting:
@@ -86,7 +86,7 @@ def run(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_what_is_there(out: Path) -> None:
+def _refuse_existing_file(out: Path) -> None:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(f"--mlperf {out} is there already.", "Name a directory that does not exist, or that is empty.")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.cli.console import say
-from pytest_ckpt.config.options import add_options, said_of
+from pytest_ckpt.config.options import add_options, options_of_command_line
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError, nearest
 
@@ -47,26 +47,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the judgement; the exit code is as for a run."""
-    if asked.rules is not None:
-        return _hold_against_rules(asked)
-    if asked.pdf:
+    if args.rules is not None:
+        return _print_rules(args)
+    if args.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 
         check_printer("--pdf")
-    limits = said_of(asked, with_role("limit"))
-    document = _judge_one(Path(asked.directory), limits, foresees=bool(asked.json or asked.html or asked.pdf))
-    if asked.html:
+    limits = options_of_command_line(args, with_role("limit"))
+    document = _judge_one(Path(args.directory), limits, foresees=bool(args.json or args.html or args.pdf))
+    if args.html:
         from pytest_ckpt.report import html  # noqa: PLC0415 - jinja2 only when it is needed
 
         write = html.write_certificate if "grade" in document else html.write_results_table
-        write(document, Path(asked.html))
-    if asked.pdf:
+        write(document, Path(args.html))
+    if args.pdf:
         from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
 
-        write_pdf(document, Path(asked.pdf))
-    if asked.json:
+        write_pdf(document, Path(args.pdf))
+    if args.json:
         print(json.dumps(document, indent=1))
     else:
         say(_lines(document))
@@ -88,27 +88,27 @@ def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: b
     return judge_sealed_directory(directory, limits, foresees=foresees, moment=moment)
 
 
-def _hold_against_rules(asked: argparse.Namespace) -> int:
+def _print_rules(args: argparse.Namespace) -> int:
     """Print the submission rules that published results meet or break. Limits are not used."""
     from pytest_ckpt.published.directory import find_runs  # noqa: PLC0415
     from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415
     from pytest_ckpt.published.rules import EDITIONS  # noqa: PLC0415
     from pytest_ckpt.report.published import rule_lines  # noqa: PLC0415
 
-    edition = next((name for name in EDITIONS if name == asked.rules), None)
+    edition = next((name for name in EDITIONS if name == args.rules), None)
     if edition is None:
         raise UsageError(
-            f"--rules={asked.rules:.60}: unknown rules{nearest(asked.rules, list(EDITIONS))}.",
+            f"--rules={args.rules:.60}: unknown rules{nearest(args.rules, list(EDITIONS))}.",
             f"Valid values: {', '.join(EDITIONS)}.",
         )
-    if others := [name for name in ("html", "pdf") if getattr(asked, name)]:
+    if others := [name for name in ("html", "pdf") if getattr(args, name)]:
         raise UsageError(f"--{others[0]} and --rules cannot be combined.", "Leave one of them out, or use --json.")
-    given = said_of(asked, with_role("limit"))
+    given = options_of_command_line(args, with_role("limit"))
     if option := next((o.flag for o in with_role("limit") if given.get(o.ini_name) is not None), ""):
         raise UsageError(
             f"{option} and --rules cannot be combined: the rules do not limit times.", f"Leave out {option}."
         )
-    directory = Path(asked.directory)
+    directory = Path(args.directory)
     if (directory / "report.json").exists():
         raise UsageError(
             f"{directory} is a run of pytest-ckpt, not a result of DLIO.",
@@ -116,7 +116,7 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
         )
     overlooked: list[Message] = []
     document = judge_rules(directory, _read(directory, find_runs(directory, overlooked.append), overlooked), edition)
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(rule_lines(document)))
+    print(json.dumps(document, indent=1) if args.json else "\n".join(rule_lines(document)))
     return int(document["exit_code"])
 
 

@@ -58,11 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # A name that the terminal's encoding lacks must not end a command.
             stream.reconfigure(errors="backslashreplace")
     parser, words = _parsers(sys.argv[1:] if arguments is None else arguments)
-    asked, unknown = parser.parse_known_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        words[asked.command].refuse(unknown)
+        words[args.command].refuse(unknown)
     try:
-        return int(COMMANDS[asked.command].run(asked))
+        return int(COMMANDS[args.command].run(args))
     except UsageError as error:
         return _refused(str(error))
     except BrokenPipeError:

@@ -28,16 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="such as engine, stream, io-size or power_cut")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the list, or the description of one option."""
-    if asked.name is None:
+    if args.name is None:
         say(list(_listed()))
         return 0
-    found = _named(asked.name)
+    found = _named(args.name)
     if not found:
         known = sorted({word for option in OPTIONS for word in _words(option)})
         raise UsageError(
-            f"Unknown option '{asked.name:.60}'{nearest(_plain(asked.name.partition('=')[0]), known)}.",
+            f"Unknown option '{args.name:.60}'{nearest(_plain(args.name.partition('=')[0]), known)}.",
             "pytest-ckpt options lists all options.",
         )
     for number, option in enumerate(found):

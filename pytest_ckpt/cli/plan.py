@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import OFTEN_USED, add_options, resolve, said_of
+from pytest_ckpt.config.options import OFTEN_USED, add_options, options_of_command_line, resolve
 
 if TYPE_CHECKING:
     import argparse
@@ -27,17 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", action="store_true", help="with every file of every rank")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the plan; then raise UsageError if a run of the same command would not start on this host."""
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
     from pytest_ckpt.grading.obstacles import (  # noqa: PLC0415
         asks_cold,
+        cache_visibility_before_writes,
         not_given,
         obstacles,
         refusals,
-        sight_untried,
         unmeasured,
     )
     from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
@@ -45,7 +45,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
     from pytest_ckpt.support.errors import Problems  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {}, engines=find_engines(), environment=os.environ)
+    settings = resolve(options_of_command_line(args), {}, engines=find_engines(), environment=os.environ)
     spec, target, gates, catalogue = None, None, None, REQUIREMENTS
     if settings.target:
         from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415
@@ -57,18 +57,18 @@ def run(asked: argparse.Namespace) -> int:
     table = gates or (load_gates(settings.gate_table, "") if settings.gate_table != "auto" else None)
     plan = plan_run(settings, target, table.table if table else "")
     problems = foreseen(settings, plan, spec) if spec else Problems()
-    found, sight = None, sight_untried(target) if target else "not_tested"
+    found, visibility = None, cache_visibility_before_writes(target) if target else "not_tested"
     if gates:
-        found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_sight=sight)
+        found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)
     listed = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
     notes = [f"note: {sentence}" for sentence in listed]
     # These problems are found only by a write to the target.
-    not_tried = [COLD_UNTRIED] if gates and sight == "not_tested" and asks_cold(settings, gates, catalogue) else []
-    if asked.json:
+    not_tried = [COLD_UNTRIED] if gates and visibility == "not_tested" and asks_cold(settings, gates, catalogue) else []
+    if args.json:
         fields = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
-        print(json.dumps(plan.to_plain(ranks=asked.ranks) | fields, indent=None if asked.ranks else 1))
+        print(json.dumps(plan.to_plain(ranks=args.ranks) | fields, indent=None if args.ranks else 1))
     else:
-        lines = describe(plan, settings, target) + (describe_ranks(plan) if asked.ranks else [])
+        lines = describe(plan, settings, target) + (describe_ranks(plan) if args.ranks else [])
         say(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes))
     problems.refuse()
     return 0

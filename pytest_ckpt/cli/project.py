@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the projections."""
     from pytest_ckpt.analysis.client_counts import KINDS, MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
     from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
@@ -51,13 +51,13 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
     from pytest_ckpt.report.projection import document_of, projection_lines  # noqa: PLC0415
 
-    clients = _clients(asked.clients)
-    bounds = [bound for bound in (_rate(asked, "ceiling"), _rate(asked, "client_rate")) if bound]
-    if asked.client_rate:
+    clients = _clients(args.clients)
+    bounds = [bound for bound in (_rate(args, "ceiling"), _rate(args, "client_rate")) if bound]
+    if args.client_rate:
         bounds[-1] *= clients
     measurements, notices = [], []
     declared: dict[OperationKind, float] = {"save": 0.0, "load": 0.0}
-    for directory in dict.fromkeys(map(Path, asked.directories)):
+    for directory in dict.fromkeys(map(Path, args.directories)):
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a directory.", "Name the directory of a run, such as ckpt-report.")
         document = judge_directory(directory, {}, foresees=False)
@@ -80,7 +80,7 @@ def run(asked: argparse.Namespace) -> int:
             "such as 1, 2, 4 and 8 hosts.",
         )
     projected = document_of(rows, notices)
-    if asked.json:
+    if args.json:
         print(json.dumps(projected, indent=1))
     else:
         say(projection_lines(projected))
@@ -96,8 +96,8 @@ def _clients(text: str) -> int:
     return int(text)
 
 
-def _rate(asked: argparse.Namespace, name: str) -> float | None:
-    text, flag = getattr(asked, name), f"--{name.replace('_', '-')}"
+def _rate(args: argparse.Namespace, name: str) -> float | None:
+    text, flag = getattr(args, name), f"--{name.replace('_', '-')}"
     if text is None:
         return None
     try:

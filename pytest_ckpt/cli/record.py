@@ -53,70 +53,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="COMMAND", help="the command that starts the job, after --")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Record, and print the findings."""
     from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
     from pytest_ckpt.recording.files import newest_of, saves_of  # noqa: PLC0415
     from pytest_ckpt.recording.trace import calls_of, refuse_unseen, states_below, trace  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
-    if asked.checkpoint is not None:
-        return _of_checkpoint(asked)
-    if len(asked.logs) > 1:
+    if args.checkpoint is not None:
+        return _of_checkpoint(args)
+    if len(args.logs) > 1:
         raise UsageError(
-            f"--from names {len(asked.logs)} logs. Logs of several hosts cannot be joined: their clocks do not show "
+            f"--from names {len(args.logs)} logs. Logs of several hosts cannot be joined: their clocks do not show "
             "which call came first.",
             "Record on one host with as many ranks as fit on it, all in one log; a replay repeats them.",
         )
-    if bool(asked.words) == bool(asked.logs):
+    if bool(args.words) == bool(args.logs):
         raise UsageError(
             "record requires either a command after -- or --from a log.",
             "For example: pytest-ckpt record --under /mnt/ckpt --out job.pattern.json -- torchrun train.py",
         )
-    out = _out(asked)
-    if asked.under is None:
+    out = _out(args)
+    if args.under is None:
         raise UsageError("record needs --under.", "Name the directory into which the job saves, such as /mnt/ckpt.")
-    under = str(resolved_user_path(asked.under, "--under"))
-    if asked.logs:
-        calls = calls_of(user_path(asked.logs[0], "--from"))
+    under = str(resolved_user_path(args.under, "--under"))
+    if args.logs:
+        calls = calls_of(user_path(args.logs[0], "--from"))
     else:
         before = states_below(under)
-        calls = trace(asked.words)
+        calls = trace(args.words)
         refuse_unseen(calls, under, before, states_below(under))
     created_by = f"pytest-ckpt {__version__}"
 
     def make(of_save: Sequence[TracedCall]) -> Pattern:
-        return pattern_of(of_save, under, asked.label, created_by, with_pauses=not asked.no_pauses)
+        return pattern_of(of_save, under, args.label, created_by, with_pauses=not args.no_pauses)
 
-    pattern = newest_of(*saves_of(calls, under, asked.each), make) if asked.each else make(calls)
-    return _write(asked.out, out, pattern, pattern_lines(pattern))
+    pattern = newest_of(*saves_of(calls, under, args.each), make) if args.each else make(calls)
+    return _write(args.out, out, pattern, pattern_lines(pattern))
 
 
-def _of_checkpoint(asked: argparse.Namespace) -> int:
+def _of_checkpoint(args: argparse.Namespace) -> int:
     """Write the pattern of an existing checkpoint."""
     from pytest_ckpt.recording.checkpoints import pattern_of_checkpoint, ranks_are_named  # noqa: PLC0415
     from pytest_ckpt.recording.listing import list_checkpoint  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
-    if asked.words or asked.logs or asked.under or asked.each:
+    if args.words or args.logs or args.under or args.each:
         raise UsageError(
             "--checkpoint reads a checkpoint that exists, and --under, --each, --from and a command record a save.",
             "For example: pytest-ckpt record --checkpoint /mnt/ckpt/step-100 --out job.pattern.json",
         )
-    out = _out(asked)
-    files = list_checkpoint(asked.checkpoint, asked.endpoint)
-    pattern = pattern_of_checkpoint(files, asked.label, f"pytest-ckpt {__version__}")
+    out = _out(args)
+    files = list_checkpoint(args.checkpoint, args.endpoint)
+    pattern = pattern_of_checkpoint(files, args.label, f"pytest-ckpt {__version__}")
     lines = pattern_lines(pattern)
     lines.append("calls are assumed: a checkpoint shows files and sizes, not how they were written")
     if not ranks_are_named(files):
         lines.append("ranks are assumed: no name of a file contains one, so rank 0 writes all")
-    return _write(asked.out, out, pattern, lines)
+    return _write(args.out, out, pattern, lines)
 
 
-def _out(asked: argparse.Namespace) -> Path:
-    out = user_path(asked.out, "--out")
+def _out(args: argparse.Namespace) -> Path:
+    out = user_path(args.out, "--out")
     if not out.parent.is_dir():
-        raise UsageError(f"--out {asked.out}: its directory is not there.", "Name a file in a directory that exists.")
+        raise UsageError(f"--out {args.out}: its directory is not there.", "Name a file in a directory that exists.")
     return out
 
 

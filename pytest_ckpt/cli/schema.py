@@ -18,10 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", choices=NAMES, help="the document")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the schema."""
     from pytest_ckpt.cli.documents import DOCUMENTS  # noqa: PLC0415
     from pytest_ckpt.facts.written import schema_of  # noqa: PLC0415
 
-    print(json.dumps(schema_of(DOCUMENTS[asked.name]), indent=1))
+    print(json.dumps(schema_of(DOCUMENTS[args.name]), indent=1))
     return 0

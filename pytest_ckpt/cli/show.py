@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pattern", metavar="FILE", help="a pattern that pytest-ckpt record wrote, or a shipped one")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the pattern."""
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
-    found = load_pattern(asked.pattern, "show")
+    found = load_pattern(args.pattern, "show")
     say([f"{found.file}, digest {found.sha256[:12]}", *pattern_lines(found.pattern)])
     return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
-from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.config.options import add_options, options_of_command_line, resolve
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.units import parse_duration, parse_fraction
@@ -60,51 +60,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write one page with a picture")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the training time that simulated runs lose."""
     from pytest_ckpt.grading.simulation import SimulationRules, simulated_rows  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.report.simulation import document_of, simulation_lines, simulation_sections  # noqa: PLC0415
     from pytest_ckpt.sizing.limits import limits_of  # noqa: PLC0415
 
-    words = list(dict.fromkeys(word.strip() for word in asked.cluster.split(",")))
+    words = list(dict.fromkeys(word.strip() for word in args.cluster.split(",")))
     if len(words) > _MAXIMUM_CLUSTERS:
         raise UsageError(f"--cluster names {len(words)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     rules = SimulationRules(
-        runs=_whole(asked, "runs", 1, _MAXIMUM_RUNS),
-        seconds=_whole(asked, "days", 1, _MAXIMUM_DAYS) * _DAY,
-        restart_seconds=_seconds(asked.restart_time, "--restart-time"),
-        arrivals=_arrivals(asked.arrivals),
-        seed=_whole(asked, "seed", 0, 2**63 - 1),
-        interval_seconds=None if asked.interval in {"rule", "best"} else _seconds(asked.interval, "--interval"),
-        takes_best=asked.interval == "best",
+        runs=_whole(args, "runs", 1, _MAXIMUM_RUNS),
+        seconds=_whole(args, "days", 1, _MAXIMUM_DAYS) * _DAY,
+        restart_seconds=_seconds(args.restart_time, "--restart-time"),
+        arrivals=_arrivals(args.arrivals),
+        seed=_whole(args, "seed", 0, 2**63 - 1),
+        interval_seconds=None if args.interval in {"rule", "best"} else _seconds(args.interval, "--interval"),
+        takes_best=args.interval == "best",
     )
     if rules.interval_seconds == 0:
         raise UsageError("--interval=0s: more than 0 s is expected.", "Say rule, best, or a duration such as 10min.")
     rows, notices = [], []
-    for directory in dict.fromkeys(map(Path, asked.directories)):
+    for directory in dict.fromkeys(map(Path, args.directories)):
         measurements, of_run, changed = _measured(directory)
-        given = said_of(asked, _OPTIONS)
+        given = options_of_command_line(args, _OPTIONS)
         clusters = [limits_of(resolve(given | {"ckpt_cluster": word}, of_run, ini_source="the run")) for word in words]
         if any(rules.seconds / limits.mttf_seconds > _MAXIMUM_FAILURES for limits in clusters):
             raise UsageError(
-                f"In {asked.days} days such a cluster fails more than {_MAXIMUM_FAILURES:,} times.",
+                f"In {args.days} days such a cluster fails more than {_MAXIMUM_FAILURES:,} times.",
                 "Simulate fewer --days or a smaller --cluster.",
             )
         found = simulated_rows(measurements, clusters, rules)
         notices += changed
         if not found:
             notices.append(f"{directory}: no measurement was completed, so no run can be simulated.")
-        several = f"{directory.name}: " if len(asked.directories) > 1 else ""
+        several = f"{directory.name}: " if len(args.directories) > 1 else ""
         rows += [(f"{several}{row.subject}", row) for row in found]
     if not rows:
         raise UsageError(" ".join(notices), "Name the directory of a run that saved and loaded checkpoints.")
     document = document_of(rows, rules, notices)
-    if asked.html:
+    if args.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
         lead = ["Simulated over measured times. A simulation is not certified.", *notices]
-        write_page(Path(asked.html), "What training would lose on this storage", lead, simulation_sections(document))
-    if asked.json:
+        write_page(Path(args.html), "What training would lose on this storage", lead, simulation_sections(document))
+    if args.json:
         print(json.dumps(document, indent=1))
     else:
         say(simulation_lines(document))
@@ -133,8 +133,8 @@ def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[s
     return [from_plain(Measurement, m) for m in document["measurements"]], of_run, listed
 
 
-def _whole(asked: argparse.Namespace, name: str, minimum: int, maximum: int) -> int:
-    text = getattr(asked, name)
+def _whole(args: argparse.Namespace, name: str, minimum: int, maximum: int) -> int:
+    text = getattr(args, name)
     if not (text.isascii() and text.isdigit()) or len(text) > 20 or not minimum <= int(text) <= maximum:
         raise UsageError(
             f"--{name}={text}: a whole number from {minimum:,} to {maximum:,} is expected.",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ckpt.cli.console import say
-from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.config.options import add_options, options_of_command_line, resolve
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import parse_duration, parse_fraction, parse_size
@@ -72,46 +72,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write one page with a picture")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print the figures."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import refuse_options_of_own_models  # noqa: PLC0415
 
-    given = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
-    given |= {option.ini_name: getattr(asked, option.ini_name) for option in _TIERS}
-    clusters = [word.strip() for word in asked.cluster.split(",")]
+    given = options_of_command_line(args, _OPTIONS) | {"ckpt_model": args.ckpt_model}
+    given |= {option.ini_name: getattr(args, option.ini_name) for option in _TIERS}
+    clusters = [word.strip() for word in args.cluster.split(",")]
     if len(clusters) > _MAXIMUM_CLUSTERS:
         raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     settings = [resolve(given | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
     keeping = RetentionDemand(
-        newest=_read(asked, "keep_last", _count, 1),
-        daily=_read(asked, "keep_daily", _count, 0),
-        copies=_read(asked, "copies", _count, 1),
-        usable_bytes=_read(asked, "usable_capacity", parse_size, 1) if asked.usable_capacity else None,
-        write_amplification=_read(asked, "write_amplification", float, 1),
-        erasure_overhead=_read(asked, "erasure_overhead", parse_fraction, 0),
-        save_seconds=_read(asked, "save_time", parse_duration, 1e-3) if asked.save_time else None,
-        load_seconds=_read(asked, "load_time", parse_duration, 1e-3) if asked.load_time else None,
+        newest=_read(args, "keep_last", _count, 1),
+        daily=_read(args, "keep_daily", _count, 0),
+        copies=_read(args, "copies", _count, 1),
+        usable_bytes=_read(args, "usable_capacity", parse_size, 1) if args.usable_capacity else None,
+        write_amplification=_read(args, "write_amplification", float, 1),
+        erasure_overhead=_read(args, "erasure_overhead", parse_fraction, 0),
+        save_seconds=_read(args, "save_time", parse_duration, 1e-3) if args.save_time else None,
+        load_seconds=_read(args, "load_time", parse_duration, 1e-3) if args.load_time else None,
     )
     refuse_options_of_own_models(settings[0])
     models = settings[0].models
     document = document_of(size_rows(models, settings, keeping), keeping, settings[0])
-    if asked.table:
+    if args.table:
         from pytest_ckpt.config.storage_tables import load_table  # noqa: PLC0415
         from pytest_ckpt.sizing.demands import served  # noqa: PLC0415
 
-        table = load_table(asked.table)
+        table = load_table(args.table)
         document |= table_of(table, served(table, models, settings[0]))
-    if asked.html:
+    if args.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
         curves = size_rows(models, [resolve(given | {"ckpt_cluster": str(n)}, {}) for n in _CURVE], keeping)
         lead = ["Nothing was measured: every figure follows from the rules below."]
-        write_page(
-            Path(asked.html), "What clusters need from checkpoint storage", lead, size_sections(document, curves)
-        )
-    if asked.json:
+        write_page(Path(args.html), "What clusters need from checkpoint storage", lead, size_sections(document, curves))
+    if args.json:
         print(json.dumps(document, indent=1))
     else:
         say(size_lines(document))
@@ -124,9 +122,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _read(asked: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
+def _read(args: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
     """Return the value of an option. Raises UsageError that names it."""
-    flag, text = f"--{name.replace('_', '-')}", getattr(asked, name)
+    flag, text = f"--{name.replace('_', '-')}", getattr(args, name)
     try:
         value = parse(text)
     except ValueError as error:

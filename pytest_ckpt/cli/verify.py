@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print which comparisons succeeded and which failed."""
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
@@ -47,14 +47,14 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.grading import EXIT_INCOMPLETE  # noqa: PLC0415
 
-    known = [KnownKey(name=name, key=read_public_key(Path(name), option="--key")) for name in asked.key]
+    known = [KnownKey(name=name, key=read_public_key(Path(name), option="--key")) for name in args.key]
     keys = [one.key for one in known]
-    directory = Path(asked.directory)
+    directory = Path(args.directory)
     checks = verify_directory(directory, keys)
     found = signers({str(directory): directory}, known)
     is_broken = any(c.outcome == "broken" for c in checks)
     unfinished = is_unfinished(directory)
-    if asked.json:
+    if args.json:
         outcome = "changed" if is_broken else "incomplete" if unfinished else "unchanged"
         document = {"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks), "signers": to_plain(found)}
         print(json.dumps(document, indent=1))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites, known_names
-from pytest_ckpt.judging.gates import Gates, beside_own_table, read_gates
+from pytest_ckpt.judging.gates import Gates, read_gates, with_relaxations
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers
 from pytest_ckpt.support import resources
@@ -85,7 +85,7 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
     # Some rows are judged only if an option supplies their means. For these, "required" and "where given" are
     # equivalent.
     asked = {name: known for name, known in known_names(catalogue).items() if not _is_given_first(name, catalogue)}
-    return beside_own_table(gates, built_in(gate_kind), asked)
+    return with_relaxations(gates, built_in(gate_kind), asked)
 
 
 def _is_given_first(name: str, catalogue: Mapping[str, Requirement]) -> bool:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-Said = Mapping[str, Any]
+ConfigFields = Mapping[str, Any]
 
 
 class UncountedError(ValueError):
@@ -46,12 +46,12 @@ class _Family(NamedTuple):
     """
 
     always: Mapping[str, Any] = {}
-    more: Callable[[Said], Numbers] = lambda _: {}
+    more: Callable[[ConfigFields], Numbers] = lambda _: {}
     tied: bool = False
     names: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
 
 
-def from_config(given: Said) -> Numbers:
+def from_config(given: ConfigFields) -> Numbers:
     """Return the numbers that define the model of a configuration.
 
     Raises UncountedError for a family or a field that is not known here, ValueError for a wrong value.
@@ -64,7 +64,7 @@ def from_config(given: Said) -> Numbers:
             f"model_type is {kind!r:.60}; valid values: {', '.join(FAMILIES)}.{no_place} "
             "Describe another one in a TOML file"
         )
-    said, given, family = given, _Reading(given), FAMILIES[kind]
+    config, given, family = given, _Reading(given), FAMILIES[kind]
     names = _NAMES | family.names
     fields: Numbers = {ours: given[theirs] for ours, theirs in names.items() if given.get(theirs) is not None}
     fields |= dict(family.always)
@@ -79,7 +79,7 @@ def from_config(given: Said) -> Numbers:
         found = fields | family.more(given)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the fields of a {kind} are expected: {error} is missing or no number") from None
-    if uncounted := [name for name in said if name not in given.read and adds_parameters(name, said[name])]:
+    if uncounted := [name for name in config if name not in given.read and adds_parameters(name, config[name])]:
         raise UncountedError(
             f"{', '.join(uncounted)} {'adds' if len(uncounted) == 1 else 'add'} parameters that are not counted for "
             f"the family {kind}. Describe the model in a TOML file"
@@ -87,22 +87,22 @@ def from_config(given: Said) -> Numbers:
     return found
 
 
-class _Reading(Said):
+class _Reading(ConfigFields):
     """A configuration that records in ``read`` which of its fields were read."""
 
-    def __init__(self, said: Said) -> None:
-        self._said, self.read = said, set(_BESIDE)
+    def __init__(self, config: ConfigFields) -> None:
+        self._config, self.read = config, set(_BESIDE)
 
     def __getitem__(self, name: str) -> Any:
-        value = self._said[name]
+        value = self._config[name]
         self.read.add(name)
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._said)
+        return iter(self._config)
 
     def __len__(self) -> int:
-        return len(self._said)
+        return len(self._config)
 
 
 def adds_parameters(name: str, value: Any) -> bool:
@@ -123,16 +123,16 @@ _NAMES = {
 }
 
 
-def _llama(given: Said) -> Numbers:
+def _llama(given: ConfigFields) -> Numbers:
     attention = ["qkv", "output"] if given.get("attention_bias") else []
     return {"biases": attention + (["feed_forward"] if given.get("mlp_bias") else [])}
 
 
-def _head(given: Said) -> int:
+def _head(given: ConfigFields) -> int:
     return int(given.get("head_dim") or given["hidden_size"] // given["num_attention_heads"])
 
 
-def _mixtral(given: Said) -> Numbers:
+def _mixtral(given: ConfigFields) -> Numbers:
     return {
         "experts": given["num_local_experts"],
         "active_experts": given["num_experts_per_tok"],
@@ -141,7 +141,7 @@ def _mixtral(given: Said) -> Numbers:
     }
 
 
-def _qwen3_experts(given: Said) -> Numbers:
+def _qwen3_experts(given: ConfigFields) -> Numbers:
     if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
         raise UncountedError("layers without experts among those with them are not known: describe it in a TOML file")
     return {
@@ -153,7 +153,7 @@ def _qwen3_experts(given: Said) -> Numbers:
     }
 
 
-def _deepseek(given: Said) -> Numbers:
+def _deepseek(given: ConfigFields) -> Numbers:
     if given.get("moe_layer_freq", 1) != 1:
         raise UncountedError("layers without experts among those with them are not known: describe it in a TOML file")
     return {
@@ -168,7 +168,7 @@ def _deepseek(given: Said) -> Numbers:
     }
 
 
-def _routed(given: Said) -> Numbers:
+def _routed(given: ConfigFields) -> Numbers:
     """Return the experts of a family whose first layers are dense."""
     return {
         "experts": given["n_routed_experts"],
@@ -179,7 +179,7 @@ def _routed(given: Said) -> Numbers:
     }
 
 
-def _glm4_experts(given: Said) -> Numbers:
+def _glm4_experts(given: ConfigFields) -> Numbers:
     return {
         "biases": ["qkv"] if given.get("attention_bias") else [],
         "query_key_norm": 2 * _head(given) if given.get("use_qk_norm") else 0,
@@ -188,7 +188,7 @@ def _glm4_experts(given: Said) -> Numbers:
     }
 
 
-def _gpt_oss(given: Said) -> Numbers:
+def _gpt_oss(given: ConfigFields) -> Numbers:
     return {
         # An attention sink of each head; no other value counts it.
         "query_key_norm": given["num_attention_heads"],
@@ -201,7 +201,7 @@ def _gpt_oss(given: Said) -> Numbers:
     }
 
 
-def _falcon(given: Said) -> Numbers:
+def _falcon(given: ConfigFields) -> Numbers:
     if not given.get("parallel_attn", True) or given.get("alibi"):
         raise UncountedError(
             "a Falcon without parallel attention or with alibi is not known: describe it in a TOML file"

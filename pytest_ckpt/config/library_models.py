@@ -25,9 +25,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_ckpt.config.hugging_face import Numbers, Said, adds_parameters
+from pytest_ckpt.config.hugging_face import ConfigFields, Numbers, adds_parameters
 from pytest_ckpt.facts.models import LayerKind, numbered_kinds
-from pytest_ckpt.support.processes import how_it_ended
+from pytest_ckpt.support.processes import describe_exit
 from pytest_ckpt.support.resources import python_path
 
 EXTRA = "pip install 'pytest-ckpt[models]'"
@@ -89,7 +89,7 @@ def _may_know(kind: str) -> bool:
     return any(f'"{kind}"' in table.read_text(encoding="utf-8", errors="replace") for table in tables)
 
 
-def numbers_of(found: Said, given: Said) -> Numbers:
+def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
     """Return the numbers that define a model, from the output of the program `config.library_tensors`. Raises
     ValueError."""
     if refused := found.get("refused"):
@@ -210,6 +210,6 @@ def _listed(text: str) -> Numbers:
         raise ValueError(f"transformers did not list its tensors within {_MAXIMUM_SECONDS} s") from None
     if done.returncode:
         *_, last = done.stderr.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
-        raise ValueError(f"the process with transformers {how_it_ended(done.returncode)}: {last:.200}")
+        raise ValueError(f"the process with transformers {describe_exit(done.returncode)}: {last:.200}")
     found: Numbers = json.loads(done.stdout)
     return found

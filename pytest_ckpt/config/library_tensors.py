@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Said = Mapping[str, Any]
+ConfigFields = Mapping[str, Any]
 Answer = dict[str, Any]
 
 _MAXIMUM_MEMORY = 32 << 30
@@ -62,7 +62,7 @@ def main() -> None:
     json.dump(answer_of(given), answer)
 
 
-def answer_of(given: Said) -> Answer:
+def answer_of(given: ConfigFields) -> Answer:
     """Return the tensors and related facts of a configuration, or the reason why there are none."""
     try:
         return _tensors_of(given)
@@ -73,7 +73,7 @@ def answer_of(given: Said) -> Answer:
         return {"refused": _sentence(error)}
 
 
-def _tensors_of(given: Said) -> Answer:
+def _tensors_of(given: ConfigFields) -> Answer:
     # The constructor of a class makes an object for each layer, so the number must be checked before.
     for name, number in _numbers(given):
         if number > (most := _MAXIMUM_EXPERTS if "expert" in name else _MAXIMUM_LAYERS):
@@ -119,7 +119,7 @@ def _forbid(event: str, _: Any) -> None:
         )
 
 
-def _without(given: Said) -> Answer:
+def _without(given: ConfigFields) -> Answer:
     """Return a configuration without the fields that are not sizes, at all depths."""
     return {
         name: _without(value) if isinstance(value, dict) else value
@@ -128,7 +128,7 @@ def _without(given: Said) -> Answer:
     }
 
 
-def _numbers(given: Said) -> Iterator[tuple[str, float]]:
+def _numbers(given: ConfigFields) -> Iterator[tuple[str, float]]:
     """Yield the counts of layers and experts in a configuration, at all depths."""
     for name, value in given.items():
         if isinstance(value, dict):
@@ -137,7 +137,7 @@ def _numbers(given: Said) -> Iterator[tuple[str, float]]:
             yield name, value
 
 
-def _class(transformers: Any, config: Any, given: Said) -> Any:
+def _class(transformers: Any, config: Any, given: ConfigFields) -> Any:
     """Return the library's class of the model: the class that the file names, if it belongs to this configuration."""
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - slow
 
@@ -184,14 +184,14 @@ def _fields(config: Any) -> set[str]:
     return own | set(inspect.signature(kind.__init__).parameters) | set(kind.attribute_map) | set(kind.sub_configs)
 
 
-def _absent(given: Said, text: Any) -> list[str]:
+def _absent(given: ConfigFields, text: Any) -> list[str]:
     """Return the sizes that the file omits, so that the defaults of the library's class apply."""
     said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
     wanted = (_SIZES["hidden"], _SIZES["vocabulary"], "num_hidden_layers")
     return [n for n in wanted if hasattr(text, n) and said.isdisjoint((n, text.attribute_map.get(n, n)))]
 
 
-def _unread(given: Said, config: Any, where: str = "") -> Iterator[str]:
+def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
     """Yield the fields with a value that no class of the configuration reads.
 
     A class keeps an unknown field as an attribute of the object, and removes a field that it translates into others.

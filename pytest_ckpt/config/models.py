@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import cycle, islice
 from typing import Any, NamedTuple, get_args
 
-from pytest_ckpt.config.hugging_face import FAMILIES, Numbers, Said, UncountedError, from_config
+from pytest_ckpt.config.hugging_face import FAMILIES, ConfigFields, Numbers, UncountedError, from_config
 from pytest_ckpt.config.optimizers import Optimizer
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.models import (
@@ -209,7 +209,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
         ) from None
 
 
-def _from_json(given: Said) -> Numbers:
+def _from_json(given: ConfigFields) -> Numbers:
     """Return the numbers of a configuration, by the families in `hugging_face` if one matches, else by transformers.
 
     A model of these families has the same digest on each host, whether or not transformers is installed. Raises
@@ -341,7 +341,7 @@ class _Kinds(NamedTuple):
     """Names of the kinds of layers, in the order of the layers, and the values of each kind."""
 
     order: list[str]
-    values: Mapping[str, Said]
+    values: Mapping[str, ConfigFields]
 
 
 def _take_kinds(given: Numbers) -> _Kinds | None:
@@ -386,7 +386,7 @@ def _with_kinds(model: Model, kinds: _Kinds) -> Model:
     return replace(model, own=replace(model.own, layer_kinds=made, layer_order=layer_order))
 
 
-def _tensors_of_kind(model: Model, name: str, values: Said) -> tuple[list[int], list[int]]:
+def _tensors_of_kind(model: Model, name: str, values: ConfigFields) -> tuple[list[int], list[int]]:
     own = model.own
     assert own
     where = f"of [kinds.{name:.40}]"

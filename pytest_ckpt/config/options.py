@@ -66,9 +66,9 @@ def add_options(
                     group.add_argument(flag, **words)
 
 
-def said_of(asked: argparse.Namespace, options: Iterable[Option] = OPTIONS) -> dict[str, str | None]:
+def options_of_command_line(args: argparse.Namespace, options: Iterable[Option] = OPTIONS) -> dict[str, str | None]:
     """Return the options of a command line: ini names and texts, None for an option that is not given."""
-    return {option.ini_name: written(getattr(asked, option.ini_name)) for option in options if option.is_option}
+    return {option.ini_name: written(getattr(args, option.ini_name)) for option in options if option.is_option}
 
 
 def resolve(

@@ -37,55 +37,55 @@ def main() -> int:
     An internal error raises an exception; `run` turns it into exit code 3, so that it is never mistaken for a result of
     the target.
     """
-    asked = _parser().parse_args()
-    check = BY_NAME[asked.check]
-    base = Path(asked.directory).absolute()
+    args = _parser().parse_args()
+    check = BY_NAME[args.check]
+    base = Path(args.directory).absolute()
     # A killed check leaves its directory. So a directory is created only if the check needs one and the caller passes
     # no path.
-    with _witness(asked) as witness:
+    with _witness(args) as witness:
         directory = base / f"{check.name}-{os.getpid()}"
-        small = Path(asked.small_directory).absolute() / f"small-{directory.name}" if asked.small_directory else None
-        bases = [path.parent for path in (directory, small) if path] if asked.make_directory else []
+        small = Path(args.small_directory).absolute() / f"small-{directory.name}" if args.small_directory else None
+        bases = [path.parent for path in (directory, small) if path] if args.make_directory else []
         refused = _refused_to_make([path for path in (*bases, directory, small) if path], bases)
         other = None
-        if asked.second_directory:
-            first, _, last = (asked.second_ports or "").partition("-")
-            ports = (int(first), int(last)) if asked.second_ports else None
-            words = shlex.split(asked.second_command) if asked.second_command else AGENT
+        if args.second_directory:
+            first, _, last = (args.second_ports or "").partition("-")
+            ports = (int(first), int(last)) if args.second_ports else None
+            words = shlex.split(args.second_command) if args.second_command else AGENT
             other = Client(words, tell=_tell, ports=ports)
         context = CheckContext(
             directory=directory,
             witness=Path(witness) if witness else None,
-            seed=asked.seed,
-            share=asked.share,
+            seed=args.seed,
+            share=args.share,
             tell=_tell,
             other=other,
-            other_directory=str(Path(asked.second_directory) / directory.name) if asked.second_directory else None,
-            power_cut=tuple(shlex.split(asked.power_cut or "")),
-            power_cuts=asked.power_cuts,
+            other_directory=str(Path(args.second_directory) / directory.name) if args.second_directory else None,
+            power_cut=tuple(shlex.split(args.power_cut or "")),
+            power_cuts=args.power_cuts,
             small_directory=small,
-            patience_seconds=asked.patience,
-            space_seconds=asked.space_seconds,
-            race_seconds=max(_SHORTEST_RACE_SECONDS, _RACE_SECONDS * asked.share),
-            commit=COMMITS[asked.commit],
+            patience_seconds=args.patience,
+            space_seconds=args.space_seconds,
+            race_seconds=max(_SHORTEST_RACE_SECONDS, _RACE_SECONDS * args.share),
+            commit=COMMITS[args.commit],
         )
         try:
             seen = _refused(check, refused) if refused else make(check, context)
             # Print the result before the removal: on a target that hangs, the removal hangs too.
-            show(check, seen, as_json=asked.json)
+            show(check, seen, as_json=args.json)
         finally:
             if other:
                 other.close()
             for made in (directory, small):
-                if made and not asked.keep:
+                if made and not args.keep:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
     return exit_code(seen)
 
 
-def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
-    if asked.witness or not asked.power_cut:
-        return nullcontext(asked.witness)
+def _witness(args: argparse.Namespace) -> AbstractContextManager[str | None]:
+    if args.witness or not args.power_cut:
+        return nullcontext(args.witness)
     return tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
 
 

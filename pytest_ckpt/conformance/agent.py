@@ -37,17 +37,17 @@ def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
     # The end of the connection ends the agent between two calls. This thread ends it also during a call.
     die_with_parent()
     try:
-        asking = call()
+        connection = call()
     except NoConnection as error:
         print(error, file=sys.stderr, flush=True)
         return 1
     with contextlib.suppress(EOFError, OSError):
-        asking.send(READY)
+        connection.send(READY)
         while True:
-            request = asking.receive()
+            request = connection.receive()
             # "stop" applies to a loop. A loop that has already ended has sent its answer.
             if request["action"] != "stop":
-                asking.send({"id": request["id"], **_done(request, find, asking.has_more)})
+                connection.send({"id": request["id"], **_done(request, find, connection.has_more)})
     return 0
 
 

@@ -56,7 +56,7 @@ class Client:
         self._agent: Connection | None = None
         self._is_gone = False
         self._requests = 0
-        self._asked = ("", "")
+        self._request = ("", "")
         self._answer: dict[str, Any] | None = None
 
     def ask(self, action: str, path: str, *, patience: float | None = None, **details: Any) -> Any:
@@ -72,7 +72,7 @@ class Client:
         """Have the agent begin an action, and return immediately; ``finish`` or ``stop`` returns the answer."""
         if self._tell:
             self._tell(f"{self.name}: {action}", path)
-        self._asked = (action, path)
+        self._request = (action, path)
         self._started()
         self._requests += 1
         self._answer = None
@@ -86,7 +86,7 @@ class Client:
         """Wait until the current action has ended, and return its answer."""
         seconds = self.patience if patience is None else patience
         if not self._answered_within(seconds):
-            action, path = self._asked
+            action, path = self._request
             raise TimeoutError(
                 errno.ETIMEDOUT, f"{self.name} has not ended '{action}' within {seconds:g} s; the call may hang", path
             )
@@ -95,7 +95,7 @@ class Client:
         if "errno" in answer:
             raise OSError(answer["errno"], answer["strerror"], answer["path"])
         if "traceback" in answer:
-            raise RuntimeError(f"{self.name} failed in {self._asked[0]}:\n{answer['traceback']}")
+            raise RuntimeError(f"{self.name} failed in {self._request[0]}:\n{answer['traceback']}")
         return answer["result"]
 
     def stop(self, *, patience: float | None = None) -> Any:
@@ -209,5 +209,5 @@ class Client:
             how = f"exit code {process.wait(_ENDS_IN_SECONDS)}"
         except subprocess.TimeoutExpired:
             how = "its connection is closed"
-        action, path = self._asked
+        action, path = self._request
         return NotRun(f"{self.name} has ended ({how}) in {action} of {path}: {' '.join(self._command)}")

@@ -191,7 +191,7 @@ def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | N
         start = number * PAGE
         expected, seen = page_of(seed, version, number), data[start : start + PAGE]
         if seen != expected[: len(seen)]:
-            return PageFault(*_told(seen, expected, seed, version, number))
+            return PageFault(*_describe_page(seen, expected, seed, version, number))
     if len(data) < length:
         return PageFault("file too short", len(data), f"the end after {len(data):,} of {length:,} bytes")
     if len(data) > length:
@@ -199,7 +199,7 @@ def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | N
     return None
 
 
-def _told(seen: bytes, expected: bytes, seed: int, version: int, number: int) -> tuple[str, int, str]:
+def _describe_page(seen: bytes, expected: bytes, seed: int, version: int, number: int) -> tuple[str, int, str]:
     """Return the kind, the offset and the description of a page with wrong bytes."""
     start = number * PAGE
     if not any(seen):

@@ -92,8 +92,10 @@ class CheckContext(Effort):
         return True
 
     def second(self) -> tuple[Client, str]:
-        """Return the second client and its path of the directory, after it sees the directory. Raises NotRun without a
-        second client."""
+        """Return the second client, and the path of the check's directory on it.
+
+        Raises NotRun without a second client, and OSError if the second client does not see the directory in time.
+        """
         if self.other is None or self.other_directory is None:
             raise NotRun("no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
         if not self.other.sees(self.other_directory):

@@ -30,14 +30,14 @@ class CallReporter:
     """Reports the next call. A repeated call, as in a race, is reported at most once a second to show progress."""
 
     def __init__(self) -> None:
-        self._told: tuple[str, str] | None = None
+        self._last_call: tuple[str, str] | None = None
         self._at = 0.0
 
     def __call__(self, call: str, path: str) -> None:
         """Report a call on a path before it begins."""
         now = time.monotonic()
-        if (call, path) != self._told or now - self._at > _SAME_CALL_SECONDS:
-            self._told, self._at = (call, path), now
+        if (call, path) != self._last_call or now - self._at > _SAME_CALL_SECONDS:
+            self._last_call, self._at = (call, path), now
             print(line_of_call(call, path), end="", file=sys.stderr, flush=True)
 
 

@@ -47,17 +47,17 @@ class WorkerChannel:
         # since boot.
         self._slot[: _SLOT.size] = _SLOT.pack(time.monotonic(), call.encode(), str(where).encode())
 
-    def say(self, word: str) -> None:
+    def send(self, word: str) -> None:
         """Send a message to the check."""
         _send(self._outbox, {"said": word})
 
-    def hear(self) -> None:
+    def wait_for_check(self) -> None:
         """Wait until the check sends permission to continue."""
         self.at("wait for the check", "")
         if not os.read(self._inbox, 1):
             os._exit(0)
 
-    def is_told_to_end(self) -> bool:
+    def may_continue(self) -> bool:
         """Return whether the check has sent permission to continue, without waiting."""
         return bool(select.select([self._inbox], [], [], 0)[0])
 
@@ -110,7 +110,7 @@ class Worker:
         return since, call.decode(), where.decode(errors="replace")
 
     def go_on(self) -> None:
-        """Send the worker permission to continue: its ``hear`` returns."""
+        """Send the worker permission to continue: its ``wait_for_check`` returns."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._to, b".")
 
@@ -192,7 +192,7 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
             worker.leave(until)
 
 
-def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
+def all_have_sent(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
     """Wait until each worker has sent the message or ended; return whether all have sent it. ``tell``: see `gather`."""
     telling = _StallReporter(tell)
     left = list(workers)
@@ -228,13 +228,13 @@ class _StallReporter:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._told = 0.0
-        self._seen: list[tuple[float, str, str]] = []
+        self._reported_at = 0.0
+        self._reported_call: list[tuple[float, str, str]] = []
 
     def of(self, workers: Sequence[Worker]) -> None:
         now, doing = time.monotonic(), sorted(worker.doing for worker in workers)
-        if now - self._told > _TELL_SECONDS and doing != self._seen:
-            self._told, self._seen = now, doing
+        if now - self._reported_at > _TELL_SECONDS and doing != self._reported_call:
+            self._reported_at, self._reported_call = now, doing
             _, call, where = doing[0]
             self._tell(call, where)
 

@@ -187,7 +187,7 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return sorted(entries.values(), key=_moment), notices
 
 
-def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Compare every line with the report of its run; return the lines that match, and the problems of the others.
 
     If they differ, the report takes precedence, as long as it matches its manifest.

@@ -28,7 +28,7 @@ from pytest_ckpt.evidence.run_files import (
     read_report,
 )
 from pytest_ckpt.evidence.starts import all_starts, completed, other_measurements
-from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidable, is_unfinished
+from pytest_ckpt.evidence.unfinished import as_incomplete, decidable, is_unfinished, report_before_measurements
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.gate_tables import GATE_TABLES
@@ -39,7 +39,14 @@ from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, chosen_suites, extended, known_to, offered, recorded
+from pytest_ckpt.grading.catalogue import (
+    CATALOGUE_NAMES,
+    catalogue_of_names,
+    chosen_suites,
+    extended,
+    offered,
+    recorded,
+)
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import (
     EXIT_CRASHED,
@@ -52,7 +59,14 @@ from pytest_ckpt.grading.grading import (
 from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.verdicts import OtherMeasurement, decide, decide_observed, not_run, severity_of, with_others
+from pytest_ckpt.judging.verdicts import (
+    OtherMeasurement,
+    decide,
+    decide_observed,
+    not_run,
+    severity_of,
+    verdict_over_starts,
+)
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -136,7 +150,7 @@ def judged_run(
     target = fitting(TargetFacts, report["environment"]["target"])
     # Requirements and checks that were added after the run are not part of it: they are neither judged nor missing.
     names = tuple(report["catalogue_names"])
-    catalogue = known_to(offered(extended(extras), target.capabilities), names)
+    catalogue = catalogue_of_names(offered(extended(extras), target.capabilities), names)
     found = command_line.get("ckpt_gate_table")
     gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gate_table"])
     later = {check.name: "off" for check in CHECKS if check.name not in names}
@@ -254,7 +268,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
-        return with_others(verdict, requirement, facts.others.get(subject, ()), facts.plan.limits, gates)
+        return verdict_over_starts(verdict, requirement, facts.others.get(subject, ()), facts.plan.limits, gates)
     if observation := facts.observations.get((found.id, subject)):
         return decide_observed(requirement, observation, gates, facts.kind, facts.plan.files_of_host)
     if found.outcome == "not run":
@@ -312,7 +326,7 @@ def judge_directory(
     unfinished = is_unfinished(directory)
     found = read_file(directory / SESSION) if unfinished else report or read_report(directory)
     with odd_facts_named(directory):
-        begun = begun_report(found, read_file(directory / PLAN)) if unfinished else found
+        begun = report_before_measurements(found, read_file(directory / PLAN)) if unfinished else found
         document = _judge(directory, begun, command_line, as_recorded=as_recorded, foresees=foresees)
         if moment:
             document["judged_again"] = _judged_again(begun, document, command_line, moment)

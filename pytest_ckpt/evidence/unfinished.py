@@ -32,7 +32,7 @@ def is_unfinished(directory: Path) -> bool:
     return (directory / SESSION).is_file() and not any((directory / name).exists() for name in _SEALED)
 
 
-def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+def report_before_measurements(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of a run before its first measurement, from ``session.json`` and ``plan.json``.
 
     Raises LookupError or TypeError for files that no run writes.

@@ -107,7 +107,7 @@ def check_digests(directory: Path) -> Examination:
             description=f"the directory is not as {MANIFEST} lists it",
             details=details,
         )
-    return _held("digests", f"{counted(found.listed, 'file is', 'files are')} as {MANIFEST} lists them")
+    return _verified("digests", f"{counted(found.listed, 'file is', 'files are')} as {MANIFEST} lists them")
 
 
 def _check_verdicts(directory: Path, report: Document) -> Examination:
@@ -126,7 +126,7 @@ def _check_verdicts(directory: Path, report: Document) -> Examination:
     if plugins:
         notes.append(f"verdicts of {', '.join(sorted(plugins))} cannot be judged again without the plugin")
     count = counted(len(report["requirements"]), "verdict follows", "verdicts follow")
-    return _held("verdicts", "; ".join([f"{count} from the measurements", *notes]))
+    return _verified("verdicts", "; ".join([f"{count} from the measurements", *notes]))
 
 
 def _differences(directory: Path, report: Document, again: Document) -> Iterator[str]:
@@ -192,7 +192,7 @@ def pages_written_again(directory: Path, report: Document) -> Examination:
         other = [f"changed: {name}" for name in _PAGES if not _is_same(directory / name, Path(home, name))]
     if other:
         return _broken("pages", f"pages differ from {REPORT}", other)
-    return _held("pages", f"{' and '.join(_PAGES)} agree with {REPORT}")
+    return _verified("pages", f"{' and '.join(_PAGES)} agree with {REPORT}")
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -202,7 +202,7 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _held(name: Examined, description: str) -> Examination:
+def _verified(name: Examined, description: str) -> Examination:
     return Examination(name=name, outcome="holds", description=description)
 
 
@@ -262,7 +262,7 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
     if not keys:
         description = f"{ATTESTATION} fits the directory; who signed it cannot be known without --key"
         return _unchecked("signature", description)
-    return _held("signature", "report.json and manifest were signed with a key of --key")
+    return _verified("signature", "report.json and manifest were signed with a key of --key")
 
 
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:

@@ -68,7 +68,7 @@ Awaited = Literal["directory", "name", "data"]
 """The entry for which a host waits: the directory of a save, the committed name of a checkpoint, or a complete file in
 it."""
 
-SEEN_WITHIN_SECONDS = 2.0
+VISIBLE_WITHIN_SECONDS = 2.0
 """The maximum wait: twice the time that STALE allows a client to see an old state."""
 
 

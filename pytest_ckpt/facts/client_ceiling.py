@@ -15,8 +15,8 @@ class ClientCeiling:
     """The ceiling of one host: all ranks of all hosts worked at the same time, right before the first save.
 
     ``makes_bytes_per_second``: the engine made the content of a checkpoint in its own buffers, and discarded it instead
-    of writing it. ``compares_bytes_per_second``: the engine compared content that was in its buffers already. Both are
-    the bytes of all ``ranks`` until the slowest of them was done, and the better of two rounds.
+    of writing it. ``compares_bytes_per_second``: the engine compared content that was in its buffers already. Each rate
+    is the bytes of all ``ranks`` divided by the time of the slowest rank. Of two rounds, the higher rate counts.
     """
 
     host: str

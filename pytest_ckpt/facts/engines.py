@@ -40,8 +40,9 @@ class MemoryRule(NamedTuple):
     file_share: float = 0.0
 
     def state_bytes(self, shard_bytes: int, file_bytes: int = 0) -> int:
-        """Return the model-dependent part, for a rank with the given bytes of tensors, in total and in its largest
-        file.
+        """Return the bytes of memory that depend on the model.
+
+        ``shard_bytes`` are the tensors of the rank, ``file_bytes`` the bytes of its largest file.
         """
         return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 

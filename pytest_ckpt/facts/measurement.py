@@ -358,18 +358,17 @@ class Patterns:
     """The results of patterns: loads and saves during other work, or by ranks other than the writers.
 
     ``storm``: all replicas read the same files concurrently. ``shifted``: each rank reads another rank's files.
-    ``joined`` and ``split``: half as many readers, and twice as many for each file. ``resized``: the engine's library
-    loads with half and with twice as many ranks. ``neighbour``: a second job saves
-    concurrently. ``mixed``: samples are read concurrently. ``endurance``: saves for a long time. ``near_full``: on a
-    full volume. ``failover``: a fault is injected during the operation. ``upgrade``: the storage is changed while it
-    serves. ``snapshots``: a snapshot is taken during a save. ``training``: steps run during the subject's own saves.
-    ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
-    ``tiers``: saves to a local tier during drains of it, and restores from a complete and from an incomplete tier.
-    ``preempt``: saves that jobs begin after a preemption notice. ``serving``: replicas load only the weights;
-    ``consolidation``: one client rewrites them. ``compression``: saves through a codec and plain saves, alternately.
-    ``scaling``: growing counts of clients save and load. ``metadata``: many empty files are created, looked up, listed
-    and removed. ``not_run`` contains, by the name of one of these, why a
-    measurement could not be performed.
+    ``joined``: half as many readers as writers. ``split``: two readers for each file. ``resized``: the engine's library
+    loads with half and with twice as many ranks. ``neighbour``: a second job saves concurrently. ``mixed``: samples are
+    read concurrently. ``endurance``: saves for a long time. ``near_full``: on a full volume. ``failover``: a fault is
+    injected during the operation. ``upgrade``: the storage is changed while it serves. ``snapshots``: a snapshot is
+    taken during a save. ``training``: steps run during the subject's own saves. ``crashes``: saves in the background
+    are killed. ``chains``: checkpoints before a chain of deltas are deleted. ``tiers``: saves to a local tier during
+    drains of it, and restores from a complete and from an incomplete tier. ``preempt``: saves that jobs begin after a
+    preemption notice. ``serving``: replicas load only the weights; ``consolidation``: one client rewrites them.
+    ``compression``: saves through a codec and plain saves, alternately. ``scaling``: growing counts of clients save and
+    load. ``metadata``: many empty files are created, looked up, listed and removed. ``not_run`` contains, by the name
+    of one of these, why a measurement could not be performed.
     """
 
     storm: LoadPattern | None = None

@@ -110,8 +110,8 @@ class Model:
     """One transformer and how training shards it.
 
     ``processes`` is the number of ranks of the full layout. ``zero_stage`` is DeepSpeed's: with 3, parameters and
-    optimizer are both sharded across the data-parallel ranks; with 1, only the optimizer. ``own``: the model is a
-    user's, not the workload's.
+    optimizer are both sharded across the data-parallel ranks; with 1, only the optimizer. ``own``: the values of
+    a user's model; None for a model of the workload.
     """
 
     name: str

@@ -21,8 +21,7 @@ _MAXIMUM_LETTERS = 200
 
 
 def fault(document: Any, kind: Any) -> str:
-    """Return the first fault of a plain document compared with the output of `codec.to_plain` for this class; else
-    empty.
+    """Return the first difference between a document and the form that `codec.to_plain` gives ``kind``; else empty.
 
     ``kind`` is a dataclass or a TypedDict. Types are strict: 2.0 is not an int, and true is not a number.
     """

@@ -71,7 +71,7 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
-def known_to(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
+def catalogue_of_names(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
     """Return the requirements of this version that already existed at the time of a run, and the requirements of its
     plugins.
 
@@ -144,7 +144,7 @@ def chosen_suites(
     if settings.suites != ("auto",):
         there = {r.suite for r in catalogue.values()}
         return tuple(suite for suite in settings.suites if suite in there)
-    asked = asked_requirements(settings, gates, catalogue)
+    asked = requirements_of_run(settings, gates, catalogue)
     wanted = {r.suite for r in asked if gates_something(r, settings, gates)}
     # The gate table does not list these suites, but the user chose them.
     wanted |= {"strategies"} if settings.preemption_notice_seconds else set()
@@ -153,7 +153,7 @@ def chosen_suites(
     return tuple(suite for suite in SUITES if suite in wanted)
 
 
-def asked_requirements(
+def requirements_of_run(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
     """Return the requirements that a run with these settings judges, except those that the gate table switches off.
@@ -168,7 +168,7 @@ def asked_requirements(
     ]
 
 
-def asked_checks(requirement: Requirement, settings: Settings, gates: Gates) -> list[Check]:
+def checks_of_run(requirement: Requirement, settings: Settings, gates: Gates) -> list[Check]:
     """Return the checks of a requirement on the target's behaviour that are part of a run."""
     return [
         c
@@ -201,7 +201,7 @@ def gates_something(requirement: Requirement, settings: Settings, gates: Gates) 
     if requirement.suite != "conformance":
         kind = gates.kind(requirement.id, "", requirement.severity)
         return kind == "required" or (kind == "where given" and requirement.is_asked(settings))
-    checks = asked_checks(requirement, settings, gates)
+    checks = checks_of_run(requirement, settings, gates)
     return any(gates.kind(c.requirement, c.subject, requirement.severity) != "advisory" for c in checks)
 
 
@@ -210,7 +210,7 @@ def subjects_of(
 ) -> list[tuple[str, Reason, str]]:
     """Return (subject, reason, sentence) for everything that a requirement is judged on. The reason is for a missing
     verdict."""
-    checkpoints = asked_checkpoints(requirement, plan)
+    checkpoints = checkpoints_of_requirement(requirement, plan)
     if not requirement.is_asked(settings):
         return [(str(c.subject), "not given", requirement.not_given) for c in checkpoints]
     if requirement.suite != "conformance":
@@ -220,11 +220,11 @@ def subjects_of(
         ]
     return [
         (c.subject, "no test", NO_TEST) if is_given(c, settings) else (c.subject, "not given", missing_need(c))
-        for c in asked_checks(requirement, settings, gates)
+        for c in checks_of_run(requirement, settings, gates)
     ]
 
 
-def asked_checkpoints(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
+def checkpoints_of_requirement(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
     """Return the checkpoints of a plan to which a requirement on saves and loads applies."""
     return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
 
@@ -248,5 +248,5 @@ def known_subjects(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> dict[str, list[str]]:
     """Return every requirement of a run with its subjects."""
-    asked = asked_requirements(settings, gates, catalogue)
+    asked = requirements_of_run(settings, gates, catalogue)
     return {r.id: [subject for subject, _, _ in subjects_of(r, plan, settings, gates)] for r in asked}

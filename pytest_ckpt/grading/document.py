@@ -28,7 +28,7 @@ from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.facts.system import not_told
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Grade, Verdict
-from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS, CatalogueRow, asked_requirements, row
+from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS, CatalogueRow, requirements_of_run, row
 from pytest_ckpt.grading.engines import FrameworkOverhead, engine_sentences, framework_overheads, memory_sentences
 from pytest_ckpt.grading.forecast import Forecast, forecasts
 from pytest_ckpt.grading.goodput import ClusterSize, TrainingRow, cluster_sizes, training_rows
@@ -386,7 +386,7 @@ def make_document(
         "cluster": plain_plan["cluster"],
         "checkpoints": plain_plan["checkpoints"],
         "requirements": judgement.verdicts,
-        "catalogue": [row(r) for r in asked_requirements(settings, gates, catalogue)],
+        "catalogue": [row(r) for r in requirements_of_run(settings, gates, catalogue)],
         "catalogue_names": catalogue_names,
         "gate_table": gates,
         "waivers": waivers,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.verdict import Grade, Verdict
-from pytest_ckpt.grading.catalogue import REQUIREMENTS, asked_requirements, chosen_suites, subjects_of
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites, requirements_of_run, subjects_of
 from pytest_ckpt.grading.obstacles import shortfalls
 from pytest_ckpt.grading.scope import ScaleShortfall, unheld_model
 from pytest_ckpt.judging.clients import Clients, client_reasons, unmet_demands, unsafe_mounts
@@ -64,7 +64,7 @@ def judge_run(
     known = {(v.id, v.subject): v for v in verdicts}
     chosen = chosen_suites(settings, gates, catalogue)
     complete = []
-    for requirement in asked_requirements(settings, gates, catalogue):
+    for requirement in requirements_of_run(settings, gates, catalogue):
         for subject, reason, because in subjects_of(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
             if verdict is None and requirement.suite not in chosen and requirement.is_asked(settings):

@@ -10,13 +10,13 @@ from pytest_ckpt.facts.settings import ACCEPTANCE
 from pytest_ckpt.facts.verdict import Grade
 from pytest_ckpt.grading.catalogue import (
     REQUIREMENTS,
-    asked_checkpoints,
-    asked_checks,
-    asked_requirements,
+    checkpoints_of_requirement,
+    checks_of_run,
     chosen_suites,
     compared_with,
     gates_something,
     is_given,
+    requirements_of_run,
 )
 from pytest_ckpt.grading.scope import unheld_model
 from pytest_ckpt.judging.behaviour import missing_need
@@ -40,7 +40,7 @@ _LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
-CacheSight = Literal["seen", "blind", "declared", "memory", "not_tested"]
+CacheVisibility = Literal["seen", "blind", "declared", "memory", "not_tested"]
 """Whether cached pages of the target can be counted. A file that was written and read appeared in the cache or did not;
 or the target declares that its clients have no cache; or it is memory; or it was not tried, because that needs a write.
 """
@@ -99,7 +99,7 @@ _DECLARED = Obstacle(
 )
 
 
-def sight_untried(target: TargetFacts) -> CacheSight:
+def cache_visibility_before_writes(target: TargetFacts) -> CacheVisibility:
     """Return whether a target's cached pages can be counted, as far as this is known before the first write."""
     if target.is_memory:
         return "memory"
@@ -188,7 +188,7 @@ def obstacles(
     gates: Gates,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     *,
-    cache_sight: CacheSight = "not_tested",
+    cache_visibility: CacheVisibility = "not_tested",
 ) -> list[Obstacle]:
     """Return every known obstacle to a certificate before a run begins, rehearsal obstacles first.
 
@@ -206,11 +206,11 @@ def obstacles(
     ]
     if unheld := unheld_model(plan, gates):
         found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
-    if cache_sight == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
+    if cache_visibility == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
         found.append(_BLIND)
-    if cache_sight == "memory" and asks_cold(settings, gates, catalogue):
+    if cache_visibility == "memory" and asks_cold(settings, gates, catalogue):
         found.append(_MEMORY)
-    if cache_sight == "declared" and _needs_more_than_a_word(settings, gates, catalogue):
+    if cache_visibility == "declared" and _needs_more_than_a_word(settings, gates, catalogue):
         found.append(_DECLARED)
     return found + list(_unasked(settings, gates, catalogue))
 
@@ -236,7 +236,7 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
     """Return the requirements that will not be run because optional means are missing, one sentence each."""
     return [
         f"{r.id} will not run: {r.not_given}"
-        for r in asked_requirements(settings, gates, catalogue)
+        for r in requirements_of_run(settings, gates, catalogue)
         if not r.is_asked(settings)
     ]
 
@@ -246,8 +246,8 @@ def unmeasured(
 ) -> list[str]:
     """Return the planned subjects to which no requirement of the chosen suites applies, one sentence each."""
     chosen = chosen_suites(settings, gates, catalogue)
-    asked = [r for r in asked_requirements(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
-    judged = {c.subject for r in asked if r.suite != "conformance" for c in asked_checkpoints(r, plan)}
+    asked = [r for r in requirements_of_run(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
+    judged = {c.subject for r in asked if r.suite != "conformance" for c in checkpoints_of_requirement(r, plan)}
     judged |= compared_with(plan, settings, judged)
     return [
         f"{c.subject} will not be measured: the selected suites have no requirement for strategy {c.strategy.name}. "
@@ -260,7 +260,7 @@ def unmeasured(
 def asks_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> bool:
     """Return whether a certificate of this run needs COLD, which is proven by counting cached pages."""
     chosen = chosen_suites(settings, gates, catalogue)
-    asked = asked_requirements(settings, gates, catalogue)
+    asked = requirements_of_run(settings, gates, catalogue)
     return any(r.id == "COLD" and r.suite in chosen and gates_something(r, settings, gates) for r in asked)
 
 
@@ -281,12 +281,12 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
 def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
     """Yield the suites that were not chosen and the means that were not given, one obstacle each."""
     chosen = chosen_suites(settings, gates, catalogue)
-    asked = [r for r in asked_requirements(settings, gates, catalogue) if gates_something(r, settings, gates)]
+    asked = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]
     for suite in dict.fromkeys(r.suite for r in asked if r.suite not in chosen):
         yield Obstacle(grade="incomplete", text=f"{suite.capitalize()} suite not selected.", remedy="--ckpt-suite=auto")
     needs: dict[str, list[str]] = {}
     for requirement in asked:
-        for check in asked_checks(requirement, settings, gates) if requirement.suite in chosen else ():
+        for check in checks_of_run(requirement, settings, gates) if requirement.suite in chosen else ():
             is_required = gates.kind(check.requirement, check.subject, requirement.severity) == "required"
             if is_required and not is_given(check, settings):
                 needs.setdefault(missing_need(check), []).append(check.name)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHORTEST_SECONDS = 1.0
 SMALLEST_BYTES_OF_HOST = 1_000_000_000
-"""A shorter operation, or one with fewer bytes per host, does not show the rate of an array."""
+"""The minimum seconds of an operation, and its minimum bytes per host, to show the rate of an array."""
 
 _USUAL_BUDGETS = (0.005, 0.2)
 _LENIENT_LIMIT_SECONDS, _LONG_LIMIT_SECONDS = 600.0, 3600.0

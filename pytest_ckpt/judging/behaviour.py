@@ -215,7 +215,7 @@ def creates_in_time(decision: Decision, observation: Observation, demand: FilesO
     )
 
 
-def beside_promise(decision: Decision, observation: Observation) -> Decision:
+def with_cache_promise(decision: Decision, observation: Observation) -> Decision:
     """Append the mount's cache promise to the reason of a decision; the outcome is unchanged."""
     if decision.outcome == "not run" or SECOND_MOUNT not in observation.facts:
         return decision

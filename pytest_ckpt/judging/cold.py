@@ -118,7 +118,7 @@ def is_drop_proven(cache: CacheFacts) -> bool:
 def of_canaries(reads: CanaryReads) -> Proof:
     """Judge the timed reads of one host."""
     proof = _of_timed_reads(reads)
-    if proof.found != "proven" or not _is_told_apart(reads):
+    if proof.found != "proven" or not _cache_differs(reads):
         return proof
     because = (
         f"after a drop, parts of the judged checkpoints on {reads.host} took {_each(reads.judged_seconds)}, and parts "
@@ -128,7 +128,7 @@ def of_canaries(reads: CanaryReads) -> Proof:
     return Proof(found="unknown", because=because)
 
 
-def _is_told_apart(reads: CanaryReads) -> bool:
+def _cache_differs(reads: CanaryReads) -> bool:
     """Return whether a cache treats the judged parts and the canaries differently: the judged parts were read faster
     than every canary, and no cache drop slowed their reads.
     """

@@ -156,7 +156,7 @@ def read_gates(
     )
 
 
-def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
+def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
     """Return a gate table with its relaxations compared with the table of the target's kind; with any, it cannot
     certify.
     """

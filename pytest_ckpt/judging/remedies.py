@@ -148,7 +148,7 @@ KNOWN: tuple[KnownFailure, ...] = (
 _NO_CURE = "No option is known to help: keep checkpoints on another file system."
 
 
-def known_of(kind: str) -> Iterator[KnownFailure]:
+def failures_of_kind(kind: str) -> Iterator[KnownFailure]:
     """Return the known facts about a kind of file system."""
     return (row for row in KNOWN if kind in row.kinds)
 
@@ -162,7 +162,7 @@ def explain(kind: str, check: str) -> tuple[str, ...]:
     """Return the lines that explain a failed check on this kind of file system; empty if the cause is unknown."""
     return tuple(
         line
-        for row in known_of(kind)
+        for row in failures_of_kind(kind)
         if check in row.checks
         for line in (f"known of {row.name}: {row.why}", f"cure: {remedy_of(row)}")
     )

@@ -126,7 +126,7 @@ class OtherMeasurement:
     measurement: Measurement
 
 
-def with_others(
+def verdict_over_starts(
     verdict: Verdict,
     requirement: Requirement,
     others: Sequence[OtherMeasurement],

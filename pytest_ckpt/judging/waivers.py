@@ -52,8 +52,9 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts. Unmet verdicts with an entry that is valid on that day are waived; they keep their
-    outcome.
+    """Return the verdicts; an unmet verdict is marked as waived if a waiver covers it on that day.
+
+    The outcome of a waived verdict does not change.
     """
     return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
 

@@ -25,7 +25,7 @@ from typing import IO, cast
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.support import waits
-from pytest_ckpt.support.processes import end_session, how_it_ended
+from pytest_ckpt.support.processes import describe_exit, end_session
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -104,7 +104,7 @@ class CommandKeeper:
         self._rest = b""
         # The requested commands that have not ended, with their start by the monotonic clock; an upgrade runs
         # concurrently with another command.
-        self._asked: dict[Command, float] = {}
+        self._requests: dict[Command, float] = {}
         self._owed: Command | None = None
         self._say(json.dumps(dict(commands)))
         assert self._process.stdout
@@ -112,7 +112,7 @@ class CommandKeeper:
 
     def ask(self, command: Command) -> None:
         """Start a command, and return immediately."""
-        self._asked[command] = time.monotonic()
+        self._requests[command] = time.monotonic()
         self._owed = _OWED.get(command, self._owed)
         self._say(command)
 
@@ -124,7 +124,7 @@ class CommandKeeper:
         *lines, self._rest = (self._rest + data).split(b"\n")
         runs = [from_plain(CommandRun, json.loads(line)) for line in lines]
         for run in runs:
-            self._asked.pop(run.command, None)
+            self._requests.pop(run.command, None)
             if self._owed and (run.command == self._owed or (run.command == "snapshot" and not run.is_good)):
                 self._owed = None
         return runs if data else runs + self._never_ended()
@@ -135,7 +135,7 @@ class CommandKeeper:
             assert self._process.stdin
             self._process.stdin.close()
         assert self._process.stdout
-        owed = self._owed if self._owed not in self._asked else None
+        owed = self._owed if self._owed not in self._requests else None
         what = waits.waiting(f"the {owed} command") if owed else contextlib.nullcontext()
         with self._process.stdout, waits.waiting(self.waits_for), what:
             data = self._read_all()
@@ -149,7 +149,7 @@ class CommandKeeper:
         """Return the running command and its start time; empty if no command is running."""
         now = time.monotonic()
         return "; ".join(
-            f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._asked.items()
+            f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._requests.items()
         )
 
     def _read_all(self) -> bytes:
@@ -169,15 +169,15 @@ class CommandKeeper:
         now, output = time.monotonic(), f"{self._death()}, and a command that it had started may still run"
         runs = [
             CommandRun(command=command, seconds=now - at, exit_code=None, output=output)
-            for command, at in self._asked.items()
+            for command, at in self._requests.items()
         ]
-        if self._owed in self._asked:
+        if self._owed in self._requests:
             self._owed = None
-        self._asked.clear()
+        self._requests.clear()
         return runs
 
     def _death(self) -> str:
-        return f"the process that runs the commands {how_it_ended(self._process.wait())}"
+        return f"the process that runs the commands {describe_exit(self._process.wait())}"
 
     def _say(self, line: str) -> None:
         assert self._process.stdin

@@ -62,7 +62,7 @@ _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return the maximum size in bytes of one log out of ``count``: all logs together have 64 MiB, if they are few."""
+    """Return the maximum size in bytes of one log; the logs of a few ``processes`` share 64 MiB."""
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
@@ -76,7 +76,7 @@ class BoundedLog:
         self._file = file
         self._maximum = maximum_bytes
         self._left_out = 0
-        self._held: list[str] = []
+        self._buffered: list[str] = []
         file.touch()
 
     def is_now(self, file: Path) -> None:
@@ -85,21 +85,21 @@ class BoundedLog:
 
     def write(self, line: str) -> None:
         """Append a line that is given without its line end."""
-        self._held.append(line + "\n")
+        self._buffered.append(line + "\n")
 
     def flush(self) -> None:
-        """Keep a quarter of the maximum from each end, so that the next shortening is not needed soon."""
-        if not self._held:
+        """Write the buffered lines; shorten the file if it is then too large."""
+        if not self._buffered:
             return
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write("".join(self._held))
+            log.write("".join(self._buffered))
             is_full = log.tell() > self._maximum
-        self._held.clear()
+        self._buffered.clear()
         if is_full:
             self._shorten()
 
     def _shorten(self) -> None:
-        """The notice about omitted lines follows the first part, which is unchanged."""
+        """Keep a quarter of the maximum from each end of the file, with a notice about the omitted lines in between."""
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # The sentence of the last flush follows the beginning, which has not changed.
@@ -450,7 +450,7 @@ class Launch:
             elif word is ENDED:
                 ranks.waiting.pop(rank, None)
                 if (number := ranks.numbers.pop(rank, None)) is not None:
-                    watch.gone(number, rank.ended)
+                    watch.add_exit(number, rank.ended)
             else:
                 try:
                     event = event_from_plain(word)

@@ -22,7 +22,7 @@ from pytest_ckpt.facts.settings import SUITES
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.targets import Access, AreaRef, Names, TargetFacts, TargetSpec
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly, sweep_seconds
+from pytest_ckpt.launching.other_hosts import end_on_other_hosts, may_have_left_processes, sweep_seconds
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.posix.target import PosixTarget
@@ -66,28 +66,28 @@ class LaunchContext:
     @property
     def redactor(self) -> Redactor:
         """The redactor that masks secrets of options and environment in every written file."""
-        return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.own_words)
+        return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.file_vocabulary)
 
     @property
-    def own_words(self) -> Iterator[str]:
+    def file_vocabulary(self) -> Iterator[str]:
         """The words of the run's own files, such as field names. A secret that equals one is not masked, because that
         would destroy the files.
         """
         return itertools.chain(_vocabulary(), _strings(self.plan.to_plain()))
 
     @property
-    def own_area(self) -> AreaRef:
+    def run_area(self) -> AreaRef:
         """The run's area; it exists only after the run is opened."""
         assert self.area is not None
         return self.area
 
-    def end_left_over(self) -> str:
+    def end_remaining_processes(self) -> str:
         """End the remaining processes of the run on all its hosts; return the reason if one may still write, else
         empty."""
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))
             return f"processes {pids} are blocked in the kernel and may still write"
-        if self.settings.has_several_hosts and ended_badly(self.directory):
+        if self.settings.has_several_hosts and may_have_left_processes(self.directory):
             others = list(dict.fromkeys(h.name for h in self.settings.hosts))
             return end_on_other_hosts(
                 self.launcher, others, self.run_id, sweep_seconds(self.launcher, self.settings.io_timeout_seconds)
@@ -99,7 +99,7 @@ class LaunchContext:
         remains.
         """
         target = make_target(self.spec, self.settings.target or "", self.access)
-        left = target.clean(self.own_area, names, deadline_seconds, keep_area=keep_area)
+        left = target.clean(self.run_area, names, deadline_seconds, keep_area=keep_area)
         return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
 
     def clean_local(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
@@ -108,7 +108,7 @@ class LaunchContext:
             return []
         tier = PosixTarget(self.settings.local_tier or "", "--ckpt-strategy=tiered:local-tier")
         left = tier.clean(self.local, names, deadline_seconds, keep_area=keep_area)
-        if self.settings.has_several_hosts and not keep_area and ended_badly(self.directory):
+        if self.settings.has_several_hosts and not keep_area and may_have_left_processes(self.directory):
             others = ", ".join(dict.fromkeys(host.name for host in self.settings.hosts))
             left.append(
                 f"a launch was cut off, and {self.local.location} may be left in the local tiers of {others}: if it "

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.launching.remote_shell import asking_for_sh, spaced
+from pytest_ckpt.launching.remote_shell import remote_shell_environment, spaced
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS, how_it_ended
+from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS, describe_exit
 from pytest_ckpt.support.resources import python_path
 from pytest_ckpt.support.units import format_seconds
 from pytest_ckpt.wire.frames import HANDED_ON
@@ -223,7 +223,7 @@ class Launcher:
                 if scratch.startswith(_MEMORY):
                     clean.setdefault("PRTE_MCA_prte_remote_tmpdir_base", _MEMORY)
             if self.hosts and not self.is_open_mpi_4:
-                added |= asking_for_sh(spaced(shutil.which(self.template[0]) or self.template[0]), clean)
+                added |= remote_shell_environment(spaced(shutil.which(self.template[0]) or self.template[0]), clean)
         if self.is_slurm:
             # Slurm selects a PMIx store that Open MPI's wheel does not contain: each rank would print a warning and use
             # this one.
@@ -296,7 +296,7 @@ def _version(program: str, *, is_ours: bool = False) -> str:
     if done.returncode < 0 or (is_ours and done.returncode):
         says = f": {lines[-1]}" if lines else ", without output"
         raise UsageError(
-            f"The launcher {program} does not run: '{asked}' {how_it_ended(done.returncode)}{says}",
+            f"The launcher {program} does not run: '{asked}' {describe_exit(done.returncode)}{says}",
             "Look for what killed it: a limit of memory, or the kernel (dmesg)." if done.returncode < 0 else _REPAIR,
         )
     detail = next((line for line in lines if "version" in line.lower() and "hydra" not in line.lower()), "")

@@ -148,10 +148,10 @@ class Measurements:
             return self._tidied(planned)
 
     def _tidied(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        if why := self._context.end_left_over():
+        if why := self._context.end_remaining_processes():
             return Failure(kind="launch", message=f"after the launch before {why}")
         stale = planned if self._context.settings.keep_files else self._context.plan.runnable
-        self._context.clean(made_names(stale), self._context.settings.io_timeout_seconds, keep_area=True)
+        self._context.clean(possible_names(stale), self._context.settings.io_timeout_seconds, keep_area=True)
         return None
 
     def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
@@ -169,7 +169,7 @@ class Measurements:
             options=EngineOptions(request_bytes=settings.io_size_bytes, depth=settings.io_depth or USUAL_DEPTH),
             depth=known_depth(settings, self._context.directory, processes),
             processes=processes,
-            area=self._context.own_area,
+            area=self._context.run_area,
             deadline_seconds=settings.io_timeout_seconds,
             tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
             second=self._second_area(),
@@ -212,7 +212,7 @@ class Measurements:
         """Return the area on another mount of this host. With several hosts, return None: another host is the second
         client.
         """
-        settings, area = self._context.settings, self._context.own_area
+        settings, area = self._context.settings, self._context.run_area
         if not settings.second_mount or settings.has_several_hosts:
             return None
         return through_second_mount(settings.second_mount, area)
@@ -267,12 +267,12 @@ class Measurements:
     def _read(self, subject: Subject) -> Measurement:
         return whole_measurement(self._kept(subject), self._others(ADDED, subject))
 
-    def others(self, subject: Subject) -> list[OtherMeasurement]:
+    def not_judged(self, subject: Subject) -> list[OtherMeasurement]:
         """Return the other measurements of a subject, which are not judged."""
         return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
 
     def _others(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
-        return others_of(self._context.directory, self._context.start, kind, subject)
+        return measurements_of_starts(self._context.directory, self._context.start, kind, subject)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -287,7 +287,7 @@ def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patter
     return dataclasses.replace(patterns, **changes)
 
 
-def others_of(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
+def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
     """Return the measurements of a subject in the directory ``interrupted_work`` or ``added`` of each start, by its
     number."""
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
@@ -304,7 +304,7 @@ def read_measurement(file: Path) -> Measurement:
     return from_plain(Measurement, json.loads(file.read_text()))
 
 
-def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
+def possible_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
     """Return the names of all files that ranks may create in the run's area."""
     files: dict[str, frozenset[str]] = {}
     beside: dict[str, frozenset[str]] = {}
@@ -325,5 +325,5 @@ def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
 
 def names_of_run(checkpoints: Collection[PlannedCheckpoint]) -> Names:
     """Return the names of everything that ranks and checks may create in the run's area."""
-    names = made_names(checkpoints)
+    names = possible_names(checkpoints)
     return dataclasses.replace(names, directories=names.directories | {CHECKS_DIRECTORY})

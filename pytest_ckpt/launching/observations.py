@@ -52,7 +52,7 @@ from pytest_ckpt.targets.posix.run_directory import (
     keep_a_file,
     standing_of,
 )
-from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
+from pytest_ckpt.targets.posix.second_mount import fault_of_second_mount, unlike_target
 from pytest_ckpt.targets.timed_calls import answers_within, watched
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ _ENDS = frozenset(
 
 # A target that did not answer a check has this time to answer before the next one.
 _SILENT_SECONDS = 10.0
-_BLOCKED, _SILENT, _GONE = "blocked", "ETIMEDOUT", "ENODEV"
+_BLOCKED, _SILENT, _UNMOUNTED = "blocked", "ETIMEDOUT", "ENODEV"
 
 
 def run_check(
@@ -131,7 +131,7 @@ def run_check(
     named = [f"--{name}={path}" for name, path in places.items() if path]
     used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
     command = ["-m", "pytest_ckpt.conformance", check.name]
-    seen = _made(
+    seen = _run_check_process(
         check,
         [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-directory"] if within else [])],
         deadline_seconds=deadline_seconds,
@@ -162,7 +162,7 @@ def run_object_check(
     options += [f"--ca-bundle={access.ca_bundle}"] if access.ca_bundle else []
     options += ["--embedded"] if access.embedded else []
     command = ["-m", "pytest_ckpt.conformance.objects", check.name]
-    seen = _made(
+    seen = _run_check_process(
         check,
         [*command, f"--target={area.location}/{CHECKS_DIRECTORY}", *options, "--json"],
         deadline_seconds=deadline_seconds,
@@ -174,7 +174,7 @@ def run_object_check(
     return dataclasses.replace(seen, reproduce=shlex.join([sys.executable, *command, f"--target={target}", *options]))
 
 
-def _made(
+def _run_check_process(
     check: Check,
     arguments: list[str],
     *,
@@ -223,7 +223,7 @@ def _made(
         # A check may have reported its result and then hang in the removal of its directory.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
-        seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.how_it_broke())
+        seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.describe_end())
     return seen
 
 
@@ -298,7 +298,7 @@ class _Listener:
         except (ValueError, TypeError, AttributeError):
             return None
 
-    def how_it_broke(self) -> str:
+    def describe_end(self) -> str:
         """Return a description of the end of a check's process that reported no result."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
@@ -414,7 +414,7 @@ class Observations:
     def _silent_since(self) -> str | None:
         """Return the check that the target did not answer, if it still does not answer; otherwise None."""
         blocked = self._logs / _BLOCKED
-        area = self._context.own_area
+        area = self._context.run_area
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
             return None
         try:
@@ -427,7 +427,7 @@ class Observations:
 
     def _lost(self, second: SecondClient) -> str:
         """Return the reason if a second mount no longer shows files; a client on another host reports this itself."""
-        return "" if second.command else lost_area(Path(second.directory), self._context.own_area)
+        return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return the observation of a check. If an earlier check found that the target has died, return only this fact.
@@ -458,7 +458,7 @@ class Observations:
 
     def _has_ended(self, check: Check) -> bool:
         """Whether the storage of a check no longer accepts a file."""
-        area = self._context.small if check.needs == "small directory" else self._context.own_area
+        area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.room == "objects":
             return True
         try:
@@ -474,7 +474,7 @@ class Observations:
         context, settings = self._context, self._context.settings
         return run_object_check(
             check,
-            area=dataclasses.replace(context.own_area, access=context.access),
+            area=dataclasses.replace(context.run_area, access=context.access),
             target=settings.target or "",
             share=settings.effort,
             seed=context.seed,
@@ -492,11 +492,11 @@ class Observations:
         if seen and not why:
             return seen
         because = f"the target was replaced: {why}"
-        return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_GONE)
+        return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_UNMOUNTED)
 
     def _replaced(self) -> str:
         """Return a sentence if the run's directory has been replaced; empty if it seems unchanged."""
-        area = self._context.own_area
+        area = self._context.run_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
                 now = watched(area.location, lambda: standing_of(directory_of(area)))
@@ -512,7 +512,7 @@ class Observations:
         context, settings = self._context, self._context.settings
         second = context.second_client if check.needs == "second client" else None
         if second and (why := second.unlike or self._lost(second)):
-            return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_GONE)
+            return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_UNMOUNTED)
         if check.needs == "small directory" and context.small:
             volume = directory_of(context.small)
             if why := unlike_target("the volume that may be filled,", volume.parent, context.target):
@@ -520,7 +520,7 @@ class Observations:
         witness = context.directory / "witness"
         witness.mkdir(parents=True, exist_ok=True)
         # The path is only printed: on a target that hangs, a call would block this process too.
-        directory = directory_of(context.own_area)
+        directory = directory_of(context.run_area)
         area = context.small if check.needs == "small directory" else None
         small = directory_of(area).parent if area else None
         return run_check(
@@ -532,7 +532,7 @@ class Observations:
             small_directory=small,
             power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
             power_cuts=settings.power_cuts,
-            commit=commit_of(area or context.own_area).method,
+            commit=commit_of(area or context.run_area).method,
             witness=witness,
             share=settings.effort,
             seed=context.seed,

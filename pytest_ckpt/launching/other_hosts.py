@@ -57,7 +57,7 @@ def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SEC
     for _ in range(_TRIES):
         if not missing or (left := end - time.monotonic()) < 1.0:
             break
-        missing = _asked(shell, missing, environment, left)
+        missing = _ssh_messages(shell, missing, environment, left)
     return {host: why for host, why in missing.items() if not _is_here(host)}
 
 
@@ -71,7 +71,9 @@ def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
     return words if words and Path(words[0]).name == SSH else []
 
 
-def _asked(shell: list[str], hosts: Iterable[str], environment: Mapping[str, str], seconds: float) -> dict[str, str]:
+def _ssh_messages(
+    shell: list[str], hosts: Iterable[str], environment: Mapping[str, str], seconds: float
+) -> dict[str, str]:
     """Run an empty command on each host; return ssh's messages about the hosts that it did not reach."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(seconds))}"]
     asked: dict[str, subprocess.Popen[str]] = {}
@@ -87,11 +89,11 @@ def _asked(shell: list[str], hosts: Iterable[str], environment: Mapping[str, str
                 env=environment,
             )
     end = time.monotonic() + seconds + 1.0
-    said = {host: _said(process, max(0.0, end - time.monotonic())) for host, process in asked.items()}
+    said = {host: _ssh_message(process, max(0.0, end - time.monotonic())) for host, process in asked.items()}
     return {host: why for host, why in said.items() if why}
 
 
-def _said(process: subprocess.Popen[str], seconds: float) -> str:
+def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
     try:
         _, errors = waits.communicate(process, seconds=seconds)
     except subprocess.TimeoutExpired:
@@ -124,7 +126,7 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
     return min(max(deadline_seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
 
 
-def ended_badly(run_directory: Path) -> bool:
+def may_have_left_processes(run_directory: Path) -> bool:
     """Whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
 
     A launcher that has lost a host may report success; Open MPI does.

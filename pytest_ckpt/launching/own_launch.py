@@ -37,7 +37,7 @@ def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
     return Job(
         options=EngineOptions(request_bytes=settings.io_size_bytes, depth=found.requests if found else USUAL_DEPTH),
         processes=processes,
-        area=context.own_area,
+        area=context.run_area,
         deadline_seconds=settings.io_timeout_seconds,
         tasks=(task,),
     )

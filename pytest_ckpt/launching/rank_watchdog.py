@@ -175,7 +175,7 @@ class RankWatchdog:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
         self._confirmed: set[object] = set()
-        self._gone: list[tuple[float, int]] = []
+        self._exits: list[tuple[float, int]] = []
         # Whether the deadline has passed and no rank has started.
         self.is_silent = False
 
@@ -218,11 +218,11 @@ class RankWatchdog:
         """Record that all messages of a rank have arrived; ``rank`` is any value that identifies it."""
         self._confirmed.add(rank)
 
-    def gone(self, rank: int, ended: float) -> None:
+    def add_exit(self, rank: int, ended: float) -> None:
         """Record the end of a rank's connection: the first rank that ended without its last message made the others
         end.
         """
-        self._gone.append((ended, rank))
+        self._exits.append((ended, rank))
 
     def hung(self) -> Failure | None:
         """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow."""
@@ -320,7 +320,7 @@ class RankWatchdog:
         if exit_code == 0:
             lost = len(self._ranks) - len(self._confirmed)
             text = f"{counted(lost, 'rank')} ended without a complete report, and the launcher reports success"
-            return self._of_first_gone(text) if lost > 0 else None
+            return self._of_first_exit(text) if lost > 0 else None
         for pattern in _KILLED:
             if found := pattern.search(launcher_says):
                 number = int(found["rank"])
@@ -334,8 +334,8 @@ class RankWatchdog:
         says = launcher_says.strip()[-1000:] or "no output"
         started = len(self._ranks) == self._processes
         # If the launcher itself was killed, its ranks end with it, and the failure is not attributed to a rank.
-        if started and self._gone and exit_code >= 0:
-            return self._of_first_gone("the process ended without a message, before the processes of other ranks")
+        if started and self._exits and exit_code >= 0:
+            return self._of_first_exit("the process ended without a message, before the processes of other ranks")
         how = f"exit code {exit_code}" if exit_code >= 0 else f"the launcher was killed by signal {-exit_code}"
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
@@ -346,9 +346,9 @@ class RankWatchdog:
             why = "at its time limit" if cancelled[1] else "from outside"
             return Failure(kind="killed", message=f"Slurm ended the job: it was cancelled {why}")
         signals = {int(task["rank"]): task["signal"] for task in _TASK.finditer(launcher_says)}
-        number = self._first_gone() if self._gone else int(first["rank"])
+        number = self._first_exit() if self._exits else int(first["rank"])
         if number not in signals:
-            return self._of_first_gone("the process ended without a message, before the processes of other ranks")
+            return self._of_first_exit("the process ended without a message, before the processes of other ranks")
         state = self._ranks.get(number, _RankState())
         failure = Failure(
             kind="killed",
@@ -358,15 +358,15 @@ class RankWatchdog:
         )
         return _where(state.slowest if state.lanes else None, failure)
 
-    def _first_gone(self) -> int:
+    def _first_exit(self) -> int:
         """Return the rank whose connection ended first, even if the end of another connection was noticed earlier."""
-        return min(self._gone)[1]
+        return min(self._exits)[1]
 
-    def _of_first_gone(self, message: str) -> Failure:
+    def _of_first_exit(self, message: str) -> Failure:
         """Return the failure of the rank whose connection ended first; the other ranks ended because of it."""
-        if not self._gone:
+        if not self._exits:
             return Failure(kind="killed", message=message)
-        number = self._first_gone()
+        number = self._first_exit()
         state = self._ranks[number]
         return _where(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 

@@ -98,7 +98,7 @@ class Recorder:
         self._redactor = redactor
         self._began = self._since = self._measuring_since = time.monotonic()
         self._stages: dict[str, float] = {}
-        self._told: SubjectEvents | None = None
+        self._subject_events: SubjectEvents | None = None
         # Also needed if a launch ends before the first report, because every measurement has a log.
         events.touch()
 
@@ -121,13 +121,13 @@ class Recorder:
         elif isinstance(event, Imported):
             self._lap("import")
         elif isinstance(event, MeasurementStarted):
-            self._told = SubjectEvents(subject=event.subject)
-        elif self._told:
-            self._told.take(event)
+            self._subject_events = SubjectEvents(subject=event.subject)
+        elif self._subject_events:
+            self._subject_events.take(event)
             if isinstance(event, MeasurementDone):
                 # Starting the ranks is part of the first measurement that they make.
-                self._write(self._told, self._stages | event.stages)
-                self._stages, self._told = {}, None
+                self._write(self._subject_events, self._stages | event.stages)
+                self._stages, self._subject_events = {}, None
         self._observer.take(event)
 
     def close(self, failure: Failure | None) -> None:
@@ -141,8 +141,8 @@ class Recorder:
             if len(unfinished) < len(self._planned):
                 return
             failure = Failure(kind="error", message="it ended without an error and without a measurement")
-        if self._told:
-            self._write(self._told, self._stages, failure)
+        if self._subject_events:
+            self._write(self._subject_events, self._stages, failure)
         elif len(unfinished) == len(self._planned):
             for subject in unfinished:
                 self._write(SubjectEvents(subject=subject), self._stages, failure)

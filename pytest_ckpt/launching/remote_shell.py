@@ -35,7 +35,7 @@ def spaced(program: str) -> list[str]:
     )
 
 
-def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+def remote_shell_environment(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that make a launcher use this remote shell."""
     return {
         AGENT: _OURS,

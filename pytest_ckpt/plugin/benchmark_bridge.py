@@ -24,7 +24,7 @@ def quieten_benchmark(config: pytest.Config) -> None:
         plugged.quiet = True
 
 
-def hold_comparison(config: pytest.Config) -> list[str]:
+def defer_comparison_errors(config: pytest.Config) -> list[str]:
     """Return a list that receives a sentence if a comparison fails, instead of an error that ends pytest's summary.
 
     The error would be raised during the summary, and its traceback would follow the verdict.

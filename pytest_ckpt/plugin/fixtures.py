@@ -35,7 +35,7 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
     run = pytestconfig.stash[RUN]
     if "paths" not in run.target.capabilities:
         pytest.fail(f"{run.target.location} has no directories: it is {run.target.description}", pytrace=False)
-    return directory_of(run.own_area)
+    return directory_of(run.run_area)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import compared_with, is_given
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.verdicts import KIND_OF, decide, decide_observed, not_run, with_others
+from pytest_ckpt.judging.verdicts import KIND_OF, decide, decide_observed, not_run, verdict_over_starts
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.recorder import Observer
@@ -83,7 +83,7 @@ class RequirementItem(pytest.Item):
         """
         run = self.config.stash[RUN]
         try:
-            self._decide_and_tell(run)
+            self._decide_and_report(run)
             return
         except Exception as error:
             sentence = keep_traceback(error, run.directory, run.redactor)
@@ -99,7 +99,7 @@ class RequirementItem(pytest.Item):
         path, line = _place_of(self.requirement)
         return path, line, self.name
 
-    def _decide_and_tell(self, run: RunContext) -> None:
+    def _decide_and_report(self, run: RunContext) -> None:
         requirement, subject = self.requirement, self.subject
         if requirement.suite == "conformance":
             verdict = self._judge_behaviour(run)
@@ -132,7 +132,9 @@ class RequirementItem(pytest.Item):
         own, measured = requirement.own_launch, measurements(self.session)
         measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)
         verdict = decide(requirement, measurement, run.plan.limits, run.gates)
-        verdict = with_others(verdict, requirement, measured.others(planned.subject), run.plan.limits, run.gates)
+        verdict = verdict_over_starts(
+            verdict, requirement, measured.not_judged(planned.subject), run.plan.limits, run.gates
+        )
         kind = KIND_OF.get(requirement.id)
         if kind is None:
             return verdict, None

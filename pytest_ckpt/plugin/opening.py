@@ -84,7 +84,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
         config.stash[RUN] = preview_run(settings, command, extras, targets)
         return
     _end_on_sigterm(config)
-    _tell_of_waits(config, Redactor.of(os.environ, [*(o.value for o in settings.origins), *command]))
+    _print_waits(config, Redactor.of(os.environ, [*(o.value for o in settings.origins), *command]))
     try:
         config.stash[OPEN_RUN] = run = open_run(
             settings,
@@ -148,7 +148,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
     }
 
 
-def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:
+def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
     """Until pytest ends, print the reason for a wait if there was no other output for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:

@@ -156,8 +156,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
     opened = config.stash.get(OPEN_RUN, None)
-    notices, sight = (opened.notices, opened.cache_sight) if opened else ((), "not_tested")
-    lines = header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue, sight)
+    notices, cache = (opened.notices, opened.cache_visibility) if opened else ((), "not_tested")
+    lines = header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue, cache)
     return [printable(line) for line in lines]
 
 

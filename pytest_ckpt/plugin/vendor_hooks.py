@@ -80,7 +80,7 @@ def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPl
     return VendorPlugin(name=plugin_name(config, plugin, registered), version=version, implements={})
 
 
-def told_apart(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
+def with_unique_names(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
     """Return the plugins with unique names."""
     named: dict[str, VendorPlugin] = {}
     for plugin in plugins:
@@ -130,7 +130,7 @@ class Plugins(LaunchHooks):
                         f"Plugin {name} implements {hook.name}, which is not a hook{nearest(hook.name, HOOKS)}.",
                         f"Valid hooks: {', '.join(HOOKS)}.",
                     )
-        return cls(config, told_apart(found.values()))
+        return cls(config, with_unique_names(found.values()))
 
     def records(self) -> list[PluginFacts]:
         """Return name, version and hooks of every plugin."""

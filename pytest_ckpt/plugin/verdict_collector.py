@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ckpt.facts.environment import CONFTEST
 from pytest_ckpt.grading.grading import EXIT_CRASHED, EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET
-from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, hold_comparison, quieten_benchmark
+from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, defer_comparison_errors, quieten_benchmark
 from pytest_ckpt.plugin.terminal import TerminalLines
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.worker_results import carried_by
@@ -105,7 +105,7 @@ class VerdictCollector:
     def pytest_sessionstart(self) -> None:
         """Register this plugin again, so that the verdict is printed last."""
         quieten_benchmark(self._config)
-        self._comparison = hold_comparison(self._config)
+        self._comparison = defer_comparison_errors(self._config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Extract a verdict from a test's report, and pass its seconds to pytest-benchmark."""

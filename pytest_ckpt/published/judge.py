@@ -12,14 +12,14 @@ from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
-from pytest_ckpt.grading.catalogue import asked_checks, asked_requirements
+from pytest_ckpt.grading.catalogue import checks_of_run, requirements_of_run
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE, judge_run
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.published.directory import Message, find_runs, read_run
 from pytest_ckpt.published.results import Result, put_together
-from pytest_ckpt.published.rules import EDITIONS, EditionName, rules_found
+from pytest_ckpt.published.rules import EDITIONS, EditionName, rule_results
 from pytest_ckpt.published.runs import KINDS, Run, examine
 from pytest_ckpt.published.verdicts import NOT_TESTED, bases_text, judge_result, network_text, recorded_time
 from pytest_ckpt.sizing.plan import plan_run
@@ -169,11 +169,11 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
     plan = plan_run(settings, None)
     gates = _gates(settings.gate_table)
     verdicts = []
-    for requirement in asked_requirements(settings, gates):
+    for requirement in requirements_of_run(settings, gates):
         if requirement.suite == "performance":
             verdicts.append(judge_result(result, requirement, plan.limits, gates))
         else:
-            checks = asked_checks(requirement, settings, gates)
+            checks = checks_of_run(requirement, settings, gates)
             verdicts += [not_run(requirement, check.subject, "not recorded", NOT_TESTED, gates) for check in checks]
     judgement = judge_run(plan, settings, gates, verdicts, [measurement])
     if judgement.grade == "certified":
@@ -300,7 +300,7 @@ def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dic
     A warning does not change the exit code. Raises UsageError if there is no result to judge.
     """
     refuse_nothing(directory, found)
-    held = [(result, rules_found(result, edition)) for result in found.results]
+    held = [(result, rule_results(result, edition)) for result in found.results]
     outcomes = {rule.outcome for _, rules in held for rule in rules}
     exit_code = EXIT_FAILED if "broken" in outcomes else EXIT_INCOMPLETE if "not told" in outcomes else 0
     return {

@@ -81,7 +81,7 @@ class RuleResult:
     because: str
 
 
-def rules_found(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
+def rule_results(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
     """Compare a result with every rule that applies to its division."""
     found = []
     for rule in RULES:
@@ -128,13 +128,13 @@ def _cache(result: Result) -> _Found:
     readings = readings_of(result)
     if not readings:
         return "not told", "The clients' number and memory are not recorded."
-    asking = sorted({r.rule for r in readings if r.requires_drop})
-    if not asking:
+    rules = sorted({r.rule for r in readings if r.requires_drop})
+    if not rules:
         return "met", "By both readings of the rule a client writes enough: caches need no clearing."
     worst = min((r for r in readings if r.requires_drop), key=lambda r: r.bytes_compared / r.memory_bytes)
     compared = f"{worst.rule} ({format_bytes(worst.bytes_compared)}; memory {format_bytes(worst.memory_bytes)})"
     if any(run.of_kind("save") and run.of_kind("load") for run in result.runs):
-        if len(asking) == len({r.rule for r in readings}):
+        if len(rules) == len({r.rule for r in readings}):
             return "broken", f"Caches need clearing, and one invocation saves and loads: {compared}."
         return (
             "not told",

@@ -18,8 +18,8 @@ from pytest_ckpt.published.times import (
     clock_skew_seconds,
     inference_error_seconds,
     pause_between,
+    ranks_of_other_runs,
     slowest_of_each,
-    strangers,
 )
 from pytest_ckpt.published.traffic import Counters, Received, received_between
 from pytest_ckpt.sizing.architectures import MODELS
@@ -163,7 +163,7 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         why = f"left out: rank {rank} does not exist among {format_count(files.facts.processes or 0)}."
         say(why, directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
-    for rank, why in strangers(ranks).items():
+    for rank, why in ranks_of_other_runs(ranks).items():
         say(f"left out: {why}.", directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
     moved = [t.bytes for t in ranks.values() if t.bytes]

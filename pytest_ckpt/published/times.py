@@ -318,7 +318,7 @@ def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds
     return max(errors, default=None)
 
 
-def strangers(ranks: Ranks) -> dict[int, str]:
+def ranks_of_other_runs(ranks: Ranks) -> dict[int, str]:
     """Return {rank: reason} for ranks whose times cannot be from the same run as the others'."""
     with_times = {rank: times for rank, times in ranks.items() if times.timings}
     if len(with_times) < 2:

@@ -227,14 +227,14 @@ def _cold(result: Result) -> str:
     """Return a sentence on the clients' caches: the text of the rule, and what may have been cached."""
     listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)
-    asking = sorted({r.rule for r in readings if r.requires_drop})
+    rules = sorted({r.rule for r in readings if r.requires_drop})
     if not readings:
         listed.append(
             "It is not known whether MLPerf Storage's rule requires clearing them: the clients' number and memory are "
             "not recorded."
         )
-    elif asking:
-        listed.append(f"MLPerf Storage's rule requires clearing them between saves and loads ({asking[0]}).")
+    elif rules:
+        listed.append(f"MLPerf Storage's rule requires clearing them between saves and loads ({rules[0]}).")
     else:
         listed.append(
             "MLPerf Storage's rule requires no clearing: the checkpoints are large enough compared with the memory."
@@ -251,7 +251,11 @@ def _cold(result: Result) -> str:
         listed.append(
             "Saves and loads are of different runs; the files do not show whether they were cleared in between."
         )
-    listed += [_held(result), network_text(result), *([*result.signs, _MAY_BE_CACHED] if result.signs else [])]
+    listed += [
+        _caches(result),
+        network_text(result),
+        *([*result.signs, _MAY_BE_CACHED] if result.signs else []),
+    ]
     return " ".join(filter(None, listed))
 
 
@@ -281,7 +285,7 @@ def network_text(result: Result) -> str:
     return f"{text}. Caches and disks of the hosts are not in these counters, nor are RDMA adapters."
 
 
-def _held(result: Result) -> str:
+def _caches(result: Result) -> str:
     """Return a sentence on the size of the page caches at the start of runs that only load; empty if it is not
     recorded."""
     loading = [run.files.facts.cached_bytes for run in result.runs if run.of_kind("load") and not run.of_kind("save")]

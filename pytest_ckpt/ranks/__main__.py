@@ -43,7 +43,7 @@ def main() -> int:
     activity, controller = Activity(), None
     try:
         controller = Controller(_end_at_once)
-        activity.tell_by(controller.tell)
+        activity.report_through(controller.tell)
         _keep_segments_in_session()
         from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS, DelayedHost
+from pytest_ckpt.facts.across_hosts import VISIBLE_WITHIN_SECONDS, DelayedHost
 from pytest_ckpt.facts.events import HostsWaited
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class AcrossHosts:
         self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_asked=True)
 
     def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_asked: bool) -> None:
-        """Wait on each rank with ``is_asked``, up to `SEEN_WITHIN_SECONDS`, and report the hosts that had to wait."""
+        """Wait on each rank with ``is_asked``, up to `VISIBLE_WITHIN_SECONDS`; report the hosts that had to wait."""
         late = self._waited(sees) if is_asked else None
         gathered = self._group.gather(late)
         by_host: dict[str, DelayedHost] = {}
@@ -114,7 +114,7 @@ class AcrossHosts:
                 time.sleep(poll)
                 poll = min(2 * poll, _LONGEST_POLL_SECONDS)
                 is_seen, waited = sees(), time.monotonic() - start
-                if is_seen or waited > SEEN_WITHIN_SECONDS:
+                if is_seen or waited > VISIBLE_WITHIN_SECONDS:
                     return DelayedHost(host=self._group.host, waited_seconds=waited, is_seen=is_seen)
 
 

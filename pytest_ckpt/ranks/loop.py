@@ -66,10 +66,10 @@ if TYPE_CHECKING:
 class CountedLoads:
     """Performs the counted loads: of every kept checkpoint, in turns.
 
-    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` drops the
-    files that this rank is about to read from the caches; ``take_in`` receives every load. ``lends_memory``: the plan
-    has memory for shards that are larger than a rank's own. ``knows_bytes``: files have the layout's sizes, so the
-    bytes that passed through a cache can be added up.
+    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` removes
+    from the caches the files that this rank is about to read; ``take_in`` receives every load. ``lends_memory``: the
+    plan has memory for shards that are larger than a rank's own. ``knows_bytes``: files have the layout's sizes, so
+    the bytes that passed through a cache can be added up.
     """
 
     group: Group

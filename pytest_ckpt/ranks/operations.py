@@ -235,15 +235,15 @@ class Operations(Checkpoints):
         if counted:
             self._stays()
         self.across_hosts.begin(ref)
-        beside = BackgroundThread(meanwhile) if meanwhile else None
+        background = BackgroundThread(meanwhile) if meanwhile else None
         load_began = self.host_load.begin()
         self._start(at, tell=counted or tell)
         self.clock_watch.begin()
         wait = ProcessorWait()
         wait.begin()
         start = time.perf_counter()
-        if beside:
-            beside.start()
+        if background:
+            background.start()
         pending = strategy.save(ref, takes_part=takes_part)
         if training:
             training.beside(pending)
@@ -255,8 +255,8 @@ class Operations(Checkpoints):
         self.host_load.end(load_began, f"save {checkpoint}")
         if counted:
             self._stays()
-        if beside:
-            beside.finish()
+        if background:
+            background.finish()
         self._entries[checkpoint] = saved.entries
         own = RankOperation(
             seconds=timing.stored_seconds or 0.0,

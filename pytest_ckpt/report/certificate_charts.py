@@ -110,7 +110,7 @@ def _slow(timed: Sequence[Operation], rank_bytes: Sequence[int]) -> Counter[int]
 def cluster_chart(
     key: str,
     sizes: Sequence[Document],
-    asked: int,
+    cluster_size: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
     """Return a chart of the largest cluster for which each measurement suffices, on a logarithmic axis, with the chosen
@@ -122,7 +122,7 @@ def cluster_chart(
     measured = [row for row in sizes if row.get("save") or row.get("load")]
     if not measured:
         return ""
-    values = [v for row in measured for v in (row.get("save"), row.get("load")) if v] + [asked]
+    values = [v for row in measured for v in (row.get("save"), row.get("load")) if v] + [cluster_size]
     values += [
         max(1, band[end])
         for of in bands.values()
@@ -140,8 +140,10 @@ def cluster_chart(
     for tick in axis.ticks():
         parts.append(line(axis.at(tick), top, axis.at(tick), bottom, "grid"))
         parts.append(label(axis.at(tick), bottom + 18, f"{tick:,.0f}", "t", "middle"))
-    parts.append(tag("path", d=f"M{number(axis.at(asked))} {number(top - 8)}V{number(bottom)}", class_="limit"))
-    parts.append(label(axis.at(asked), top - 16, f"asked: {counted(asked, 'accelerator')}", "t strong", "middle"))
+    parts.append(tag("path", d=f"M{number(axis.at(cluster_size))} {number(top - 8)}V{number(bottom)}", class_="limit"))
+    parts.append(
+        label(axis.at(cluster_size), top - 16, f"asked: {counted(cluster_size, 'accelerator')}", "t strong", "middle")
+    )
     for position, (name, row) in enumerate(zip(names, measured, strict=True)):
         y = top + (position + 0.5) * row_height
         parts.append(label(left - 12, y + 4, name, "t", "end"))
@@ -161,7 +163,7 @@ def cluster_chart(
                 parts.append(mark(kind, axis.at(value), y, 5.5, hollow=bool(row.get("projected"))))
         minimum = min(v for v in (save, load) if v)
         clear = axis.at(minimum) - 12
-        crowded = abs(axis.at(asked) - clear) < 60 and axis.at(asked) < clear
+        crowded = abs(axis.at(cluster_size) - clear) < 60 and axis.at(cluster_size) < clear
         parts.append(label(clear, y + (-6 if crowded else 4), f"{minimum:,}", "t value", "end"))
     described = "; ".join(
         f"{row['subject']}: saves up to {row.get('save') or 'unknown'}, loads up to {row.get('load') or 'unknown'}"
@@ -324,7 +326,7 @@ def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [_NAMES[position] if position < len(_NAMES) else "" for position in range(len(rows))]
 
 
-def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> str:
+def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int) -> str:
     """Return a chart of the share of time that is lost to training, over cluster size, for each row of a report's
     ``training``.
 
@@ -342,12 +344,12 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
     for tick in y.ticks():
         parts.append(line(_CURVES_LEFT, y.at(tick), _CURVES_RIGHT, y.at(tick), "grid"))
         parts.append(label(_CURVES_LEFT - 8, y.at(tick) + 4, format_percent(tick), "t", "end"))
-    for size in _with_room(sizes, x, asked):
+    for size in _with_room(sizes, x, cluster_size):
         parts.append(
-            label(x.at(size), _CURVES_BOTTOM + 18, f"{size:,}", "t strong" if size == asked else "t", "middle")
+            label(x.at(size), _CURVES_BOTTOM + 18, f"{size:,}", "t strong" if size == cluster_size else "t", "middle")
         )
     parts.append(
-        tag("path", d=f"M{number(x.at(asked))} {number(_CURVES_TOP)}V{number(_CURVES_BOTTOM)}", class_="limit")
+        tag("path", d=f"M{number(x.at(cluster_size))} {number(_CURVES_TOP)}V{number(_CURVES_BOTTOM)}", class_="limit")
     )
     ends: dict[int, list[tuple[float, str]]] = {0: [], -1: []}
     for position, (name, (row, of_row)) in enumerate(zip(curve_names(rows), curves, strict=True)):
@@ -364,22 +366,22 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
         parts += [label(at + side, height, name, "t", "middle") for height, name in _apart(column)]
     parts.append(line(_CURVES_LEFT, _CURVES_BOTTOM, _CURVES_RIGHT, _CURVES_BOTTOM, "axis"))
     parts.append(label(_CURVES_RIGHT, _CURVES_BOTTOM + 34, "accelerators", "t quiet", "end"))
-    at_asked = "; ".join(
+    at_cluster_size = "; ".join(
         f"{row['subject']} {format_percent(cluster['effective_training_time_ratio'])}"
         for row in rows
         for cluster in row.get("clusters") or []
-        if cluster["accelerators"] == asked
+        if cluster["accelerators"] == cluster_size
     )
-    described = f"Time that trains at {counted(asked, 'accelerator')}: {at_asked}."
+    described = f"Time that trains at {counted(cluster_size, 'accelerator')}: {at_cluster_size}."
     return picture(
         key, _CURVES_WIDTH, _CURVES_HEIGHT, "Time that does not train, over clusters", described, parts, "wide"
     )
 
 
-def _with_room(sizes: Sequence[int], x: Axis, asked: int) -> list[int]:
+def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
     """Return the sizes whose numbers do not overlap below the axis; the chosen size has priority, then the largest."""
     shown: list[int] = []
-    for size in sorted(sizes, key=lambda size: (size != asked, -size)):
+    for size in sorted(sizes, key=lambda size: (size != cluster_size, -size)):
         halves = {other: _DIGIT * (len(f"{size:,}") + len(f"{other:,}")) / 2 for other in shown}
         if all(abs(x.at(size) - x.at(other)) > half + _DIGIT for other, half in halves.items()):
             shown.append(size)
@@ -406,11 +408,11 @@ def _lost(cluster: Mapping[str, Any]) -> float:
     return min(1.0, max(_MINIMUM_LOST, 1.0 - ratio))
 
 
-def cluster(sizes: Sequence[view.Document], asked: int, forecasts: Sequence[view.Document] = ()) -> Markup:
+def cluster(sizes: Sequence[view.Document], cluster_size: int, forecasts: Sequence[view.Document] = ()) -> Markup:
     """Return the chart of the largest cluster for which each checkpoint's times suffice, with projections from fewer
     clients."""
     bands = {row["subject"]: row["projected"] for row in forecasts}
-    return Markup(cluster_chart("cluster", sizes, asked, bands))
+    return Markup(cluster_chart("cluster", sizes, cluster_size, bands))
 
 
 def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
@@ -440,9 +442,9 @@ def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
     return made
 
 
-def goodput(rows: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
+def goodput(rows: Sequence[Mapping[str, Any]], cluster_size: int) -> dict[str, Any]:
     """Return the chart of the time that remains for training, and the letters of its curves."""
-    return {"picture": Markup(goodput_chart("goodput", rows, asked)), "names": curve_names(rows)}
+    return {"picture": Markup(goodput_chart("goodput", rows, cluster_size)), "names": curve_names(rows)}
 
 
 def stages(seconds_of: Mapping[str, float]) -> dict[str, Any]:

@@ -29,8 +29,8 @@ from pytest_ckpt.report.quantity import (
     margin_text,
     moment_text,
     quantities,
-    rates_alike,
-    seconds_alike,
+    rate_format,
+    seconds_format,
     three_digits,
 )
 from pytest_ckpt.report.svg import printable
@@ -52,18 +52,18 @@ _MAXIMUM_REQUESTS = 60
 HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
 
 
-def hosts_alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
+def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """Return the hosts in groups; hosts of a group differ only by name."""
     groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
         facts = {name: host.get(name) for name in HOST_FACTS}
-        alike = tuple(tuple(value.items()) if isinstance(value, dict) else value for value in facts.values())
-        names, _ = groups.setdefault(alike, ([], facts))
+        key = tuple(tuple(value.items()) if isinstance(value, dict) else value for value in facts.values())
+        names, _ = groups.setdefault(key, ([], facts))
         names.append(str(host["host"]))
     return list(groups.values())
 
 
-def alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
+def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
     """Return the readings of the cache rule in groups; readings of a group differ only by host."""
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
@@ -126,12 +126,12 @@ def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
     return [{"index": n, "save": found.get(("save", n)), "load": found.get(("load", n))} for n in sorted(chosen)]
 
 
-def columns_alike(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
+def column_formats(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
     """Return formatters for the columns of each kind, which align decimal points."""
     return {
         kind.kind: {
-            "seconds": seconds_alike(kind.slowest_seconds),
-            "rate": rates_alike(kind.bytes / kind.fastest_seconds if kind.bytes and kind.fastest_seconds else None),
+            "seconds": seconds_format(kind.slowest_seconds),
+            "rate": rate_format(kind.bytes / kind.fastest_seconds if kind.bytes and kind.fastest_seconds else None),
         }
         for kind in subject.kinds
     }
@@ -206,7 +206,7 @@ def render(document: dict[str, Any]) -> str:
         methods=view.methods(document),
         is_reduced=any((m.get("scale") or 1) != 1 for m in document.get("measurements") or []),
         stages=certificate_charts.stages(document.get("stages") or {}),
-        hosts=hosts_alike((document.get("environment") or {}).get("hosts") or []),
+        hosts=group_hosts((document.get("environment") or {}).get("hosts") or []),
         heat_levels=certificate_charts.heat_legend(),
         plugins=view.plugins_by_id(document),
         open_points=front.open_points(document),
@@ -221,7 +221,7 @@ def render(document: dict[str, Any]) -> str:
         starts=start_lines(document),
         judged_again=judged_again_lines(document),
         judge_command=view.judge_command(document),
-        alike=lambda some: view.alike(some, view.behaviour_ids(document)),
+        group_verdicts=lambda some: view.group_verdicts(some, view.behaviour_ids(document)),
         topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
@@ -363,8 +363,8 @@ def _environment() -> jinja2.Environment:
         "system_columns": {table: [fact.name for fact in facts] for table, facts in REPEATED.items()},
         "table_rows": table_rows,
         "listed_requests": listed_requests,
-        "columns_alike": columns_alike,
-        "alike_readings": alike_readings,
+        "column_formats": column_formats,
+        "group_readings": group_readings,
         "host_rates": rates_of_hosts,
         "MAXIMUM_HOSTS": MAXIMUM_HOSTS,
     }

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.environment import Environment
     from pytest_ckpt.facts.settings import Assurance, Settings
     from pytest_ckpt.facts.targets import TargetFacts
-    from pytest_ckpt.grading.obstacles import CacheSight, Obstacle
+    from pytest_ckpt.grading.obstacles import CacheVisibility, Obstacle
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
@@ -214,7 +214,7 @@ def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
     return (
         f"{counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
         f"{counted(operations, 'load reads', 'loads read')} "
-        f"{'as much' if read == moved else format_decimal_bytes(read)}{_beside(steps)}: "
+        f"{'as much' if read == moved else format_decimal_bytes(read)}{_additional_steps(steps)}: "
         f"at most {format_seconds(seconds)} if every save and load just meets its limit"
     )
 
@@ -230,7 +230,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     ]
 
 
-def _beside(steps: Sequence[Steps]) -> str:
+def _additional_steps(steps: Sequence[Steps]) -> str:
     """Return a sentence on the measurements in addition to saves and loads, with their bytes if known in advance."""
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
@@ -274,7 +274,7 @@ def header_lines(
     environment: Environment,
     notices: Sequence[str],
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
-    cache_sight: CacheSight = "not_tested",
+    cache_visibility: CacheVisibility = "not_tested",
 ) -> list[str]:
     """Return the lines of pytest's header."""
     limits = plan.limits
@@ -317,7 +317,7 @@ def header_lines(
     lines.append(f"ckpt gate table: {gates.name}{extends}; suites: {suites}")
     lines += [f"ckpt gate table: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
-    found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)
+    found = obstacles(plan, settings, gates, catalogue, cache_visibility=cache_visibility)
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
     seen = (*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue), *notices)

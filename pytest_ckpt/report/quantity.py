@@ -56,16 +56,16 @@ def _writer_of(unit: str) -> Callable[..., str]:
     return write
 
 
-def seconds_alike(largest: float | None) -> Callable[[float | None], str]:
+def seconds_format(largest: float | None) -> Callable[[float | None], str]:
     """Return a formatter for a column of durations: one unit, and the decimals that the largest value needs."""
     steps = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
-    return _alike(largest, steps)
+    return _column_format(largest, steps)
 
 
-def rates_alike(largest: float | None) -> Callable[[float | None], str]:
+def rate_format(largest: float | None) -> Callable[[float | None], str]:
     """Return a formatter for a column of rates: one unit, and the decimals that the largest value needs."""
     steps = ((1e12, 1e12, "TB/s"), (1e9, 1e9, "GB/s"), (1e6, 1e6, "MB/s"), (0.0, 1e3, "kB/s"))
-    return _alike(largest, steps)
+    return _column_format(largest, steps)
 
 
 def decimals_for(largest: float) -> int:
@@ -78,7 +78,7 @@ def three_digits(value: float) -> str:
     return f"{value:,.{decimals_for(value)}f}"
 
 
-def _alike(largest: float | None, steps: tuple[tuple[float, float, str], ...]) -> Callable[[float | None], str]:
+def _column_format(largest: float | None, steps: tuple[tuple[float, float, str], ...]) -> Callable[[float | None], str]:
     top = largest or 0.0
     _, size, letters = next(step for step in steps if top >= step[0])
     decimals = decimals_for(top / size)

@@ -188,7 +188,7 @@ def _exceptions(document: Mapping[str, Any]) -> list[Line]:
                 if severity == "required" and (step := view.cure(v) or steps.get(v["id"])):
                     lines += _wrapped(f"  next: {step}", markup)
     for outcome in ("waived", "not run"):
-        for group in view.alike([v for v in verdicts if v["outcome"] == outcome], behaviour):
+        for group in view.group_verdicts([v for v in verdicts if v["outcome"] == outcome], behaviour):
             lines += _wrapped(f"{outcome}: {group.names}: {group.because}", {"yellow": True})
     return [*lines, ("", {})] if lines else []
 

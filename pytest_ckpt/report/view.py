@@ -218,7 +218,7 @@ def shares_shown(document: Document) -> list[str]:
 
 
 def _misses(bound: Document) -> str:
-    """Return the operations that missed the limit, in brackets, if the run planned misses."""
+    """Return the count of operations that missed the limit, in brackets; empty if the limit allows no miss."""
     allowed = bound.get("misses_allowed")
     return f" ({bound['trials'] - bound['met']} of {bound['trials']} missed, {allowed} allowed)" if allowed else ""
 
@@ -280,7 +280,7 @@ class VerdictGroup:
     because: str
 
 
-def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[VerdictGroup]:
+def group_verdicts(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[VerdictGroup]:
     """Return verdicts grouped by reason; ``behaviour_of`` are requirements of behaviour."""
     causes: dict[tuple[str, str], list[str]] = {}
     for v in verdicts:

@@ -27,7 +27,7 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.crash import ReportDirectoryError, of_report_directory
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import how_it_ended
+from pytest_ckpt.support.processes import describe_exit
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
@@ -116,7 +116,7 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
         raise NotCertifiedError(f"it did not end in {format_seconds(_SECONDS)}") from None
     if done.returncode:
         how = (
-            f"the process that judges the files of the run {how_it_ended(done.returncode)}; "
+            f"the process that judges the files of the run {describe_exit(done.returncode)}; "
             f"'pytest-ckpt judge {shlex.quote(closing.directory)}' judges them again"
         )
         # A killed process may have written its output before.

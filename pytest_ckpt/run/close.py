@@ -22,7 +22,7 @@ from pytest_ckpt.facts.targets import Names, removal_of
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.clients import clients_of
-from pytest_ckpt.launching.measurements import names_of_run, others_of, whole_measurement
+from pytest_ckpt.launching.measurements import measurements_of_starts, names_of_run, whole_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.certify import CertifyRequest, certified, write_draft
@@ -91,7 +91,7 @@ def _close(
         # There are no measurements, or only published ones.
         run.waiting.end()
     with waits.waiting("ending what is left of the run"):
-        stays = context.end_left_over()
+        stays = context.end_remaining_processes()
     try:
         measurements, observations = _measurements(whole), _observations(context)
         draft = _draft(whole, verdicts, measurements, observations)
@@ -200,7 +200,7 @@ def _measurements(context: RunContext) -> list[Measurement]:
     """Return the measurements so far, in the order of the plan."""
     files = {c.subject: context.directory / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints}
     return [
-        whole_measurement(file, others_of(context.directory, context.start, ADDED, subject))
+        whole_measurement(file, measurements_of_starts(context.directory, context.start, ADDED, subject))
         for subject, file in files.items()
         if file.exists()
     ]
@@ -232,7 +232,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 def _pending(context: RunContext) -> list[str]:
     """Return the remains on the target if this process ended before it has cleaned the target."""
-    area = context.own_area
+    area = context.run_area
     command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
 
@@ -248,7 +248,7 @@ def _clean(context: RunContext, stays: str) -> list[str]:
 
 
 def _cleaned(context: RunContext, stays: str) -> list[str]:
-    area, seconds = context.own_area, min(_REMOVE_SECONDS, context.settings.io_timeout_seconds)
+    area, seconds = context.run_area, min(_REMOVE_SECONDS, context.settings.io_timeout_seconds)
     if stays:
         return [f"{area.location} stays: {stays}"]
     names = names_of_run(context.plan.runnable)

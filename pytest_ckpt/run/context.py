@@ -14,12 +14,12 @@ from pytest_ckpt.grading.catalogue import (
     CATALOGUE_NAMES,
     REQUIREMENTS,
     CatalogueRow,
-    asked_checkpoints,
-    asked_checks,
-    asked_requirements,
+    checkpoints_of_requirement,
+    checks_of_run,
     extended,
     offered,
     recorded,
+    requirements_of_run,
     row,
 )
 from pytest_ckpt.judging.requirement import Requirement
@@ -59,7 +59,7 @@ class RunContext(LaunchContext):
     def redactor(self) -> Redactor:
         """The redactor that masks the secrets of options, command line and environment in all output."""
         texts = [*(o.value for o in self.settings.origins), *self.command]
-        return Redactor.of(os.environ, texts, self.own_words)
+        return Redactor.of(os.environ, texts, self.file_vocabulary)
 
     @property
     def extras(self) -> list[CatalogueRow]:
@@ -68,7 +68,7 @@ class RunContext(LaunchContext):
 
     def runs(self, requirement: str) -> bool:
         """Whether a requirement is part of this run: selected, and in a chosen suite."""
-        every = asked_requirements(self.settings, self.gates, self.catalogue)
+        every = requirements_of_run(self.settings, self.gates, self.catalogue)
         asked = {r.id for r in every if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
 
@@ -76,8 +76,8 @@ class RunContext(LaunchContext):
         """Return the subjects of a requirement: the checkpoints of the plan, or the checks of the target."""
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
-            return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
-        return [str(c.subject) for c in asked_checkpoints(asked, self.plan)]
+            return [c.subject for c in checks_of_run(asked, self.settings, self.gates)]
+        return [str(c.subject) for c in checkpoints_of_requirement(asked, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
         """Return whether a subject must still be measured; an earlier start may have measured it."""

@@ -22,15 +22,15 @@ from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.grading.obstacles import not_given, obstacles, sight_untried
+from pytest_ckpt.grading.obstacles import cache_visibility_before_writes, not_given, obstacles
 from pytest_ckpt.judging.cold import OTHER_PROOFS
-from pytest_ckpt.judging.remedies import known_of, remedy_of
+from pytest_ckpt.judging.remedies import failures_of_kind, remedy_of
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.report.plan import in_all
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.fitting import check_memory, check_space
-from pytest_ckpt.run.hosts import alike, see_hosts, told_of_hosts
+from pytest_ckpt.run.hosts import host_notices, remedy_on_hosts, see_hosts
 from pytest_ckpt.run.preflight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts
-    from pytest_ckpt.grading.obstacles import CacheSight
+    from pytest_ckpt.grading.obstacles import CacheVisibility
     from pytest_ckpt.judging.gates import Gates
 
 
@@ -85,12 +85,12 @@ class Finding:
 
 def known_failures(kind: str) -> Iterator[Finding]:
     """Return the known facts about a kind of file system: the checks that it fails with the default mount options."""
-    for row in known_of(kind):
+    for row in failures_of_kind(kind):
         description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
         yield Finding(name="file system", can=False, needed=False, description=description, remedy=remedy_of(row))
 
 
-def left_over(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
+def leftover_findings(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
     """Return the remains on the target of runs whose controller was killed or is on another host."""
     try:
         for one in leftovers_in_time(spec, text, seconds, access):
@@ -263,7 +263,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
             described = target or make_target(spec, settings.target, access).describe()
     if target and spec:
         yield from known_failures(target.kind)
-        yield from left_over(spec, settings.target or "", seconds, access)
+        yield from leftover_findings(spec, settings.target or "", seconds, access)
     gates: Gates | None = None
     if described and settings.cluster:
         # As in a run, files other than checkpoints need space, which depends on the suites.
@@ -284,20 +284,20 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         yield shared_memory(settings.ranks)
         if target:
             yield _space(plan, settings, target)
-        sight = yield from _caches(settings, target, scratch, seconds)
+        visibility = yield from _caches(settings, target, scratch, seconds)
     if hosts and target and "paths" in target.capabilities:
         yield from second_node(settings)
     yield clock()
     if described and plan and gates:
-        yield from _obstacles(settings, described, plan, gates, sight)
+        yield from _obstacles(settings, described, plan, gates, visibility)
 
 
 def _obstacles(
-    settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, sight: CacheSight
+    settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, visibility: CacheVisibility
 ) -> Iterator[Finding]:
     """Return every known obstacle to a certificate with this command."""
     catalogue = offered(REQUIREMENTS, target.capabilities)
-    found = obstacles(plan, settings, gates, catalogue, cache_sight=sight)
+    found = obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)
     for obstacle in found:
         yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
     if not found:
@@ -309,22 +309,22 @@ def _obstacles(
 
 def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
-) -> Generator[Finding, None, CacheSight]:
+) -> Generator[Finding, None, CacheVisibility]:
     """Check whether the client caches reads of the target or, without a target, of this host's own disk."""
-    known = sight_untried(target) if target else "not_tested"
+    known = cache_visibility_before_writes(target) if target else "not_tested"
     if known == "declared":
         return known
-    sight: CacheSight = "not_tested"
+    visibility: CacheVisibility = "not_tested"
     directory = target.location if target else scratch
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
     yield _drop_caches(settings)
     try:
-        finding, sight = _gauge(directory, where, seconds)
+        finding, visibility = _gauge(directory, where, seconds)
         yield finding
         yield _direct(directory, where, seconds)
     except NoAnswerError as silence:
         yield silent("target", f"{directory}: {silence}")
-    return sight if known == "not_tested" else known
+    return visibility if known == "not_tested" else known
 
 
 def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tuple[Finding, TargetFacts | None]:
@@ -385,10 +385,12 @@ def _launch(
         return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=remedy), []
     if target and seen.differences:
         description = f"{target.location} is not the same on every host: {'; '.join(seen.differences)}"
-        return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=alike(target)), hosts
+        return Finding(
+            name="MPI launch", can=False, needed=True, description=description, remedy=remedy_on_hosts(target)
+        ), hosts
     names = ", ".join(h.host for h in hosts)
     on_hosts = f"{counted(settings.ranks, 'rank')} on {names}"
-    description = "; ".join((on_hosts, launcher.version, *told_of_hosts(launcher, hosts)))
+    description = "; ".join((on_hosts, launcher.version, *host_notices(launcher, hosts)))
     return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 
@@ -447,7 +449,7 @@ def _drop_caches(settings: Settings) -> Finding:
     return Finding(name="drop caches", can=True, needed=False, description=f"{_DROP_CACHES} can be written")
 
 
-def _gauge(directory: str, where: str, seconds: float) -> tuple[Finding, CacheSight]:
+def _gauge(directory: str, where: str, seconds: float) -> tuple[Finding, CacheVisibility]:
     try:
         probe = gauge_of(directory, seconds)
     except RefusedError as error:

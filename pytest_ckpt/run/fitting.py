@@ -53,8 +53,7 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
 
 
 def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: int) -> str:
-    """Return how many checkpoints to keep, if fewer are sufficient and fit; empty otherwise. A chain is kept
-    complete."""
+    """Return the advice to keep fewer checkpoints, if the plan then fits; empty otherwise, and for chains of deltas."""
     if settings.keep_last or any(strategy.saves_deltas for strategy in settings.strategies):
         return ""
     fewer = replace(settings, keep_last=_FEWEST_KEPT)

@@ -114,8 +114,8 @@ def see_hosts(
             then_wait.callback(launch.end)
         failure = launch.run(job, on_event, say=notices.append)
     hosts = tuple(host for seen in found for host in seen.hosts)
-    views = tuple(sight for seen in found for sight in seen.views)
-    tiers = tuple(sight for seen in found for sight in seen.tiers)
+    views = tuple(view for seen in found for view in seen.views)
+    tiers = tuple(view for seen in found for view in seen.tiers)
     differ = (*unreached(hosts, facts), *differences(facts, views)) if facts else ()
     return HostProbe(
         failure=failure,
@@ -136,7 +136,7 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
         yield None if why else sign
 
 
-def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
+def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
     """Return the notices about the hosts of a run, which do not prevent the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
@@ -185,7 +185,7 @@ def _counts(ranks: Mapping[str, int]) -> str:
     return ", ".join(f"{count} on {host}" for host, count in ranks.items())
 
 
-def alike(facts: TargetFacts) -> str:
+def remedy_on_hosts(facts: TargetFacts) -> str:
     """Return the remedy if the target differs between hosts."""
     if "paths" in facts.capabilities:
         return (
@@ -203,7 +203,7 @@ def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
 
 def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
     """Return a sentence for each host whose target, or version of this package, differs from the controller's."""
-    return [f"{sight.host}: {', '.join(found)}" for sight in views if (found := _differences(here, sight))]
+    return [f"{view.host}: {', '.join(found)}" for view in views if (found := _differences(here, view))]
 
 
 def _differences(here: TargetFacts, there: TargetView) -> list[str]:

@@ -41,7 +41,7 @@ from pytest_ckpt.report.live_metrics import (
     otlp_data,
 )
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import how_it_ended
+from pytest_ckpt.support.processes import describe_exit
 from pytest_ckpt.support.resources import python_path
 from pytest_ckpt.support.user_files import answering, refuse_inside, resolved_user_path
 from pytest_ckpt.targets.schemes import split
@@ -155,7 +155,7 @@ class MetricsReporter:
             return
         self._read(output)
         if process.returncode:
-            self._fail(f"its process {how_it_ended(process.returncode)}")
+            self._fail(f"its process {describe_exit(process.returncode)}")
 
     def warning(self) -> str:
         """Return the warning about metrics once; empty if there is none, or if it was already returned."""

@@ -19,7 +19,7 @@ from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.environment import Environment, PluginFacts
 from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef, Names, TargetSpec
 from pytest_ckpt.grading.catalogue import extended
-from pytest_ckpt.grading.obstacles import CacheSight, asks_cold
+from pytest_ckpt.grading.obstacles import CacheVisibility, asks_cold
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
@@ -27,9 +27,9 @@ from pytest_ckpt.run import preflight
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_directory
 from pytest_ckpt.run.endpoints import reached
-from pytest_ckpt.run.hosts import told_of_hosts, versions
-from pytest_ckpt.run.preflight import cache_sight, set_aside
-from pytest_ckpt.run.resume import Resumption, archive, clear_area, hold, read_earlier, resumed
+from pytest_ckpt.run.hosts import host_notices, versions
+from pytest_ckpt.run.preflight import cache_visibility, rename_earlier_report
+from pytest_ckpt.run.resume import Resumption, archive, clear_area, lock_run, read_earlier, resumed
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import end_undisturbed
@@ -54,7 +54,7 @@ _REMOVE_SECONDS = 120.0
 class OpenRun:
     """The controller's state of a run, until it is closed.
 
-    ``notices`` are sentences for the user, ``began`` is the monotonic time at which opening began, ``cache_sight``
+    ``notices`` are sentences for the user, ``began`` is the monotonic time at which opening began, ``cache_visibility``
     describes whether cached pages of the target can be counted. ``serving`` is closed after the target was cleaned, and
     ends the server that the run started itself. ``waiting`` is the launch whose ranks have inspected their hosts and
     wait for their measurements; None: ranks are started for the measurements. ``held`` is a lock that excludes other
@@ -67,7 +67,7 @@ class OpenRun:
     signer: Signer | None = None
     began: float
     preflight_seconds: float = 0.0
-    cache_sight: CacheSight = "not_tested"
+    cache_visibility: CacheVisibility = "not_tested"
     serving: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     waiting: Launch | None = None
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -109,7 +109,7 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Whether the name is free. An existing entry is from an earlier run; on a dead mount this cannot be determined."""
+    """Whether the name is free. Return False if that cannot be determined, such as on a dead mount."""
     try:
         return not is_there(directory)
     except OSError:
@@ -153,11 +153,11 @@ def _open(
         )
         resumption = resumed(earlier, checked, checked.catalogue) if earlier else None
         notices += checked.notices
-        notices += told_of_hosts(checked.launcher, checked.hosts)
+        notices += host_notices(checked.launcher, checked.hosts)
         area = _create(checked.target, run_id, undo)
-        sight: CacheSight = "not_tested"
+        visibility: CacheVisibility = "not_tested"
         if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):
-            sight = cache_sight(checked.facts, area.location, settings.io_timeout_seconds)
+            visibility = cache_visibility(checked.facts, area.location, settings.io_timeout_seconds)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
         local = _create(checked.local, run_id, undo) if checked.local else None
@@ -205,7 +205,7 @@ def _open(
         with _refused_before_the_run(directory):
             write_atomically(directory / "session.json", json.dumps(hide(whole.to_plain()), indent=1) + "\n")
             write_atomically(directory / "plan.json", json.dumps(hide(whole.plan.to_plain(ranks=True))) + "\n")
-            hold(directory, holding)
+            lock_run(directory, holding)
         undo.pop_all()
         kept, held = serving.pop_all(), holding.pop_all()
     return OpenRun(
@@ -215,7 +215,7 @@ def _open(
         signer=signer,
         began=began,
         preflight_seconds=time.monotonic() - began,
-        cache_sight=sight,
+        cache_visibility=visibility,
         serving=kept,
         waiting=checked.waiting,
         held=held,
@@ -256,7 +256,7 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
 def _make_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
     """Create the report directory, which ``undo`` removes; return the new path of an earlier run's report."""
     try:
-        aside = set_aside(directory)
+        aside = rename_earlier_report(directory)
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
         (directory / "measurements").mkdir(parents=True)
     except OSError as error:

@@ -23,12 +23,12 @@ from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_subjects, offered
-from pytest_ckpt.grading.obstacles import sight_untried
+from pytest_ckpt.grading.obstacles import cache_visibility_before_writes
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
-from pytest_ckpt.run.hosts import HostProbe, alike, see_hosts
+from pytest_ckpt.run.hosts import HostProbe, remedy_on_hosts, see_hosts
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
 from pytest_ckpt.sizing.near_full import Volume, unavailable_reason
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.grading.obstacles import CacheSight
+    from pytest_ckpt.grading.obstacles import CacheVisibility
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.launching.launch import Launch
@@ -297,7 +297,7 @@ def _see_hosts(
     if seen.differences:
         raise UsageError(
             f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(seen.differences)}.",
-            alike(facts),
+            remedy_on_hosts(facts),
         )
     check_tiers_of_hosts(settings, plan, seen)
     return seen
@@ -334,7 +334,7 @@ def _names_in(place: Path, report: Path) -> set[str]:
         raise UsageError(f"--ckpt-report {report} is a file.", "Name a directory.") from None
 
 
-def set_aside(report: Path) -> Path | None:
+def rename_earlier_report(report: Path) -> Path | None:
     """Rename the report directory of an earlier run; return the new name, or None if there is no earlier run."""
     if not report.is_dir() or not any(report.iterdir()):
         return None
@@ -374,14 +374,12 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
     """Raise UsageError if a host has no local tier, shares it with another host, or has too little space in it."""
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
-    if gone := [f"{sight.host}: {sight.unavailable_reason}" for sight in seen.tiers if sight.unavailable_reason]:
+    if gone := [f"{view.host}: {view.unavailable_reason}" for view in seen.tiers if view.unavailable_reason]:
         raise UsageError(
             f"{place} is not a local tier on every host: no file can be created there ({'; '.join(gone)}).", own
         )
     if shared := [
-        f"{sight.host} sees the directory of {', '.join(sight.shared_with)}"
-        for sight in seen.tiers
-        if sight.shared_with
+        f"{view.host} sees the directory of {', '.join(view.shared_with)}" for view in seen.tiers if view.shared_with
     ]:
         raise UsageError(
             f"{place} is not a local tier: hosts share the directory ({'; '.join(shared)}), so the loss of one host "
@@ -393,14 +391,14 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
         return
     ranks = {host.host: len(host.ranks) for host in seen.hosts}
     of_rank = largest.checkpoint_bytes / largest.layout.processes
-    for sight in seen.tiers:
+    for view in seen.tiers:
         # A host may store the copies of a host with more ranks.
         need = PARTNER_CHECKPOINTS * max(ranks.values()) * of_rank
-        if need > sight.free_bytes:
+        if need > view.free_bytes:
             raise UsageError(
-                f"Too little space in the local tier {settings.local_tier} of {sight.host}: {format_bytes(need)} are "
+                f"Too little space in the local tier {settings.local_tier} of {view.host}: {format_bytes(need)} are "
                 f"needed for its ranks' files and for copies of its partner's, and "
-                f"{format_bytes(sight.free_bytes)} are free.",
+                f"{format_bytes(view.free_bytes)} are free.",
                 f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with "
                 "--ckpt-profile=smoke.",
             )
@@ -413,7 +411,7 @@ def check_system(settings: Settings, gates: Gates) -> None:
 
 
 def check_commands(settings: Settings) -> None:
-    """Refuse commands that change the storage without a command to revert it, and commands without a requirement."""
+    """Refuse a fault or snapshot command without the command that reverts it, and commands of suites that are off."""
     _check_both(
         {
             "--ckpt-actions [failover] fault": settings.fault_command,
@@ -460,9 +458,9 @@ def gauge_of(directory: str, seconds: float) -> str | None:
     return probe
 
 
-def cache_sight(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheSight:
+def cache_visibility(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheVisibility:
     """Return the visibility of a target's cached pages, by a test in a directory on it, if a test is needed at all."""
-    if (known := sight_untried(target)) != "not_tested":
+    if (known := cache_visibility_before_writes(target)) != "not_tested":
         return known
     try:
         return "seen" if gauge_of(directory, min(ANSWER_SECONDS, deadline_seconds)) else "blind"

@@ -35,7 +35,7 @@ from pytest_ckpt.evidence.starts import (
     newest_events,
     running_operations,
 )
-from pytest_ckpt.evidence.unfinished import begun_report
+from pytest_ckpt.evidence.unfinished import report_before_measurements
 from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import HostFacts
@@ -48,7 +48,7 @@ from pytest_ckpt.facts.settings import SUITES, Origin, Settings
 from pytest_ckpt.facts.starts import InterruptedWork, RepeatedMeasurement, Start, is_interruption
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
-from pytest_ckpt.grading.catalogue import asked_checkpoints, asked_checks, asked_requirements, is_given
+from pytest_ckpt.grading.catalogue import checkpoints_of_requirement, checks_of_run, is_given, requirements_of_run
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.launching.measurements import names_of_run, read_measurement
@@ -137,7 +137,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
             f"{OPTION}: {directory} contains no run.",
             "Name the directory of the run with --ckpt-report, or leave --ckpt-resume out.",
         )
-    hold(directory, held)
+    lock_run(directory, held)
     session, plan = read_file(directory / SESSION), read_file(directory / PLAN)
     with odd_facts_named(directory):
         version = session["environment"]["versions"]["pytest-ckpt"]
@@ -152,7 +152,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
                 f"{OPTION}: {directory} is not as its last start left it: {', '.join(names[:5])}.",
                 "Restore the directory from a copy, or begin a new run without --ckpt-resume.",
             )
-        begun = begun_report(session, plan)
+        begun = report_before_measurements(session, plan)
         settings = recorded_settings(begun, {}, ("plan", "condition"))
         settings = dataclasses.replace(
             settings,
@@ -181,7 +181,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
         )
 
 
-def hold(directory: Path, held: contextlib.ExitStack) -> None:
+def lock_run(directory: Path, held: contextlib.ExitStack) -> None:
     """Lock a directory's run against other starts until ``held`` is closed. Raises UsageError if another start is
     running."""
     file = os.open(directory / SESSION, os.O_RDONLY)
@@ -242,9 +242,10 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 
 
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
-    """Move the last start's files, except kept ones, to ``starts/``. Raises OSError.
+    """Move to ``starts/`` the records of the last start that the next one replaces. Raises OSError.
 
-    If the process is killed during this, no file is lost: the next start moves the rest.
+    The plan, the report and the certificate are copied; files that the next start writes again are then removed.
+    Measurements and checks that stay valid are not moved. If the process is killed, the next start completes the move.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)
@@ -402,9 +403,9 @@ class _Subjects:
         earlier = self._earlier
         asked = [
             r
-            for r in asked_requirements(earlier.settings, earlier.gates, self._checked.catalogue)
+            for r in requirements_of_run(earlier.settings, earlier.gates, self._checked.catalogue)
             if r.is_measured and not r.plugin and r.suite in earlier.settings.suites
-            if any(c.subject == measurement.subject for c in asked_checkpoints(r, earlier.plan))
+            if any(c.subject == measurement.subject for c in checkpoints_of_requirement(r, earlier.plan))
         ]
         limits = self._checked.plan.limits
         return tuple(r.id for r in asked if decide(r, measurement, limits, earlier.gates).outcome == "failed")
@@ -435,7 +436,7 @@ class _Checks:
         self.broken: list[InterruptedWork] = []
         self.replaced: list[RepeatedMeasurement] = []
         is_selected = _CONFORMANCE in checked.settings.suites
-        asked = _asked(checked) if is_selected else {}
+        asked = _checks_by_name(checked) if is_selected else {}
         there = {f"{o.requirement}.{o.subject}": o for o in _observations(earlier.directory)}
         for log in sorted((earlier.directory / "launches" / "checks").glob("*.log")):
             if log.stem not in there and log.stat().st_size:
@@ -456,11 +457,11 @@ class _Checks:
         self.open = bool(set(asked) - set(self.kept))
 
 
-def _asked(checked: Preflight) -> dict[str, Check]:
+def _checks_by_name(checked: Preflight) -> dict[str, Check]:
     found: Iterable[Check] = (
         check
         for requirement in checked.catalogue.values()
-        for check in asked_checks(requirement, checked.settings, checked.gates)
+        for check in checks_of_run(requirement, checked.settings, checked.gates)
         if requirement.suite == _CONFORMANCE and is_given(check, checked.settings)
     )
     return {check.name: check for check in found}
@@ -512,10 +513,10 @@ def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
     carried = [suite for suite in before.suites if suite not in now.suites]
     if not carried:
         return now
-    if _said(before, "profile") != _said(now, "profile"):
+    if _option_value(before, "profile") != _option_value(now, "profile"):
         raise UsageError(
-            f"{OPTION}: the run of {earlier.directory} has the profile {_said(before, 'profile')}.",
-            f"Choose --ckpt-profile={_said(before, 'profile')}.",
+            f"{OPTION}: the run of {earlier.directory} has the profile {_option_value(before, 'profile')}.",
+            f"Choose --ckpt-profile={_option_value(before, 'profile')}.",
         )
     suites = tuple(suite for suite in SUITES if suite in {*before.suites, *now.suites})
     older = [option for option in OPTIONS if _is_of_before(option, carried, now)]
@@ -542,5 +543,5 @@ def _is_of_before(option: Option, carried: list[str], now: Settings) -> bool:
     return not now.measures and bool({"plan", "condition"} & set(option.roles))
 
 
-def _said(settings: Settings, key: str) -> str:
+def _option_value(settings: Settings, key: str) -> str:
     return next((o.value for o in settings.origins if o.option == f"--ckpt-{key}"), "")

@@ -136,7 +136,7 @@ def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
 
 
 @lru_cache(maxsize=64)
-def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
+def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
     """Return the bytes of a checkpoint's files in addition to each rank's tensors.
 
     They are not 0 if a recorded job defines them, or if all tensors are written twice.
@@ -145,7 +145,7 @@ def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
         return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
     if not rule.pattern:
         return 0
-    return sum(_replayed_bytes_beside(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
+    return sum(_replayed_extra_bytes(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
 
 
 @lru_cache(maxsize=64)
@@ -234,7 +234,7 @@ def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardF
     )
 
 
-def _replayed_bytes_beside(text: str, rank: int, rank_bytes: int) -> int:
+def _replayed_extra_bytes(text: str, rank: int, rank_bytes: int) -> int:
     """Return the bytes of files that are not part of the layout."""
     return sum(file.bytes for file in replayed_files(text, rank, rank_bytes) if file.is_small)
 
@@ -262,7 +262,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
     Raises UsageError for a type of tensor that torch's writer cannot assemble.
     """
     sizes: dict[str, int] = {}
-    held: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+    tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
     for part in (slice(-1), slice(-1, None)):
         for tensor in (tensor for shard in full for file in shard.files[part] for tensor in file.tensors):
             if tensor.dtype not in _MADE_WHOLE:
@@ -274,14 +274,14 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
             sizes[tensor.name] = sizes.get(tensor.name, 0) + tensor.bytes
     for shard in scaled:
         for tensor in (tensor for file in shard.files for tensor in file.tensors):
-            first, ranks = held.get(tensor.name, (tensor, ()))
-            held[tensor.name] = (first, (*ranks, shard.rank))
+            first, ranks = tensors.get(tensor.name, (tensor, ()))
+            tensors[tensor.name] = (first, (*ranks, shard.rank))
     names = list(sizes)
     cuts = [names[start:stop] for start, stop in _cut(list(sizes.values()), rule.maximum_bytes)]
     # Scaling keeps the files, without those whose tensors are all omitted.
-    whole = [left for cut in cuts if (left := [name for name in cut if name in held])]
+    whole = [left for cut in cuts if (left := [name for name in cut if name in tensors])]
     return tuple(
-        WholeFile(_name(rule.consolidated, 0, number, len(whole)), {name: held[name] for name in left})
+        WholeFile(_name(rule.consolidated, 0, number, len(whole)), {name: tensors[name] for name in left})
         for number, left in enumerate(whole, start=1)
     )
 

@@ -255,11 +255,11 @@ class _Part(NamedTuple):
             yield from self.of_one(f"{group}/{index}", elements)
 
     def of_one(self, name: str, elements: int) -> Iterator[Tensor]:
-        each, left_over = divmod(elements, self.parts)
+        each, remainder = divmod(elements, self.parts)
         if each:
             yield self._tensor(name, each)
-        if left_over and self.part == self.parts - 1:
-            yield self._tensor(f"{name}{_REST}", left_over)
+        if remainder and self.part == self.parts - 1:
+            yield self._tensor(f"{name}{_REST}", remainder)
 
     def _tensor(self, name: str, elements: int) -> Tensor:
         return Tensor(name=name, dtype=_DTYPES[self.precision], elements=elements)
@@ -387,11 +387,11 @@ def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) ->
 def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int, list[int]]]:
     h, cut = model.hidden, model.tensor_parallel
     vocabulary = h * model.vocabulary // cut // shards
-    each, left_over = divmod(model.layers, model.pipeline_parallel)
-    first = 1 + stage * each + min(stage, left_over)
+    each, remainder = divmod(model.layers, model.pipeline_parallel)
+    first = 1 + stage * each + min(stage, remainder)
     if stage == 0:
         yield 0, [vocabulary]
-    for number in range(first, first + each + (stage < left_over)):
+    for number in range(first, first + each + (stage < remainder)):
         yield (
             number,
             [
@@ -468,10 +468,10 @@ def _ends(model: Model) -> tuple[int, int, int]:
 
 def _stage_layers(model: Model, stage: int) -> list[int]:
     """Return the layers of a pipeline stage: the first ``layers % stages`` stages have one more than the others."""
-    each, left_over = divmod(model.layers, model.pipeline_parallel)
-    first = 1 + stage * each + min(stage, left_over)
+    each, remainder = divmod(model.layers, model.pipeline_parallel)
+    first = 1 + stage * each + min(stage, remainder)
     ends = [model.layers + 1, model.layers + 2] if stage == model.pipeline_parallel - 1 else []
-    return [*([0] if stage == 0 else []), *range(first, first + each + (stage < left_over)), *ends]
+    return [*([0] if stage == 0 else []), *range(first, first + each + (stage < remainder)), *ends]
 
 
 def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:

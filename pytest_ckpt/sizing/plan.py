@@ -22,8 +22,8 @@ from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import drain_buffers_bytes, drain_rule, with_drains
 from pytest_ckpt.sizing.files import (
-    bytes_beside_tensors,
     consolidating_bytes,
+    extra_file_bytes,
     file_count,
     files_of,
     largest_file_bytes,
@@ -316,10 +316,10 @@ def _plan_checkpoint(
     shards = layout(model, mode=mode, processes=processes, scale=settings.scale)
     check_places(shards)
     files = file_count(shards, engine.files)
-    beside_tensors = bytes_beside_tensors(shards, engine.files)
+    extra_bytes = extra_file_bytes(shards, engine.files)
     # A bound for every version: at a reduced scale, earlier versions reduced all tensors and omitted none.
     overhead = files * _FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
-    one = shards.bytes + beside_tensors + overhead
+    one = shards.bytes + extra_bytes + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
@@ -328,23 +328,23 @@ def _plan_checkpoint(
         ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
     # The memory is for the largest number that a ramp may find.
     depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
-    beside = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
+    extra = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
     if drains:
-        beside += drain_buffers_bytes(settings.io_size_bytes, depth)
+        extra += drain_buffers_bytes(settings.io_size_bytes, depth)
     if engine.name == STREAM:
-        beside += beyond_usual_bytes(request_bytes, depth)
+        extra += beyond_usual_bytes(request_bytes, depth)
     if strategy.own_process:
         # The process imports the same libraries as a rank; the copy in shared memory is counted once.
-        beside += engine.memory.process_bytes
+        extra += engine.memory.process_bytes
     if strategy.compresses:
         # A thread for each request in flight, and one that generates the next bytes.
-        beside += THREAD_BYTES * (depth + 1)
+        extra += THREAD_BYTES * (depth + 1)
     if settings.asks_contention:
-        beside += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
+        extra += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
     names = _many_names(settings, strategy, files)
     if names:
-        beside += names.memory_bytes(shards.processes)
-    memory = [bytes_of_state + beside for bytes_of_state in state]
+        extra += names.memory_bytes(shards.processes)
+    memory = [bytes_of_state + extra for bytes_of_state in state]
     pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.asks_contention else None
     return PlannedCheckpoint(
         layout=shards,

@@ -82,7 +82,7 @@ def handled_so(handler: Any) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def how_it_ended(exit_code: int) -> str:
+def describe_exit(exit_code: int) -> str:
     """Return a description of a process's end that follows its name; a negative code is a signal number."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
@@ -155,7 +155,7 @@ def boot_id() -> str:
 def blocked_in(pid: int) -> str:
     """Return the kernel's view of a blocked process: its state, the function in which it waits, its stack if
     readable."""
-    return _says_of(Path("/proc") / str(pid))
+    return _kernel_state(Path("/proc") / str(pid))
 
 
 def tasks_blocked_in(pids: Iterable[int]) -> str:
@@ -167,7 +167,7 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
                 name = "a task that has ended"
                 with contextlib.suppress(OSError):
                     name = (task / "comm").read_text().strip()
-                listed.append(f"process {pid}, task {task.name} ({name}): {_says_of(task)}")
+                listed.append(f"process {pid}, task {task.name} ({name}): {_kernel_state(task)}")
     return "\n".join(listed)
 
 
@@ -226,7 +226,7 @@ def _is_frozen(task: Path) -> bool:
     return False
 
 
-def _says_of(task: Path) -> str:
+def _kernel_state(task: Path) -> str:
     listed = []
     with contextlib.suppress(OSError):
         listed.append(f"state {_fields(task)[0]}")

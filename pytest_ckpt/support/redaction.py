@@ -54,15 +54,15 @@ class Redactor:
     secrets: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, environment: Mapping[str, str], texts: Iterable[str], own_words: Iterable[str] = ()) -> Redactor:
+    def of(cls, environment: Mapping[str, str], texts: Iterable[str], file_vocabulary: Iterable[str] = ()) -> Redactor:
         """Return a redactor for the secrets of an environment, and for secrets in ``texts``, such as commands.
 
-        ``own_words`` are the words of the run's own files. A secret that is a part of one of them is masked only where
-        it was given, for example after ``--password``, because masking it everywhere would destroy these files.
+        ``file_vocabulary`` are the words of the run's own files. A secret that is a part of one of them is masked only
+        where it was given, for example after ``--password``, because masking it everywhere would destroy these files.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
         found |= {secret for text in texts for secret in _given(text)}
-        words = "\n".join(own_words)
+        words = "\n".join(file_vocabulary)
         long = {s for s in found if _is_long(s) and s != HIDDEN and s not in words}
         return cls(tuple(sorted(long, key=lambda s: (-len(s), s))))
 

@@ -175,7 +175,7 @@ class DraftOfObjects(Draft, Protocol):
     def place(self) -> ObjectPlace:
         """Return the place of the objects."""
 
-    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return a library's error as an OSError, without the library's text, which may contain access keys.
 
         If the stored object is too short for the requested range, the result is an EOFError.
@@ -252,7 +252,7 @@ class CommittedObjects(CommittedCheckpoint, Protocol):
     def place(self) -> ObjectPlace:
         """Return the place of its objects."""
 
-    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return a library's error, as in a `DraftOfObjects`."""
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:

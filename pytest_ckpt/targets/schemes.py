@@ -95,15 +95,15 @@ def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Acc
     if not split(text)[0]:
         # The other process has another working directory.
         text = str(user_path(text, "--ckpt-target"))
-    asked = {"what": what, "spec": to_plain(spec), "text": text, "access": to_plain(access)}
-    return call_in_time("pytest_ckpt.targets.schemes:do_as_asked", asked, seconds, imports=(spec.make,))
+    request = {"what": what, "spec": to_plain(spec), "text": text, "access": to_plain(access)}
+    return call_in_time("pytest_ckpt.targets.schemes:perform_request", request, seconds, imports=(spec.make,))
 
 
-def do_as_asked(asked: Mapping[str, Any]) -> Any:
+def perform_request(request: Mapping[str, Any]) -> Any:
     """Perform the request of `check_in_time` or `leftovers_in_time` in the other process."""
-    spec, access = from_plain(TargetSpec, asked["spec"]), from_plain(Access, asked["access"])
-    target = make_target(spec, asked["text"], access)
-    if asked["what"] == "leftovers":
+    spec, access = from_plain(TargetSpec, request["spec"]), from_plain(Access, request["access"])
+    target = make_target(spec, request["text"], access)
+    if request["what"] == "leftovers":
         return [to_plain(one) for one in target.leftovers()]
     return to_plain(dataclasses.replace(target.check(), plugin=spec.plugin))
 

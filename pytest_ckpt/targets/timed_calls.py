@@ -32,7 +32,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import how_it_ended, tasks_blocked_in
+from pytest_ckpt.support.processes import describe_exit, tasks_blocked_in
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -160,7 +160,7 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0,
         if exit_code == 0:
             return cast("Answer", _result(data))
     raise UsageError(
-        f"Process {process}, which called {name}, {how_it_ended(exit_code)}: the storage was not asked.",
+        f"Process {process}, which called {name}, {describe_exit(exit_code)}: the storage was not asked.",
         "Read the log of this host's kernel (dmesg): it names processes that were killed because memory ran out. "
         "Then run again.",
     )

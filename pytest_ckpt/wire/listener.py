@@ -31,9 +31,9 @@ _SECRET_BYTES = 32
 _READ_BYTES = 1 << 18
 _BACKLOG = 1024
 # Unauthenticated peers are limited in number, memory and time.
-_STRANGERS_BYTES = 1 << 12
-_STRANGERS_SECONDS = 10.0
-_STRANGERS = 128
+_UNAUTHENTICATED_BYTES = 1 << 12
+_UNAUTHENTICATED_SECONDS = 10.0
+_MAXIMUM_UNAUTHENTICATED = 128
 # Open descriptors of this process in addition to connections, including unauthenticated peers.
 _OTHER_FILES = 512
 # If this process may not open more descriptors, a new peer waits for this time in the kernel's queue.
@@ -101,7 +101,7 @@ class Connection:
             if len(theirs) < NONCE_BYTES:
                 return []
             from_caller, self._seal = seals(self._secret, theirs[:NONCE_BYTES] + self._nonce)
-            self._unframed, data = FrameReader(from_caller, _STRANGERS_BYTES), theirs[NONCE_BYTES:]
+            self._unframed, data = FrameReader(from_caller, _UNAUTHENTICATED_BYTES), theirs[NONCE_BYTES:]
             self._unsent += greeting + self._nonce
             self.flush()
         self._unframed.take(data)
@@ -128,7 +128,7 @@ class Listener:
 
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
         _allow_open_files(callers + _OTHER_FILES)
-        self._most = callers + _STRANGERS
+        self._most = callers + _MAXIMUM_UNAUTHENTICATED
         self._secret = secrets.token_bytes(_SECRET_BYTES)
         self._socket = _bound_here() if only_this_host else bound_within(ports, _BACKLOG)
         self._socket.setblocking(False)
@@ -141,7 +141,7 @@ class Listener:
         self._full_until: float | None = None
         # In the order of their arrival. Only a few unauthenticated peers exist at a time.
         self._callers: dict[Connection, None] = {}
-        self._strangers: dict[Connection, None] = {}
+        self._unauthenticated: dict[Connection, None] = {}
 
     def __enter__(self) -> Listener:
         """Listen."""
@@ -180,7 +180,7 @@ class Listener:
             if events & selectors.EVENT_READ:
                 found += self._read(caller)
         now = time.monotonic()
-        self._turn_away([c for c in self._strangers if now - c.since > _STRANGERS_SECONDS])
+        self._turn_away([c for c in self._unauthenticated if now - c.since > _UNAUTHENTICATED_SECONDS])
         return found
 
     def close(self) -> None:
@@ -207,13 +207,13 @@ class Listener:
             # The peer has already closed the connection.
             link.close()
             return
-        self._callers[caller] = self._strangers[caller] = None
+        self._callers[caller] = self._unauthenticated[caller] = None
         if len(self._callers) > self._most:
             self._turn_away_oldest()
 
     def _turn_away_oldest(self) -> bool:
         """Disconnect the oldest unauthenticated peer; return whether there was one."""
-        oldest = next(iter(self._strangers), None)
+        oldest = next(iter(self._unauthenticated), None)
         self._turn_away([] if oldest is None else [oldest])
         return oldest is not None
 
@@ -223,7 +223,7 @@ class Listener:
             if data:
                 messages = caller.messages(data)
                 if caller.is_known:
-                    self._strangers.pop(caller, None)
+                    self._unauthenticated.pop(caller, None)
                 return [(caller, message) for message in messages]
             caller.ended = time.monotonic() - _seconds_since_last_segment(caller.link)
         except BlockingIOError:
@@ -243,7 +243,7 @@ class Listener:
         for caller in tuple(callers):
             self._selector.unregister(caller.link)
             del self._callers[caller]
-            self._strangers.pop(caller, None)
+            self._unauthenticated.pop(caller, None)
             caller.link.close()
 
 

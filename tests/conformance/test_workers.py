@@ -45,7 +45,7 @@ def test_a_fault_in_a_mapping_is_told_by_its_signal():
 
 
 def test_a_process_that_its_check_killed_has_ended():
-    with working([lambda talk: talk.hear()]) as (worker,):
+    with working([lambda talk: talk.wait_for_check()]) as (worker,):
         worker.kill()
         end = eventually(worker.ended, "it has ended")
     assert end.signal == "SIGKILL"

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ckpt.analysis.trend import make_trend
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.history import append_run, check_place, entry, hold_against_directories, read_history
+from pytest_ckpt.evidence.history import append_run, check_place, compare_with_reports, entry, read_history
 from pytest_ckpt.evidence.manifest import compare
 from pytest_ckpt.report.trend import sparkline
 from pytest_ckpt.support.errors import UsageError
@@ -229,6 +229,6 @@ def test_a_line_from_before_requests_had_a_trend_was_not_changed(tmp_path, monke
     append_run(tmp_path / "kept", made_up_run.make_run(run), run)
     entries, _ = read_history(tmp_path / "kept")
     monkeypatch.setattr("pytest_ckpt.evidence.history._p99_of_requests", lambda _measured: {"get": 0.5})
-    kept, notices = hold_against_directories(tmp_path / "kept", entries)
+    kept, notices = compare_with_reports(tmp_path / "kept", entries)
     assert notices == []
     assert kept[0]["subjects"][0]["request_p99_seconds"] == {"get": 0.5}

@@ -9,7 +9,7 @@ import pytest
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.grading.catalogue import REQUIREMENTS, asked_requirements
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, requirements_of_run
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.plan import plan_run
@@ -67,7 +67,7 @@ def test_a_failure_after_everything_was_measured_keeps_a_run_from_being_certifie
     ended_well = measurement()
     ended_badly = measurement(failure=failed_in(at(stage="remove")))
     speed = dataclasses.replace(built_in("speed-only"), certifies=True)
-    asked = asked_requirements(settings, speed)
+    asked = requirements_of_run(settings, speed)
     findings = [decide(r, ended_badly, LIMITS, speed) for r in asked]
     assert {v.outcome for v in findings} == {"met"}
     good = judge_run(plan, settings, speed, findings, [ended_well])

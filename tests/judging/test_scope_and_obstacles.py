@@ -12,7 +12,14 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites
 from pytest_ckpt.grading.grading import Judgement, judge_run
-from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, shortfalls, sight_untried, unmeasured
+from pytest_ckpt.grading.obstacles import (
+    cache_visibility_before_writes,
+    not_given,
+    obstacles,
+    possible_grade,
+    shortfalls,
+    unmeasured,
+)
 from pytest_ckpt.grading.scope import scope_of, unheld_model
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -184,32 +191,32 @@ def test_what_a_run_was_not_given_is_told_with_its_option() -> None:
 
 def test_a_cache_that_nobody_can_see_is_an_obstacle_where_cold_is_required() -> None:
     run = run_of("llama3-8b")
-    (blind,) = obstacles(*run, cache_sight="blind")
+    (blind,) = obstacles(*run, cache_visibility="blind")
     assert (blind.grade, "COLD" in blind.text, "page cache" in blind.remedy) == ("incomplete", True, True)
-    assert obstacles(*run, cache_sight="seen") == obstacles(*run, cache_sight="not_tested") == []
+    assert obstacles(*run, cache_visibility="seen") == obstacles(*run, cache_visibility="not_tested") == []
     behaviour = run_of("llama3-8b", ckpt_suite="conformance")
-    assert "COLD" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="blind"))
+    assert "COLD" not in "".join(o.text for o in obstacles(*behaviour, cache_visibility="blind"))
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])
 def test_a_target_in_memory_is_an_obstacle_where_cold_is_required(kind: str) -> None:
-    assert sight_untried(mounted(kind)) == "memory"
+    assert cache_visibility_before_writes(mounted(kind)) == "memory"
     run = run_of("llama3-8b", kind=kind)
-    (found,) = obstacles(*run, cache_sight="memory")
+    (found,) = obstacles(*run, cache_visibility="memory")
     assert found.line.startswith("COLD will fail: the target is memory of this host")
     assert "--ckpt-target" in found.remedy
     assert possible_grade([found]) == "not certified"
     behaviour = run_of("llama3-8b", kind=kind, ckpt_suite="conformance")
-    assert "COLD will fail" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="memory"))
+    assert "COLD will fail" not in "".join(o.text for o in obstacles(*behaviour, cache_visibility="memory"))
     unbound = dataclasses.replace(SPEED, kinds={**SPEED.kinds, "COLD": "off"})
-    assert not obstacles(*run_of("llama3-8b", kind=kind, gates=unbound), cache_sight="memory")
-    assert sight_untried(mounted("ext4")) == "not_tested"
+    assert not obstacles(*run_of("llama3-8b", kind=kind, gates=unbound), cache_visibility="memory")
+    assert cache_visibility_before_writes(mounted("ext4")) == "not_tested"
 
 
 def test_a_target_s_word_on_caches_is_an_obstacle_where_the_gates_want_more() -> None:
     word = "the target's declaration"
     run = run_of("llama3-8b", gates=built_in("object"))
-    (seen,) = (o for o in obstacles(*run, cache_sight="declared") if word in o.text)
+    (seen,) = (o for o in obstacles(*run, cache_visibility="declared") if word in o.text)
     assert (seen.grade, "--ckpt-hosts" in seen.remedy, "--ckpt-client-cache" in seen.remedy) == (
         "incomplete",
         True,
@@ -220,7 +227,7 @@ def test_a_target_s_word_on_caches_is_an_obstacle_where_the_gates_want_more() ->
         ("object", {"ckpt_client_cache": "1GiB"}),
         ("object-local", {}),
     ):
-        found = obstacles(*run_of("llama3-8b", gates=built_in(gates), **more), cache_sight="declared")
+        found = obstacles(*run_of("llama3-8b", gates=built_in(gates), **more), cache_visibility="declared")
         assert not [o for o in found if word in o.text]
 
 

@@ -69,7 +69,7 @@ def test_other_hosts_are_asked_where_a_launch_did_not_end_by_itself(
         return SILENT
 
     monkeypatch.setattr(launch_context, "end_on_other_hosts", answer)
-    assert context.end_left_over() == (SILENT if asked else "")
+    assert context.end_remaining_processes() == (SILENT if asked else "")
     assert names == (["h1", "h2"] if asked else [])
 
 
@@ -83,7 +83,7 @@ def test_the_run_s_directory_stays_and_is_told_where_something_may_still_write(
     context = open_run(resolve(SAID | directories, {}), ["pytest"]).context
     (made,) = (tmp_path / "target").iterdir()
     left = _clean(context, why)
-    assert left == ([f"{context.own_area.location} stays: {why}"] if why else [])
+    assert left == ([f"{context.run_area.location} stays: {why}"] if why else [])
     assert made.exists() is bool(why)
 
 

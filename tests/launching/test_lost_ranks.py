@@ -161,8 +161,8 @@ def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, wa
 
 def test_of_ranks_that_end_without_a_word_the_first_is_named(watch: RankWatchdog) -> None:
     """A launcher may say of a killed rank only that a neighbour has lost its peer."""
-    watch.gone(0, ended=7.5)  # noticed first: the controller looked late
-    watch.gone(1, ended=7.25)
+    watch.add_exit(0, ended=7.5)  # noticed first: the controller looked late
+    watch.add_exit(1, ended=7.25)
     failure = watch.ended(14, "An MPI communication peer process has unexpectedly disconnected.")
     assert failure
     assert (failure.kind, failure.host, failure.rank, failure.phase) == ("killed", "h2", 1, "write")
@@ -172,8 +172,8 @@ def test_of_ranks_that_end_without_a_word_the_first_is_named(watch: RankWatchdog
 
 
 def test_ranks_that_end_with_their_killed_launcher_are_not_accused(watch: RankWatchdog) -> None:
-    watch.gone(1, ended=1)
-    watch.gone(0, ended=2)
+    watch.add_exit(1, ended=1)
+    watch.add_exit(0, ended=2)
     failure = watch.ended(-9, "")
     assert failure
     assert (failure.kind, failure.rank, failure.operation) == ("killed", None, None)
@@ -182,15 +182,15 @@ def test_ranks_that_end_with_their_killed_launcher_are_not_accused(watch: RankWa
 
 def test_what_a_rank_told_of_its_error_counts_more_than_who_ended_first(watch: RankWatchdog) -> None:
     watch.take(DISCONNECTED)
-    watch.gone(1, ended=1)
+    watch.add_exit(1, ended=1)
     failure = watch.ended(1, "something")
     assert failure
     assert failure.message == DISCONNECTED.message
 
 
 def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_is_named(watch: RankWatchdog) -> None:
-    watch.gone(1, ended=1)
-    watch.gone(0, ended=2)
+    watch.add_exit(1, ended=1)
+    watch.add_exit(0, ended=2)
     failure = watch.ended(137, "srun: error: h1: task 0: Killed\nsrun: error: h2: task 1: Killed")
     assert failure
     assert (failure.rank, failure.host, failure.message) == (1, "h2", "the process was killed by signal Killed")
@@ -198,7 +198,7 @@ def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_i
 
 def test_a_rank_of_which_slurm_says_nothing_is_named_where_it_was_the_first_that_was_gone(watch: RankWatchdog) -> None:
     """Its daemon was killed, which would have told."""
-    watch.gone(1, ended=1)
+    watch.add_exit(1, ended=1)
     failure = watch.ended(137, "srun: error: h1: task 0: Killed")
     assert failure
     assert (failure.rank, failure.host) == (1, "h2")
@@ -208,7 +208,7 @@ def test_a_rank_of_which_slurm_says_nothing_is_named_where_it_was_the_first_that
 @pytest.mark.parametrize(("words", "why"), [("", "from outside"), (" DUE TO TIME LIMIT", "at its time limit")])
 def test_a_job_that_slurm_cancelled_is_no_rank_s_failure(watch: RankWatchdog, words: str, why: str) -> None:
     cancelled = f"slurmstepd: error: *** STEP 3.0 ON h1 CANCELLED AT 2026-11-23T22:38:00{words} ***\n"
-    watch.gone(1, ended=1)
+    watch.add_exit(1, ended=1)
     failure = watch.ended(143, f"{cancelled}srun: error: h2: task 1: Terminated")
     assert failure
     assert (failure.rank, failure.operation) == (None, None)

@@ -19,7 +19,7 @@ from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.manifest import write_manifest
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.catalogue import REQUIREMENTS, asked_requirements, extended
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, extended, requirements_of_run
 from pytest_ckpt.grading.grading import ALL_MET, judge_run, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run.close import write_report
@@ -193,7 +193,7 @@ def judged(outcome: str, severity: str = "required") -> tuple:
         function=lambda measurement: Decision(outcome=measurement, because="So."),
     )  # fmt: skip
     catalogue = extended([extra])
-    ids = [requirement.id for requirement in asked_requirements(settings, gates, catalogue)]
+    ids = [requirement.id for requirement in requirements_of_run(settings, gates, catalogue)]
     findings = [
         Verdict(id=i, subject="llama3-8b-full", severity=catalogue[i].severity, measured=None, limit=None, unit="",
                 outcome=outcome if i == "ACME" else "met", margin=None, because="So.", detail="",

@@ -90,7 +90,7 @@ def waiting(
     group = TwoHosts(rank, other)
     group.spans_hosts = spans
     activity = Activity()
-    activity.tell_by(records.append)
+    activity.report_through(records.append)
     return AcrossHosts(group, activity, SUBJECT, store, lambda *_: nullcontext(), is_local=is_local)  # type: ignore[arg-type]
 
 

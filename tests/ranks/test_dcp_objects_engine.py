@@ -9,7 +9,7 @@ import pytest
 from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.targets.objects.errors import in_our_words
+from pytest_ckpt.targets.objects.errors import translate_error
 from pytest_ckpt.targets.schemes import make_target
 from tests.support.one_rank import as_one_rank
 from tests.support.small_memory import cannot, small_memory
@@ -115,7 +115,7 @@ def caused_by(error: Exception, cause: Exception) -> Exception:
      "RuntimeError: the store's answer lacks the header ETag"),
 ])  # fmt: skip
 def test_an_error_of_a_client_becomes_one_of_ours_with_status_and_code_alone(error, number, words):
-    found = in_our_words(error, "client 1.0", "write", "s3://test/ckpt/x")
+    found = translate_error(error, "client 1.0", "write", "s3://test/ckpt/x")
     assert isinstance(found, OSError)
     assert found.errno == number
     assert found.strerror == f"write: client 1.0 met {words}"
@@ -123,5 +123,5 @@ def test_an_error_of_a_client_becomes_one_of_ours_with_status_and_code_alone(err
 
 
 def test_a_range_that_an_object_does_not_have_is_no_error_of_the_storage():
-    found = in_our_words(RuntimeError("response_status: 416"), "client 1.0", "read", "s3://test/ckpt/x")
+    found = translate_error(RuntimeError("response_status: 416"), "client 1.0", "read", "s3://test/ckpt/x")
     assert isinstance(found, EOFError)

@@ -146,7 +146,7 @@ def test_of_large_parts_fewer_are_in_flight_and_it_is_told(clock):
 def test_an_error_ends_the_drain_and_is_told_with_its_side(capfd, side):
     told = []
     activity = Activity()
-    activity.tell_by(told.append)
+    activity.report_through(told.append)
 
     def fails(*_arguments):
         raise OSError(errno.EIO, "broken")

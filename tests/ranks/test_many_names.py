@@ -117,7 +117,7 @@ def test_a_name_that_another_host_sees_late_is_counted_and_is_no_fault(tmp_path:
 
 
 def test_a_name_that_another_host_does_not_see_in_time_is_a_fault(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(many_names, "SEEN_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(many_names, "VISIBLE_WITHIN_SECONDS", 0.0)
     found, _ = measured(Forgetful(tmp_path / "top", hidden_looks=2), AmongHosts())
     assert [fault.kind for fault in found.faults] == ["not found", "not listed"]
 

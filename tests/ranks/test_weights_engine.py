@@ -138,7 +138,7 @@ def test_between_files_what_is_compared_late_is_a_stall(store, clock, monkeypatc
 
 def test_an_error_names_the_file_that_failed(store, capfd, monkeypatch):
     told, activity = [], Activity()
-    activity.tell_by(told.append)
+    activity.report_through(told.append)
     read = WeightsEngine._read
 
     def fails(engine, piece, buffer):

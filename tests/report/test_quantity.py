@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.report.quantity import margin_text, moment_text, quantities, quantity, rates_alike, seconds_alike
+from pytest_ckpt.report.quantity import margin_text, moment_text, quantities, quantity, rate_format, seconds_format
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_a_limit_just_missed_is_told_from_what_was_measured(
 
 
 def test_columns_share_unit_and_decimals() -> None:
-    write = seconds_alike(12.34)
+    write = seconds_format(12.34)
     assert [write(v) for v in (12.34, 9.0, 0.5, None)] == ["12.3 s", "9.0 s", "0.5 s", "–"]
-    assert seconds_alike(None)(None) == "–"
-    assert seconds_alike(0.0)(0.0) == "0 µs"
-    assert rates_alike(9.75e9)(980e6) == "0.98 GB/s"
+    assert seconds_format(None)(None) == "–"
+    assert seconds_format(0.0)(0.0) == "0 µs"
+    assert rate_format(9.75e9)(980e6) == "0.98 GB/s"
 
 
 def test_moments_keep_their_zone_and_odd_ones_their_text() -> None:

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.across_hosts import HostMount, Marker, TargetView
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.launching.launcher import Launcher
-from pytest_ckpt.run.hosts import alike, clocks_apart, differences, placed_otherwise
+from pytest_ckpt.run.hosts import clocks_apart, differences, placed_otherwise, remedy_on_hosts
 from pytest_ckpt.targets.posix.run_directory import PosixAreaView
 
 SIGN = Marker(name=".sign", word="what it says")
@@ -77,7 +77,7 @@ def test_what_differs_is_told_of_the_host(changed, message):
 def test_every_host_is_told_at_once():
     hosts = [sight(host=f"n{number}", options="ro") for number in range(3)]
     assert [sentence.split(":")[0] for sentence in differences(HERE, hosts)] == ["n0", "n1", "n2"]
-    assert "findmnt -T /mnt/array" in alike(HERE)
+    assert "findmnt -T /mnt/array" in remedy_on_hosts(HERE)
 
 
 def host_facts(name, count, client=None):

@@ -58,11 +58,11 @@ from pytest_ckpt.facts.system import Told
 from pytest_ckpt.facts.targets import Capacity, TargetFacts
 from pytest_ckpt.grading.catalogue import (
     REQUIREMENTS,
-    asked_checks,
-    asked_requirements,
+    checks_of_run,
     chosen_suites,
     is_given,
     offered,
+    requirements_of_run,
 )
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
@@ -235,8 +235,8 @@ def _judged(
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, target)
     measurements = measure(plan, settings)
-    asked = asked_requirements(settings, gates, catalogue)
-    checks = [c for r in asked for c in asked_checks(r, settings, gates) if is_given(c, settings)]
+    asked = requirements_of_run(settings, gates, catalogue)
+    checks = [c for r in asked for c in checks_of_run(r, settings, gates) if is_given(c, settings)]
     observations = observe(settings, checks)
     judged = [r for r in asked if r.is_measured and r.suite in settings.suites and r.is_asked(settings)]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]

@@ -40,7 +40,7 @@ def test_a_client_that_does_not_see_it_in_time_fails(tmp_path, forgets_after, mo
     directory = tmp_path / "checkpoint"
     directory.mkdir()
     forgets_after(1_000_000)
-    monkeypatch.setattr(checkpoint, "SEEN_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "VISIBLE_WITHIN_SECONDS", 0.0)
     with pytest.raises(FileNotFoundError):
         checkpoint.make_directory(directory)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.targets import Names
-from pytest_ckpt.launching.measurements import made_names, names_of_run
+from pytest_ckpt.launching.measurements import names_of_run, possible_names
 from pytest_ckpt.sizing.many_names import top_directory
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -235,7 +235,7 @@ def walkable(file, known):
 
 def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit(target):
     fields = {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
-    names = made_names(plan_run(resolve(fields, {}), None).runnable)
+    names = possible_names(plan_run(resolve(fields, {}), None).runnable)
     storage = posix.target(str(target))
     area = storage.create_area("r1")
     directory = Path(area.location) / "llama3-8b-full"

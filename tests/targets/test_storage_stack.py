@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.targets.posix.page_cache import FileBelow, evict, find_gauge_to_the_end, resident_bytes, seen_storage
+from pytest_ckpt.targets.posix.page_cache import (
+    FileBelow,
+    evict,
+    find_gauge_to_the_end,
+    inspect_storage,
+    resident_bytes,
+)
 from pytest_ckpt.targets.posix.storage_stack import ignores_fsync, mount_of, storage_stack
 
 TABLE = r"""
@@ -231,14 +237,14 @@ def test_a_pool_of_zfs_is_walked_by_its_own_command(tree):
     tree.device("zram0", "253:0")
     asked = []
     stack = storage_stack(
-        Path("/t/run"), root=tree.root, mounts=tree.mounts, asked=lambda words: asked.append(words) or ZPOOL
+        Path("/t/run"), root=tree.root, mounts=tree.mounts, run_command=lambda words: asked.append(words) or ZPOOL
     )
     assert stack.memory
     assert [layer.text for layer in stack.layers] == [
         "zfs tank/checkpoints", "/dev/sda1", "/dev/zram0 (memory of this host)"
     ]  # fmt: skip
     assert asked[0][-1] == "tank"
-    silent = storage_stack(Path("/t/run"), root=tree.root, mounts=tree.mounts, asked=lambda _words: "")
+    silent = storage_stack(Path("/t/run"), root=tree.root, mounts=tree.mounts, run_command=lambda _words: "")
     assert silent.layers[-1].text == "devices of a pool that the kernel does not name"
 
 
@@ -288,7 +294,7 @@ def test_a_process_that_keeps_its_files_in_a_directory_here(tree, tmp_path):
 def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount, kind, mebibytes):
     """A real loop device: dropping the pages of its files leaves them in memory, as pages of the file below."""
     point = mount(kind, mebibytes)
-    stack = seen_storage(point)
+    stack = inspect_storage(point)
     assert stack.files == (str(point.parent / "image"),)
     assert stack.blind == ()
     file = point / "file"
@@ -323,7 +329,7 @@ def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, mak
     layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work"
     subprocess.run(["mount", "-t", "overlay", "-o", layers, "overlay", point], check=True)
     try:
-        assert seen_storage(point).files == (str(below.parent / "image"),)
+        assert inspect_storage(point).files == (str(below.parent / "image"),)
         assert find_gauge_to_the_end(point) in ("cachestat", "mincore")
     finally:
         subprocess.run(["umount", point], check=True)
@@ -361,6 +367,6 @@ def in_compressed_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
 
 
 def test_a_real_zram_is_memory(in_compressed_memory):
-    stack = seen_storage(in_compressed_memory)
+    stack = inspect_storage(in_compressed_memory)
     assert re.fullmatch(r"ext4 on /dev/zram\d+ \(memory of this host\)", stack.sentence)
     assert stack.memory

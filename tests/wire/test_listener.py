@@ -290,7 +290,7 @@ def connected_to(listener: Listener) -> socket.socket:
 
 
 def test_a_stranger_is_turned_away_after_some_seconds(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_ckpt.wire.listener._STRANGERS_SECONDS", 0.05)
+    monkeypatch.setattr("pytest_ckpt.wire.listener._UNAUTHENTICATED_SECONDS", 0.05)
     with connected_to(listener) as stranger:
         assert received(stranger, listener) == b""
 

@@ -25,20 +25,20 @@ _REQUEST_SECONDS = 300.0
 
 def main() -> int:
     """Perform the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be performed."""
-    asked = _parser().parse_args()
-    check, tell = BY_NAME[asked.check], CallReporter()
-    place = read_url(asked.target)
+    args = _parser().parse_args()
+    check, tell = BY_NAME[args.check], CallReporter()
+    place = read_url(args.target)
     access = Access(
-        endpoints=tuple(filter(None, asked.endpoint.split(","))),
-        ca_bundle=asked.ca_bundle,
-        embedded="by hand" if asked.embedded else "",
+        endpoints=tuple(filter(None, args.endpoint.split(","))),
+        ca_bundle=args.ca_bundle,
+        embedded="by hand" if args.embedded else "",
     )
     first = SessionSpec(
         bucket=place.bucket,
         prefix=f"{place.below}{check.name}-{os.getpid()}",
         access=access,
-        seed=asked.seed,
-        patience_seconds=asked.patience,
+        seed=args.seed,
+        patience_seconds=args.patience,
         scheme=place.scheme,
     )
     here = Session(first, tell)
@@ -50,14 +50,14 @@ def main() -> int:
 
     other = client("the second client")
     context = ObjectContext(
-        here=here, other=other, third=lambda: client("a third client"), seed=asked.seed, share=asked.share
+        here=here, other=other, third=lambda: client("a third client"), seed=args.seed, share=args.share
     )
     try:
         seen = make(check, context)
-        show(check, seen, as_json=asked.json)
+        show(check, seen, as_json=args.json)
     finally:
         other.close()
-        if not asked.keep:
+        if not args.keep:
             here.remove_all()
         here.close()
     return exit_code(seen)

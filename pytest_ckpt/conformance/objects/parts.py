@@ -82,7 +82,7 @@ def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
 
 
 def begun(session: Session, name: str) -> str:
-    """Begin an upload and send a part."""
+    """Begin an upload, send one part, and return the id of the upload."""
     upload = session.begin(name)
     session.part(name, upload, 1, content(session.seed, name, 1)).needed("a part")
     return upload

@@ -24,7 +24,7 @@ _ROUNDS = 10
 
 
 def digest_of_object(context: ObjectContext, findings: Findings) -> None:
-    """Put objects with wrong and correct digests, new objects and over existing ones."""
+    """Put new objects and replace existing ones, with wrong and with correct digests."""
     here = context.here
     for header in here.digests:
         for number in range(context.count(_ROUNDS)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.conformance.content import compare, opened, random_bytes, read_file
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.sparse import FICLONE
-from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.conformance.workers import all_have_sent, gather, working
 from pytest_ckpt.facts.checks import BY_NAME
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def names(context: CheckContext, findings: Findings) -> None:
             else:
                 made[name] = content
             findings.trials += 1
-        seen = _read_those_there(directory, made)
+        seen = _read_existing(directory, made)
         listed = sorted(os.listdir(directory))  # noqa: PTH208 - doubled names must stay doubled
         if listed != sorted(made):
             strange = [name for name in listed if name not in made]
@@ -140,7 +140,7 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
         findings.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
 
 
-def _read_those_there(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
+def _read_existing(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
     """Return the bytes of each file that exists, by name."""
     seen = {}
     for name in names:
@@ -458,19 +458,19 @@ def flock(context: CheckContext, findings: Findings) -> None:
     path.write_bytes(b"")
     context.tell("flock", str(path))
     for _ in range(context.count(_LOCK_ROUNDS)):
-        for held, wanted in _MODES:
-            with working([partial(_hold, path, held)]) as (holder,):
-                if not all_said([holder], "held", context.tell):
-                    _not_held(findings, holder.ended())
+        for mode, wanted in _MODES:
+            with working([partial(_hold, path, mode)]) as (holder,):
+                if not all_have_sent([holder], "held", context.tell):
+                    _report_refused_lock(findings, holder.ended())
                     return
                 if _got(path, wanted):
-                    _both(findings, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
+                    _both(findings, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[mode]} one")
                 findings.trials += 1
             # The end of the block has killed the holder.
             _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
-            if not all_said([holder], "held", context.tell):
-                _not_held(findings, holder.ended())
+            if not all_have_sent([holder], "held", context.tell):
+                _report_refused_lock(findings, holder.ended())
                 return
             if not _got(path, fcntl.LOCK_SH):
                 findings.wrong(
@@ -491,8 +491,8 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
     there = f"{context.other_directory}/locked"
     path.write_bytes(b"")
     for _ in range(context.count(_LOCK_ROUNDS, minimum=2)):
-        held = other.ask("hold_lock", there)
-        if not held["held"]:
+        lock = other.ask("hold_lock", there)
+        if not lock["held"]:
             findings.wrong(
                 "free lock refused", where=there, seen="the other client did not get a free lock", expected="it does"
             )
@@ -500,12 +500,12 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
         context.tell("flock", str(path))
         if _got(path, fcntl.LOCK_EX):
             _both(findings, path, "an exclusive lock while a process on the other client held one")
-        other.ask("kill", there, process=held["process"])
+        other.ask("kill", there, process=lock["process"])
         _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         descriptor = other.ask("open_file", there, flags=os.O_RDWR)
         with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
-            if not all_said([holder], "held", context.tell):
-                _not_held(findings, holder.ended())
+            if not all_have_sent([holder], "held", context.tell):
+                _report_refused_lock(findings, holder.ended())
                 return
             if other.ask("lock", there, descriptor=descriptor):
                 _both(findings, path, "on the other client an exclusive lock while a process here held one")
@@ -520,8 +520,8 @@ def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
     descriptor = os.open(path, os.O_RDWR)
     talk.at("flock", path)
     fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
-    talk.say("held")
-    talk.hear()
+    talk.send("held")
+    talk.wait_for_check()
 
 
 def _got(path: Path, mode: int) -> bool:
@@ -559,7 +559,7 @@ def _count_up(context: CheckContext, findings: Findings) -> None:
         ends: Iterable[WorkerEnd] = gather(workers, context.tell)
     for end in ends:
         if end.error or end.signal:
-            _not_held(findings, end)
+            _report_refused_lock(findings, end)
             return
     seen, expected = int(read_file(path)), additions * _PROCESSES
     findings.trials += expected
@@ -586,6 +586,6 @@ def _both(findings: Findings, path: Path, what: str) -> None:
     findings.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
 
 
-def _not_held(findings: Findings, end: WorkerEnd | None) -> None:
+def _report_refused_lock(findings: Findings, end: WorkerEnd | None) -> None:
     assert end
     findings.wrong("flock refused", where=end.where, seen=end.error or end.signal, expected="a lock on a free file")

@@ -38,7 +38,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     write_durably,
     wrong_bytes,
 )
-from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.conformance.workers import all_have_sent, gather, working
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
@@ -70,34 +70,34 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
     number, whole = kept.number + 1, 0
     for _ in range(context.count(_KILLS, minimum=5)):
         calls("kill in mid-save", context.directory)
-        begun, acknowledged = _save_until_killed(
+        unfinished, acknowledged = _save_until_killed(
             context, findings, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds)
         )
-        if begun is None:
+        if unfinished is None:
             return
         findings.trials += 1
         for checkpoint in [kept, *acknowledged]:
             for wrong in checkpoint.wrongs(context.directory, calls):
                 findings.wrong(
                     "an acknowledged checkpoint is damaged by the death of a process",
-                    where=f"{wrong.where}, after the process that saved {begun.name} was killed",
+                    where=f"{wrong.where}, after the process that saved {unfinished.name} was killed",
                     seen=wrong.seen,
                     expected=wrong.expected,
                 )
         kept = [kept, *acknowledged][-1]
         # The commit is the last step of a save before the acknowledgement; after it, all files must exist.
-        if begun.is_committed(context.directory):
-            wrongs = begun.wrongs(context.directory, calls)
+        if unfinished.is_committed(context.directory):
+            wrongs = unfinished.wrongs(context.directory, calls)
             for wrong in wrongs:
                 findings.wrong(
                     f"a broken checkpoint has its {context.commit.sign}",
                     where=f"{wrong.where}, after the process that saved it was killed",
                     seen=wrong.seen,
-                    expected=f"no {context.commit.evidence_of(Path(begun.name))}, or all of it: {wrong.expected}",
+                    expected=f"no {context.commit.evidence_of(Path(unfinished.name))}, or all of it: {wrong.expected}",
                 )
             whole += not wrongs
-        _remove_others(context.directory, kept)
-        number = begun.number + 1
+        _remove_except(context.directory, kept)
+        number = unfinished.number + 1
     findings.facts["interrupted saves"] = (
         f"{findings.trials}, of which {whole} already had the {context.commit.sign} and were whole"
     )
@@ -111,7 +111,7 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
         began = time.monotonic()
         checkpoint.save(context.directory, calls)
         seconds.append(time.monotonic() - began)
-    _remove_others(context.directory, checkpoint)
+    _remove_except(context.directory, checkpoint)
     return checkpoint, statistics.median(seconds)
 
 
@@ -129,14 +129,14 @@ def _save_until_killed(
     def saves(talk: WorkerChannel) -> None:
         number = first
         while True:
-            talk.say(f"begins {number}")
+            talk.send(f"begins {number}")
             checkpoint(number).save(context.directory, talk.at)
-            talk.say(f"has saved {number}")
+            talk.send(f"has saved {number}")
             number += 1
 
     with working([saves]) as workers:
         worker = workers[0]
-        if all_said(workers, f"begins {first}", context.tell):
+        if all_have_sent(workers, f"begins {first}", context.tell):
             time.sleep(seconds)
         worker.kill()
         # If the kernel does not release the process, this check blocks, and its last message names the call.
@@ -150,7 +150,7 @@ def _save_until_killed(
     return checkpoint(number), [checkpoint(n) for n in range(first, number)]
 
 
-def _remove_others(directory: Path, kept: Checkpoint) -> None:
+def _remove_except(directory: Path, kept: Checkpoint) -> None:
     for name in names_in(directory):
         if name != kept.name:
             shutil.rmtree(directory / name, ignore_errors=True)
@@ -360,10 +360,10 @@ def restart_in(text: str) -> str:
     return ""
 
 
-def write_until_told(path: Path, talk: WorkerChannel) -> float:
+def write_until_stop(path: Path, talk: WorkerChannel) -> float:
     """Write and fsync a small file repeatedly until stopped; return the longest time in seconds without a success."""
     longest, last = 0.0, time.monotonic()
-    while not talk.is_told_to_end():
+    while not talk.may_continue():
         with contextlib.suppress(OSError):
             talk.at("write", path)
             with path.open("wb") as file:
@@ -424,7 +424,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         canary = Canary(directory, context.seed, calls)
         log = context.witness / f"power-cut-{cut}.log"
         # On a local file system, a process that uses it may keep a command from unmounting it.
-        probes = () if shows_losses else (partial(write_until_told, context.directory / own_name()),)
+        probes = () if shows_losses else (partial(write_until_stop, context.directory / own_name()),)
         with working(probes) as writers:
             began = time.monotonic()
             if not (_cut(context, log, findings, cut) and _is_back(context, findings, cut, root)):

@@ -20,7 +20,7 @@ from pytest_ckpt.conformance.actions import decoded
 from pytest_ckpt.conformance.content import compare, difference, random_bytes, read_to_end, sync_and_forget
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.visible import GIVE_UP_TIMES
-from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.conformance.workers import all_have_sent, gather, working
 from pytest_ckpt.facts.checks import BY_NAME, FILES_OF_CHECKS
 
 if TYPE_CHECKING:
@@ -148,14 +148,16 @@ def _compare(
     unknown = sorted(counts.keys() - set(expected) - set(meanwhile))
     words = f"{len(expected):,} names, each once"
     if missing:
-        findings.wrong("name missing in a listing", where=where, seen=_told("without", missing), expected=words)
+        findings.wrong("name missing in a listing", where=where, seen=_names_text("without", missing), expected=words)
     if doubled:
-        findings.wrong("name listed twice", where=where, seen=_told("twice", doubled), expected=words)
+        findings.wrong("name listed twice", where=where, seen=_names_text("twice", doubled), expected=words)
     if unknown:
-        findings.wrong("removed or unknown name in a listing", where=where, seen=_told("with", unknown), expected=words)
+        findings.wrong(
+            "removed or unknown name in a listing", where=where, seen=_names_text("with", unknown), expected=words
+        )
 
 
-def _told(how: str, names: list[str]) -> str:
+def _names_text(how: str, names: list[str]) -> str:
     return f"{how} {names[0]}" + (f" and {len(names) - 1:,} others" if len(names) > 1 else "")
 
 
@@ -187,7 +189,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
         others = {path: files[path] for path in paths[_MAPPED_FILES:]}
         readers = [partial(_read_mapped, mapped), partial(_keep_reading, others), partial(_read_late, others)]
         with working(readers) as workers:
-            all_said(workers, "open", context.tell)
+            all_have_sent(workers, "open", context.tell)
             if not workers[0].has_sent("open"):
                 # Another check tests whether files can be mapped.
                 findings.facts["readers through mappings"] = (
@@ -297,8 +299,8 @@ def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[s
         descriptors[path] = os.open(path, os.O_RDONLY)
         talk.at("read", path)
         os.pread(descriptors[path], _HEAD_BYTES, 0)
-    talk.say("open")
-    talk.hear()
+    talk.send("open")
+    talk.wait_for_check()
     for path in files:
         talk.at("read after it was removed", path)
         wrong += _wrong_of_reader(path, read_to_end(descriptors[path]), files[path], "read")
@@ -315,8 +317,8 @@ def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple
             maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         talk.at("read through a mapping", path)
         maps[path][-1]
-    talk.say("open")
-    talk.hear()
+    talk.send("open")
+    talk.wait_for_check()
     for path in files:
         talk.at("read through a mapping after it was removed", path)
         wrong += _wrong_of_reader(path, maps[path][:], files[path], "read through a mapping")
@@ -329,10 +331,10 @@ def _keep_reading(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tupl
     for path in files:
         talk.at("open", path)
         descriptors[path] = os.open(path, os.O_RDONLY)
-    talk.say("open")
+    talk.send("open")
     over = False
     while not over:
-        over = talk.is_told_to_end()
+        over = talk.may_continue()
         for path, descriptor in descriptors.items():
             talk.at("read while it is removed", path)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

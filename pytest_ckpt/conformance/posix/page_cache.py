@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, difference, opened, random_bytes, read_file, sync_and_forget
 from pytest_ckpt.conformance.context import NotRun
-from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.conformance.workers import all_have_sent, gather, working
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 
 if TYPE_CHECKING:
@@ -241,8 +241,8 @@ def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[Wo
                         where = f"{path} at byte {start + found.at:,}, read through a mapping"
                         wrong.append([found.kind, where, found.seen, found.expected])
         if access == mmap.ACCESS_COPY:
-            talk.say("read")
-            talk.hear()
+            talk.send("read")
+            talk.wait_for_check()
             for path, content in files.items():
                 talk.at("write to a private mapping", path)
                 with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=access) as mapped:
@@ -266,7 +266,7 @@ def _judge_readers(
         # A worker changes its mapping only after all have read: a changed file is then attributed to this change, not
         # to the reads.
         if changing:
-            all_said(workers, "read", context.tell)
+            all_have_sent(workers, "read", context.tell)
             for worker in workers:
                 worker.go_on()
         for end in gather(workers, context.tell):

@@ -373,13 +373,13 @@ def _with_time(path: Path) -> None:
     os.utime(path, (_OLD_TIME, _OLD_TIME))
 
 
-def _beside(path: Path) -> Path:
+def _other_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.beside")
 
 
 def _replace(path: Path) -> None:
-    _beside(path).write_bytes(b"new bytes")
-    _beside(path).replace(path)
+    _other_name(path).write_bytes(b"new bytes")
+    _other_name(path).replace(path)
 
 
 def _directory_with_a_file(path: Path) -> None:
@@ -433,7 +433,7 @@ _NAMES = (
         old=True,
         new=False,
         prepare=Path.touch,
-        make=lambda path: path.rename(_beside(path)),
+        make=lambda path: path.rename(_other_name(path)),
     ),
     Change(
         what="a file was replaced by rename",
@@ -486,7 +486,7 @@ _NEGATIVE_NAMES = (
         look="exists",
         old=False,
         new=True,
-        prepare=lambda path: _beside(path).touch(),
-        make=lambda path: _beside(path).rename(path),
+        prepare=lambda path: _other_name(path).touch(),
+        make=lambda path: _other_name(path).rename(path),
     ),
 )

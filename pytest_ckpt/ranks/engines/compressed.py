@@ -129,12 +129,12 @@ class CompressingDraft(WrappedDraft):
 
     def __init__(self, draft: Draft, codec: CodecInUse, stored: Callable[[int], None]) -> None:
         super().__init__(draft)
-        self._codec, self._tells = codec, stored
+        self._codec, self._report_bytes = codec, stored
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file that will be written in order; its stored size is not known in advance."""
         del size
-        return CompressingSink(self._draft.create(name, None), self._codec, self._tells)
+        return CompressingSink(self._draft.create(name, None), self._codec, self._report_bytes)
 
     def location(self) -> str:
         """Raise NotImplementedError, because files that a library writes itself do not pass through the codec."""
@@ -152,7 +152,7 @@ class CompressingSink:
     part_bytes: int | None = FRAME_BYTES
 
     def __init__(self, sink: Sink, codec: CodecInUse, stored: Callable[[int], None]) -> None:
-        self._sink, self._codec, self._tells = sink, codec, stored
+        self._sink, self._codec, self._report_bytes = sink, codec, stored
         self._lock = threading.Lock()
         self._frames: list[Frame] = []
         self._stored = 0
@@ -197,7 +197,7 @@ class CompressingSink:
             self._sink.abort()
             raise
         entry = self._sink.finish()
-        self._tells(entry.bytes)
+        self._report_bytes(entry.bytes)
         return replace(entry, bytes=size)
 
     def abort(self) -> None:

@@ -119,7 +119,7 @@ class ConsolidatedEngine(DcpEngine):
     def _read_rows(self, file: WholeFile, source: io.IOBase, size: int) -> None:
         begin = header_end(source.read(LENGTH_BYTES))
         header = source.read(begin - LENGTH_BYTES) if begin and begin <= size else b""
-        wanted, begins = _header_of(file)
+        wanted, offsets = _header_of(file)
         if begin is None or not _is_header(header, wanted):
             self._faults.append(of_places(file.name, "foreign", size, "its header is not what was written"))
             return
@@ -130,7 +130,7 @@ class ConsolidatedEngine(DcpEngine):
             if name not in self._own:
                 continue
             rows = state.bytes_of(name)
-            start = begin + begins[name] + ranks.index(self._shard.rank) * len(rows)
+            start = begin + offsets[name] + ranks.index(self._shard.rank) * len(rows)
             source.seek(start)
             count = source.readinto(rows)  # type: ignore[attr-defined]
             if count == len(rows):
@@ -148,16 +148,16 @@ def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
     """Return a file's header, and each tensor's offset after the header; a tensor has one row for each of its ranks, in
     rank order."""
     header: dict[str, object] = {}
-    begins: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     end = 0
     for name, (part, ranks) in file.tensors.items():
-        begins[name], end = end, end + part.bytes * len(ranks)
+        offsets[name], end = end, end + part.bytes * len(ranks)
         header[name] = {
             "shape": [len(ranks), part.elements],
             "dtype": DTYPES[part.dtype],
-            "data_offsets": [begins[name], end],
+            "data_offsets": [offsets[name], end],
         }
-    return header, begins
+    return header, offsets
 
 
 def _is_header(found: bytes, wanted: dict[str, object]) -> bool:

@@ -446,20 +446,20 @@ def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
 
     Raises RuntimeError if ranks have parts of one tensor that differ in size or type: such parts cannot be its rows.
     """
-    held = group.gather({tensor.name: (tensor.dtype, tensor.elements) for tensor in tensors})
-    shared: Holders | str = group.share(_holders(held) if group.rank == 0 else ())
+    tensors_of_ranks = group.gather({tensor.name: (tensor.dtype, tensor.elements) for tensor in tensors})
+    shared: Holders | str = group.share(_holders(tensors_of_ranks) if group.rank == 0 else ())
     if isinstance(shared, str):
         raise RuntimeError(shared)
     return shared
 
 
-def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
+def _holders(tensors_of_ranks: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
     """Return the ranks that share each tensor, or an error message."""
     ranks: dict[str, list[int]] = {}
-    for rank, tensors in enumerate(held):
+    for rank, tensors in enumerate(tensors_of_ranks):
         for name, part in tensors.items():
             ranks.setdefault(name, []).append(rank)
-            if part != held[ranks[name][0]][name]:
+            if part != tensors_of_ranks[ranks[name][0]][name]:
                 return f"ranks {ranks[name][0]} and {rank} have parts of {name} that differ in size or type"
     names: dict[tuple[int, ...], list[str]] = {}
     for name, of in ranks.items():

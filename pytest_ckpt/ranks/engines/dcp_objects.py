@@ -107,7 +107,7 @@ class ObjectsDcpEngine(DcpEngine):
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
         objects = cast("DraftOfObjects", draft)
         writer = self.new_writer(objects.place())
-        watch = WatchedObjects(clock, self._summed, writer.fs, self.client, objects.in_our_words)
+        watch = WatchedObjects(clock, self._summed, writer.fs, self.client, objects.translate_error)
         writer.fs = watch  # type: ignore[assignment]
         return writer, watch
 
@@ -126,7 +126,7 @@ class ObjectsDcpEngine(DcpEngine):
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
         self._loaded = cast("CommittedObjects", committed)
         reader = self.new_reader(self._loaded.place())
-        watch = WatchedObjects(clock, self._summed, reader.fs, self.client, self._loaded.in_our_words)
+        watch = WatchedObjects(clock, self._summed, reader.fs, self.client, self._loaded.translate_error)
         reader.fs = watch  # type: ignore[assignment]
         return reader, watch
 
@@ -155,7 +155,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
         self, clock: Clock, summed: Collection[str], inner: FileSystemBase, client: Client, told: InOurWords
     ) -> None:
         super().__init__(clock, summed)
-        self._inner, self._client, self._told = inner, client, told
+        self._inner, self._client, self._translate = inner, client, told
         self._ours: list[Exception] = []
 
     @contextmanager
@@ -163,7 +163,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
         """Open an object through the client. A written object is complete in the store when the block ends."""
         name = _name(path)
         phase: Phase = "write" if "w" in mode else "read"
-        with self.work(phase, name), self.asked(phase, path), self._inner.create_stream(path, mode) as raw:
+        with self.work(phase, name), self.converted_errors(phase, path), self._inner.create_stream(path, mode) as raw:
             if name in self._summed:
                 self.checksum = 0
             stream = _WatchedStream(raw, self, path, phase)
@@ -185,24 +185,24 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     def rename(self, path: Path, new_path: Path) -> None:
         """Rename an object through the client: by a copy and a deletion."""
-        with self.call("write", _name(path)), self.asked("rename", path):
+        with self.call("write", _name(path)), self.converted_errors("rename", path):
             self._inner.rename(path, new_path)
         if _name(path) in self.sizes:
             self.sizes[_name(new_path)] = self.sizes[_name(path)]
 
     def mkdir(self, path: Path) -> None:
         """Create the client's equivalent of a directory."""
-        with self.call("open", _name(path)), self.asked("make a directory", path):
+        with self.call("open", _name(path)), self.converted_errors("make a directory", path):
             self._inner.mkdir(path)
 
     def exists(self, path: Path) -> bool:
         """Return whether an object is there."""
-        with self.call("open", _name(path)), self.asked("head", path):
+        with self.call("open", _name(path)), self.converted_errors("head", path):
             return self._inner.exists(path)
 
     def rm_file(self, path: Path) -> None:
         """Delete an object."""
-        with self.call("write", _name(path)), self.asked("delete", path):
+        with self.call("write", _name(path)), self.converted_errors("delete", path):
             self._inner.rm_file(path)
 
     @classmethod
@@ -212,7 +212,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
         return True
 
     @contextmanager
-    def asked(self, what: str, path: Path) -> Iterator[None]:
+    def converted_errors(self, what: str, path: Path) -> Iterator[None]:
         """Convert errors of the client to errors without keys, and keep the first error of the storage."""
         with self.keeping_errors():
             try:
@@ -220,7 +220,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             except self._client.errors as error:
                 if any(error is ours for ours in self._ours):
                     raise
-                self._ours.append(self._told(error, self._client.name, what, str(path)))
+                self._ours.append(self._translate(error, self._client.name, what, str(path)))
                 raise self._ours[-1] from None
 
     def passed(self, path: Path, data: memoryview) -> None:
@@ -240,14 +240,14 @@ class _WatchedStream(io.IOBase):
     def write(self, data: Buffer) -> int:
         """Pass bytes to the client."""
         view = memoryview(data).cast("B")
-        with self._watch.asked(self._what, self._path):
+        with self._watch.converted_errors(self._what, self._path):
             self._raw.write(data)
         self._passed(view)
         return len(view)
 
     def read(self, size: int | None = -1) -> bytes:
         """Read some bytes; return them."""
-        with self._watch.asked(self._what, self._path):
+        with self._watch.converted_errors(self._what, self._path):
             data: bytes = self._raw.read(size)
         self._passed(memoryview(data))
         return data
@@ -255,14 +255,14 @@ class _WatchedStream(io.IOBase):
     def readinto(self, buffer: Buffer) -> int:
         """Read some bytes into a buffer; return their number."""
         view = memoryview(buffer).cast("B")
-        with self._watch.asked(self._what, self._path):
+        with self._watch.converted_errors(self._what, self._path):
             count: int = self._raw.readinto(view) or 0
         self._passed(view[:count])
         return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Seek to an offset."""
-        with self._watch.asked(self._what, self._path):
+        with self._watch.converted_errors(self._what, self._path):
             return int(self._raw.seek(offset, whence))
 
     def tell(self) -> int:

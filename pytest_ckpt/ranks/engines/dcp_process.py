@@ -31,7 +31,7 @@ from pytest_ckpt.ranks.engines.dcp_watch import LibraryOperation, WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.support.errors import KilledError
 from pytest_ckpt.support.host_state import shared_memory_free_bytes
-from pytest_ckpt.support.processes import how_it_ended
+from pytest_ckpt.support.processes import describe_exit
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ class SavingProcess:
         except RuntimeError as error:
             if (dead := _DEAD.search(str(error))) is None:
                 raise
-            raise KilledError(f"{_OF_RANK} {how_it_ended(int(dead[1]))}") from None
+            raise KilledError(f"{_OF_RANK} {describe_exit(int(dead[1]))}") from None
         except (BrokenPipeError, ConnectionResetError):
             # Errors of the pipe to the process; errors of the storage are inside a CheckpointException.
             raise KilledError(f"{_OF_RANK} has ended") from None

@@ -47,7 +47,7 @@ def share_of_cores(own: int, of_ranks: Sequence[Collection[int]]) -> int:
     return max(1, min(own, len(frozenset().union(*of_ranks)) // len(of_ranks)))
 
 
-def told(threads: int) -> dict[str, str]:
+def copy_facts(threads: int) -> dict[str, str]:
     """Return the engine fact that describes how the state is copied."""
     by = counted(threads, "thread")
     return {

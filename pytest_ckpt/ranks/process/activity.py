@@ -47,7 +47,7 @@ class Activity:
         self._rank = rank or _Rank()
         self._rank.lanes.append(self)
 
-    def tell_by(self, tell: Callable[[Event], None]) -> None:
+    def report_through(self, tell: Callable[[Event], None]) -> None:
         """Report events over a connection from now on. Before this call they are written to standard error, and may be
         lost."""
         self._rank.tell = tell
@@ -81,12 +81,12 @@ class Activity:
         """Enter an operation and report it immediately, because a killed rank cannot report it later. None: between
         operations."""
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
-        self.tell_doing()
+        self.report_activity()
 
     def rest(self) -> None:
         """Report that the operation has ended, and that no operation runs until the next one begins."""
         self.phase, self.file, self.waiting = "", "", True
-        self.tell_doing()
+        self.report_activity()
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
@@ -151,10 +151,10 @@ class Activity:
             )
         )
 
-    def tell_doing(self) -> None:
+    def report_activity(self) -> None:
         """Report the current activity to the controller."""
         # While modules are imported, their count is the progress.
-        doing = Beat(
+        beat = Beat(
             rank=self._rank.number,
             operation=self.operation,
             phase=self.phase,
@@ -163,15 +163,15 @@ class Activity:
             progress=(self.bytes_done, len(sys.modules)),
             lane=self.name,
         )
-        self.tell(doing)
+        self.tell(beat)
 
     def _beat(self, seconds: float, stop: threading.Event) -> None:
         while not stop.wait(seconds):
             for lane in tuple(self._rank.lanes):
-                lane.tell_doing()
+                lane.report_activity()
 
 
-def tell_on_standard_error(event: Event) -> None:
+def print_event(event: Event) -> None:
     """Write one event as one line, in one system call if the pipe accepts it."""
     line = memoryview(to_line(event).encode())
     while line:
@@ -186,7 +186,7 @@ class _Rank:
     lanes: list[Activity] = field(default_factory=list)
     failed_in: tuple[str, OperationRef | None, Phase, str] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-    tell: Callable[[Event], None] = tell_on_standard_error
+    tell: Callable[[Event], None] = print_event
 
 
 def _kind(error: BaseException) -> FailureKind:

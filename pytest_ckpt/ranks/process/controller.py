@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import CommandRun
 from pytest_ckpt.facts.events import CommandAsked, event_to_plain
-from pytest_ckpt.ranks.process.activity import tell_on_standard_error
+from pytest_ckpt.ranks.process.activity import print_event
 from pytest_ckpt.wire.caller import call
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Controller:
         if os.getpid() == self._process:
             self._caller.send(event_to_plain(event))
         else:
-            tell_on_standard_error(event)
+            print_event(event)
 
     def hear(self) -> Any:
         """Wait for the controller's next message. Raises RuntimeError if the connection has ended."""

@@ -34,7 +34,7 @@ class ForkedProcess:
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
         self._heard, self._has_ended = "", False
-        self._asked: list[Any] = []
+        self._messages: list[Any] = []
         self._connection, of_child = multiprocessing.Pipe()
         self._from_child, to_parent = os.pipe()
         from_parent, self._to_child = os.pipe()
@@ -82,16 +82,16 @@ class ForkedProcess:
 
     def asks(self) -> bool:
         """Return whether the child waits for the values of the other ranks' children; False after it has ended."""
-        if not self._asked and not self._has_ended and self._connection.poll():
+        if not self._messages and not self._has_ended and self._connection.poll():
             try:
-                self._asked.append(self._connection.recv())
+                self._messages.append(self._connection.recv())
             except (EOFError, OSError):
                 self._has_ended = True
-        return bool(self._asked)
+        return bool(self._messages)
 
     def take(self) -> Any:
         """Return the value of the waiting child."""
-        return self._asked.pop()
+        return self._messages.pop()
 
     def answer(self, found: list[Any]) -> None:
         """Send the child the values of all children."""

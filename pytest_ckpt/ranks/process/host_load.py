@@ -49,7 +49,7 @@ class HostLoadWatch:
         self._spans = ()
 
     def begin(self) -> LoadReading | None:
-        """Return the present counts, None outside of spans; called outside the timed part."""
+        """Return the processor times until now; None outside of `spanning`. Called outside the timed part."""
         if not self._spans:
             return None
         host = host_times() if self._group.leads_host else None

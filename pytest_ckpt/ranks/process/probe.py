@@ -94,8 +94,8 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
     moment.
     """
     group.start_together()
-    moments = group.gather((group.host, time.time()))
-    ahead = {host: round(now - moments[0][1]) for host, now in reversed(moments)}
+    times = group.gather((group.host, time.time()))
+    ahead = {host: round(now - times[0][1]) for host, now in reversed(times)}
     return {host: {CLOCK_AHEAD: str(seconds if abs(seconds) > 1 else 0)} for host, seconds in ahead.items()}
 
 
@@ -121,12 +121,12 @@ def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) 
         # file.
         maker = (group.rank, group.host) if leads and not why and not misses else None
         makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
-        sight = _sight(group, here, misses, why) if leads else None
-        if sight and not misses and (behind := _behind(group.rank, makers)):
-            rank, host = behind
-            sight = replace(sight, other=host, mismatch_of_other=here.instead_of(sign.of_rank(rank), seconds))
+        view = _view(group, here, misses, why) if leads else None
+        if view and not misses and (next_host := _next_host(group.rank, makers)):
+            rank, host = next_host
+            view = replace(view, other=host, mismatch_of_other=here.instead_of(sign.of_rank(rank), seconds))
         # A file must stay until all other hosts have looked for it.
-        return [sight for sight in group.gather(sight) if sight]
+        return [view for view in group.gather(view) if view]
 
 
 def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
@@ -148,16 +148,16 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
                 ),
             )
         # A file must stay until all other hosts have looked for it.
-        return [sight for sight in group.gather(seen) if sight]
+        return [view for view in group.gather(seen) if view]
 
 
-def _behind(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
+def _next_host(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
     """Return the next host in a ring of the hosts that created a file; None if there is no other host."""
     others = [maker for maker in makers if maker[0] != rank]
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
 
 
-def _sight(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
+def _view(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
     return TargetView(
         host=group.host,
         package=__version__,
@@ -263,12 +263,12 @@ def _streamed(
 ) -> list[_Flow]:
     """Stream to the next host over a connection made by this host, and to the previous host over a connection made by
     that host."""
-    before, here, behind = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
+    predecessor, here, successor = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
     called: list[socket.socket] = []
     answering = threading.Thread(target=lambda: called.extend(meeting.accepted(_MEET_SECONDS) if meeting else ()))
     answering.start()
-    calling = connected(token, behind.addresses, behind.port) if behind.port else []
+    calling = connected(token, successor.addresses, successor.port) if successor.port else []
     answering.join()
     flows: list[_Flow] = []
 
@@ -282,7 +282,7 @@ def _streamed(
     with closing(calling, called):
         both = [
             threading.Thread(target=stream, args=(links, other), kwargs={"calls": calls})
-            for links, other, calls in ((calling, behind, True), (called, before, False))
+            for links, other, calls in ((calling, successor, True), (called, predecessor, False))
             if links
         ]
         for thread in both:

@@ -35,7 +35,7 @@ class PairTimes:
 class AlternatingPairs:
     """Measures pairs of operations with an additional checkpoint, saved under ``number``.
 
-    ``strategy`` creates a strategy; its argument is True for the second way. ``drop`` drops files from the caches.
+    ``strategy`` creates a strategy; its argument is True for the second way. ``drop`` removes files from the caches.
     ``looked_at`` is called with the engine after every save and load.
     """
 

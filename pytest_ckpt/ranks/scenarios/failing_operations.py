@@ -118,7 +118,7 @@ class OperationsThatMayFail:
             self._engine.fill(self._content)
         ref = self._refs[number] = self._do.new_ref(number, self._role)
         self._contents[number] = self._content
-        clock, quiet = Clock(activity=self._activity), SilenceWatch(self._activity)
+        clock, silence = Clock(activity=self._activity), SilenceWatch(self._activity)
         saved: list[Any] = []
         written = 0.0
         load_began = self._do.host_load.begin()
@@ -127,7 +127,7 @@ class OperationsThatMayFail:
         start = time.perf_counter()
         if later:
             later.start()
-        with quiet:
+        with silence:
             error = self._met(lambda: saved.append(write_files(self._engine, self._store, ref, clock)))
             failed = self._group.any_of(bool(error))
             if not failed:
@@ -139,7 +139,7 @@ class OperationsThatMayFail:
                 if self._group.rank == 0 and saved[0].commit is None:
                     error = self._met(lambda: self._commit(ref, entries, clock))
         seconds = time.perf_counter() - start
-        tried = self._tried("save", error, seconds, quiet)
+        tried = self._tried("save", error, seconds, silence)
         self._do.host_load.end(load_began, _name_of(at))
         tried.written = written
         # If the engine's library commits, it is unknown which of its calls is the commit.
@@ -155,7 +155,7 @@ class OperationsThatMayFail:
         """Load an uncached checkpoint from the target or from a clone, and compare every byte."""
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
-        quiet, seconds = SilenceWatch(self._activity), 0.0
+        silence, seconds = SilenceWatch(self._activity), 0.0
         resident: tuple[int, int] | None = None
         with self._do.stage("drop caches", at.at("drop caches")):
             files = self._do.files(number)
@@ -188,7 +188,7 @@ class OperationsThatMayFail:
                     committed.append(store.open(ref, clock))
                 self._engine.load(committed[0], step, clock)
 
-            with quiet:
+            with silence:
                 error = self._met(read)
             seconds += time.perf_counter() - start - clock.left_out_seconds
             clock.left_out_seconds = 0.0
@@ -197,7 +197,7 @@ class OperationsThatMayFail:
                 break
             with self._do.stage("verify", at.at("verify")):
                 checks.append(self._engine.verify(content))
-        tried = self._tried("load", error, seconds, quiet)
+        tried = self._tried("load", error, seconds, silence)
         self._do.host_load.end(load_began, _name_of(at))
         self._take_in(checks, number, resident, is_complete=not tried.failed)
         self._engine.release()
@@ -249,9 +249,9 @@ class OperationsThatMayFail:
             return f"rank {self._group.rank} on {self._group.host}: {where}{what}"
         return ""
 
-    def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: SilenceWatch) -> TrialResult:
+    def _tried(self, kind: TriedKind, error: str, seconds: float, silence: SilenceWatch) -> TrialResult:
         """Agree on the result of an operation. Times of different hosts are not compared; each rank uses its own."""
-        gathered = self._group.gather((error, seconds, quiet.longest))
+        gathered = self._group.gather((error, seconds, silence.longest))
         operation = None
         if self._group.rank == 0:
             quietest = max(range(len(gathered)), key=lambda rank: gathered[rank][2])

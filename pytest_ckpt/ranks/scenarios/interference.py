@@ -57,7 +57,7 @@ class InterferenceScenario:
 
     ``do`` and ``strategy`` save checkpoints of the paced size into the paced ``store``, each with new content.
     ``found`` describes the pace for the report. In turns of ``turn_seconds`` the data loaders of ``area`` read at
-    ``loader_bytes_per_second``; ``drop`` drops files that are about to be read from the caches.
+    ``loader_bytes_per_second``; ``drop`` removes from the caches the files that are read next.
     """
 
     def __init__(

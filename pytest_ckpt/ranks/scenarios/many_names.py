@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
-from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS
+from pytest_ckpt.facts.across_hosts import VISIBLE_WITHIN_SECONDS
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.many_names import Metadata, NameFault, NamesStep
@@ -160,7 +160,7 @@ class ManyNamesScenario:
 
     def _look_again(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
         """Look for missing names as long as STALE allows if another host may have created them; the rest are faults."""
-        missing, end = self._missing, time.monotonic() + SEEN_WITHIN_SECONDS
+        missing, end = self._missing, time.monotonic() + VISIBLE_WITHIN_SECONDS
         while missing and self._group.spans_hosts and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
             missing = still_missing(missing)

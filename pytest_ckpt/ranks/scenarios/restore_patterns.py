@@ -35,8 +35,8 @@ _TOGETHER = "The ranks of this engine load together, each only its own files: th
 class LoadPatterns:
     """Measures all patterns on a checkpoint that is on the target; rank 0 reports each as soon as it is known.
 
-    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop`` drops
-    files that this rank is about to read from the caches.
+    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop``
+    removes from the caches the files that this rank is about to read.
     """
 
     group: Group

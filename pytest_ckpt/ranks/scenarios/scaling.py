@@ -40,7 +40,7 @@ class _CountResults:
 class ScalingScenario:
     """Saves, loads and deletes checkpoints with some of the ranks; the others wait.
 
-    ``drop`` drops files that this rank is about to read from the caches.
+    ``drop`` removes from the caches the files that this rank is about to read.
     """
 
     group: Group

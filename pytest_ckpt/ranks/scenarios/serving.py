@@ -50,7 +50,7 @@ _COPIED_BYTES = 2 << 20
 class ServingScenario:
     """Measures loads of the weights from two checkpoints: one that all ranks wrote, and one that a single rank rewrote.
 
-    ``drop`` drops files that this rank is about to read from the caches.
+    ``drop`` removes from the caches the files that this rank is about to read.
     """
 
     group: Group

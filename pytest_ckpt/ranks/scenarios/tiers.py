@@ -54,9 +54,10 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Checkpoints of ``bytes`` over all ranks; ``drop`` drops files about to be read from the target from the caches.
+    """Checkpoints of ``bytes`` over all ranks.
 
-    ``do`` are the subject's operations on the target, ``cache`` is the host's cache for it.
+    ``drop`` removes from the caches the files that are read from the target next. ``do`` are the
+    subject's operations on the target, ``cache`` is the host's cache for it.
     """
 
     group: Group
@@ -235,9 +236,9 @@ class _Piece(NamedTuple):
 
 
 class PartnerTransfer(NamedTuple):
-    """The transfer of rank ``whose``'s files from one rank to another, which is on another host."""
+    """The transfer of the files of rank ``owner`` from one rank to another, which is on another host."""
 
-    whose: int
+    owner: int
     source: int
     to: int
 
@@ -263,7 +264,7 @@ class Hosts:
     def to_partners(self) -> list[PartnerTransfer]:
         """Return the partner that receives each rank's files."""
         return [
-            PartnerTransfer(whose=owner, source=owner, to=partners[place % len(partners)])
+            PartnerTransfer(owner=owner, source=owner, to=partners[place % len(partners)])
             for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
             for place, owner in enumerate(owners)
         ]
@@ -304,7 +305,7 @@ class PartnerScenario:
         self._delete_held(copies, older)
         lost = self._hosts.ranks[-1]
         self._lose(lost, copies, newest)
-        back = [PartnerTransfer(whose=way.whose, source=way.to, to=way.source) for way in copies if way.whose in lost]
+        back = [PartnerTransfer(owner=way.owner, source=way.to, to=way.source) for way in copies if way.owner in lost]
         missing = self._missing(back, newest + _TO_COPY)
         returned, load_seconds, integrity = 0.0, 0.0, None
         if not missing:
@@ -349,12 +350,12 @@ class PartnerScenario:
         incoming = {way: self._write(way, draft, clock) for way in ways if way.to == mine and draft}
         for files in incoming.values():
             next(files)
-        for turn in range(max(len(self._pieces(way.whose)) for way in ways)):
+        for turn in range(max(len(self._pieces(way.owner)) for way in ways)):
             sent = [piece for piece in (next(pieces, None) for pieces in outgoing) if piece]
             arriving = [
                 (way, self._buffer(way)[: pieces[turn].length])
                 for way in incoming
-                if turn < len(pieces := self._pieces(way.whose))
+                if turn < len(pieces := self._pieces(way.owner))
             ]
             group.exchange(sent, [(way.source, data) for way, data in arriving])
             for way, _ in arriving:
@@ -373,7 +374,7 @@ class PartnerScenario:
         committed = store.open(self.do.ref(number), clock)
         source, opened = None, ""
         try:
-            for piece in self._pieces(way.whose):
+            for piece in self._pieces(way.owner):
                 if piece.name != opened:
                     if source:
                         source.close()
@@ -389,7 +390,7 @@ class PartnerScenario:
         """Write a piece when its bytes have arrived in the buffer; yield before the first piece and after each."""
         buffer, sink = self._buffer(way), None
         yield
-        for piece in self._pieces(way.whose):
+        for piece in self._pieces(way.owner):
             if not piece.offset:
                 sink = draft.create(piece.name, piece.size)
             assert sink is not None
@@ -419,7 +420,7 @@ class PartnerScenario:
             size_of_file(self.tier, ref, name, self.activity) != size
             for way in back
             if way.source == self.group.rank
-            for name, size in self._sizes[way.whose]
+            for name, size in self._sizes[way.owner]
         )
         return sum(self.group.share(self.group.gather(wrong)))
 
@@ -435,7 +436,7 @@ class PartnerScenario:
         ref = self.do.ref(number + _TO_COPY)
         for way in copies:
             if way.to == self.group.rank:
-                self.tier.delete(ref, [name for name, _ in self._sizes[way.whose]])
+                self.tier.delete(ref, [name for name, _ in self._sizes[way.owner]])
         self._remove_directory(number + _TO_COPY, on=[way.to for way in copies])
 
     def _remove_directory(self, number: int, *, on: Sequence[int]) -> None:
@@ -457,7 +458,7 @@ class PartnerScenario:
         self._delete_held([way for way in copies if way.to not in lost], newest)
 
     def _bytes_of(self, ways: Sequence[PartnerTransfer]) -> int:
-        return sum(size for way in ways for _, size in self._sizes[way.whose])
+        return sum(size for way in ways for _, size in self._sizes[way.owner])
 
 
 def measure(at: ScenarioContext) -> None:

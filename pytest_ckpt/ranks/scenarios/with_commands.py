@@ -141,10 +141,10 @@ class RunWithCommands(ABC):
         """Return on all ranks whether ``seen`` is true on rank 0."""
         return bool(self._group.share(seen))
 
-    def _heard(self, asked: RequestedCommand | None) -> CommandRun:
+    def _heard(self, request: RequestedCommand | None) -> CommandRun:
         """Return on all ranks the result of a command requested by rank 0, after it has ended."""
         with self._activity.wait():
-            run = asked.wait() if asked else None
+            run = request.wait() if request else None
         shared: CommandRun = self._group.share(run)
         return shared
 
@@ -174,30 +174,30 @@ class FailoverRun(RunWithCommands):
         """Inject a fault during an operation, repair it and save; return the reason if the run cannot continue."""
         share = self._share()
         listed: list[OperationTrial] = []
-        asked: RequestedCommand | None = None
+        request: RequestedCommand | None = None
         later: DelayedRequest | None = None
         moment = 0.0
         pending = False
         while True:
-            later = None if asked else self._later("break", share * usual_seconds)
+            later = None if request else self._later("break", share * usual_seconds)
             tried = self._save(later) if kind == "save" else self._load_whole(later)
-            if later and (asked := later.finish()):
+            if later and (request := later.finish()):
                 moment = later.seconds_into
-            is_asked = bool(self._group.share(asked is not None))
-            if not is_asked and not tried.failed:
+            is_requested = bool(self._group.share(request is not None))
+            if not is_requested and not tried.failed:
                 # The operation ended before the command's moment: repeat it with an earlier moment.
                 share /= 2
                 self._after(kind)
                 continue
             listed.append(tried.operation)
             pending = tried.failed or (kind == "save" and self._load_whole().failed)
-            is_in_it = asked is not None and asked.heard_at is not None and asked.heard_at <= tried.ended
+            is_in_it = request is not None and request.heard_at is not None and request.heard_at <= tried.ended
             if tried.failed or pending or self._group.share(is_in_it):
                 break
-        if not is_asked:
+        if not is_requested:
             # No fault was injected, so a failover does not excuse an error.
             self._hold(tried)
-        broke = self._heard(asked)
+        broke = self._heard(request)
         repaired = self._run_command("repair")
         not_run = "" if broke.is_good else broke.sentence
         not_run = not_run or ("" if repaired.is_good else repaired.sentence)
@@ -286,24 +286,24 @@ class UpgradeRun(RunWithCommands):
             saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
             share, moment = self._share(), 0.0
             listed: list[OperationTrial] = []
-            asked: RequestedCommand | None = None
+            request: RequestedCommand | None = None
             while True:
                 is_save = len(listed) % 2 == 0
-                later = None if asked else self._later("upgrade", share * saved.operation.seconds)
+                later = None if request else self._later("upgrade", share * saved.operation.seconds)
                 tried = self._save(later) if is_save else self._load_whole(later)
-                if later and (asked := later.finish()):
+                if later and (request := later.finish()):
                     moment = later.seconds_into
-                if not self._is_any(seen=asked is not None):
+                if not self._is_any(seen=request is not None):
                     # The save was over before the command's moment: repeat it with an earlier moment.
                     self._hold(tried)
                     self._hold(self._load_whole())
                     share /= 2
                     continue
                 listed.append(tried.operation)
-                has_ended = self._is_any(seen=asked is not None and asked.heard_at is not None)
+                has_ended = self._is_any(seen=request is not None and request.heard_at is not None)
                 if tried.failed or (has_ended and not is_save):
                     break
-            run = self._heard(asked)
+            run = self._heard(request)
             lost = self._load_whole().operation.error if listed[-1].error else ""
         compared = self._try.compared
         found = Upgrade(
@@ -354,28 +354,28 @@ class SnapshotRun(RunWithCommands):
             alone = self._hold(self._save())
             before = self._whole
             later = self._later("snapshot", share * alone.operation.seconds)
-            beside = self._save(later)
-            asked = later.finish() if later else None
-            if self._is_any(seen=asked is not None):
+            saved_during = self._save(later)
+            request = later.finish() if later else None
+            if self._is_any(seen=request is not None):
                 break
             # The save ended before the command's moment: repeat the pair with an earlier moment.
-            self._hold(beside)
+            self._hold(saved_during)
             share /= 2
-        taken = self._heard(asked)
-        is_before = asked is not None and asked.heard_at is not None and asked.heard_at < beside.written
+        taken = self._heard(request)
+        is_before = request is not None and request.heard_at is not None and request.heard_at < saved_during.written
         is_before_commit = self._is_any(seen=is_before)
         is_committed, lost, not_judged, removed = False, "", "", None
-        if not beside.failed:
+        if not saved_during.failed:
             lost = self._load_whole().operation.error
         if taken.is_good:
             store, not_judged = self._clone(taken)
             if store:
-                is_committed, wrong = self._look(store, before, beside)
+                is_committed, wrong = self._look(store, before, saved_during)
                 lost = lost or wrong
             removed = self._run_command("remove") if taken.output else None
         return SnapshotTrial(
             alone=alone.operation,
-            beside=beside.operation,
+            beside=saved_during.operation,
             moment_seconds=later.seconds_into if later else 0.0,
             taken=taken,
             is_before_commit=is_before_commit,
@@ -395,10 +395,10 @@ class SnapshotRun(RunWithCommands):
             return None, f"The output of the snapshot command, {taken.output!r}, {shared}."
         return clone, ""
 
-    def _look(self, clone: Store, before: int, beside: TrialResult) -> tuple[bool, str]:
+    def _look(self, clone: Store, before: int, saved_during: TrialResult) -> tuple[bool, str]:
         """Return whether the save is committed in the clone, and the error of a checkpoint that is committed there."""
         # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
-        number = self._free if beside.failed else self._whole
+        number = self._free if saved_during.failed else self._whole
         is_committed = self._try.is_committed(number, clone)
         found = self._try.load(before, self._next("load"), clone=clone).operation.error
         wrong = f"the checkpoint from before the snapshot, from its clone: {found}" if found else ""

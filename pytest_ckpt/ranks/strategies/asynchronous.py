@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
-from pytest_ckpt.ranks.engines.whole_state import told
+from pytest_ckpt.ranks.engines.whole_state import copy_facts
 from pytest_ckpt.ranks.strategies.protocol import RankSave, save_and_commit
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 
@@ -135,7 +135,7 @@ class AsyncStrategy:
 
     def facts(self) -> dict[str, str]:
         """Return how the state is copied."""
-        return told(self._copy_threads)
+        return copy_facts(self._copy_threads)
 
     def wait(self) -> None:
         """Wait for the save in flight."""

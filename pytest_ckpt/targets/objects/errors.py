@@ -240,7 +240,7 @@ _ANSWER = re.compile(r"""Header "([A-Za-z][A-Za-z0-9-]{1,60})" not found""")
 _STATUS = re.compile(r"response_status: (\d{3})")
 
 
-def in_our_words(error: BaseException, client: str, what: str, place: str) -> Exception:
+def translate_error(error: BaseException, client: str, what: str, place: str) -> Exception:
     """Return a client's error in the operation ``what`` on a ``place``, with only a known status and code.
 
     If the stored object is too short for the requested range, the result is an EOFError, because it differs from the

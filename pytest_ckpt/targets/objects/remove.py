@@ -30,9 +30,9 @@ _AT_ONCE = 8
 _PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3, bears=True)
 
 
-def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
+def clean_in_process(request: Mapping[str, Any]) -> list[str]:
     """Perform `ObjectTarget.clean` in the separate process; return the remains, one sentence each."""
-    area = from_plain(AreaRef, asked["area"])
+    area = from_plain(AreaRef, request["area"])
     place = prefix_of(area)
     bucket, below = Bucket(place, area.access, _PATIENCE), place.below
     keys, uploads = bucket.keys(below), bucket.uploads(below)
@@ -46,7 +46,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
         identity = None
     if (identity,) != area.identity:
         return [f"{place.url} was not removed: it is no longer the area that this run made"]
-    names = (asked["files"], asked["beside"], asked["directories"])
+    names = (request["files"], request["beside"], request["directories"])
     # Uploads are aborted first, so that they cannot become objects during the removal.
     own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
     left = [
@@ -70,14 +70,14 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
         lambda key: f"{bucket.url(below + key)} was not removed",
         lambda key: place.removal_of_one(below + key, area.access),
     )
-    if not left and not asked["keep_area"]:
+    if not left and not request["keep_area"]:
         left += _failures_of_each(
             [OWNER],
             lambda key: bucket.delete(below + key),
             lambda key: f"{bucket.url(below + key)} was not removed",
             lambda _key: place.removal(area.access),
         )
-    if not asked["keep_area"]:
+    if not request["keep_area"]:
         left += _versions(bucket, area)
     return left
 
@@ -118,19 +118,19 @@ def _failures_of_each(
 def main(words: Sequence[str] | None = None) -> int:
     """Remove the objects in the arguments. Exit codes: 0 all removed, 1 refused by the store, 4 not a place of a
     run."""
-    asked = _parser().parse_args(words)
+    args = _parser().parse_args(words)
     try:
-        place = read_url(asked.place)
+        place = read_url(args.place)
         _check_place(place)
-        endpoints = tuple(filter(None, asked.endpoint.split(",")))
-        access = Access(endpoints=endpoints, ca_bundle=asked.ca_bundle)
+        endpoints = tuple(filter(None, args.endpoint.split(",")))
+        access = Access(endpoints=endpoints, ca_bundle=args.ca_bundle)
         with contextlib.closing(Bucket(place, access, OF_CONTROLLER)) as bucket:
-            removed = _removed_upload(bucket, asked.upload) if asked.upload else _removed(bucket, one=asked.one)
+            removed = _removed_upload(bucket, args.upload) if args.upload else _removed(bucket, one=args.one)
     except UsageError as error:
         print(error, file=sys.stderr)
         return 4
     except OSError as error:
-        print(f"{asked.place}: {error.strerror or error}", file=sys.stderr)
+        print(f"{args.place}: {error.strerror or error}", file=sys.stderr)
         return 1
     print(f"{place.url}: removed {removed}")
     return 0

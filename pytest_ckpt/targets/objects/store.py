@@ -21,7 +21,7 @@ from pytest_ckpt.sizing.object_parts import MAXIMUM_PARTS, part_bytes
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.authentication import is_aws_itself
 from pytest_ckpt.targets.objects.client import Bucket, ObjectState
-from pytest_ckpt.targets.objects.errors import StoreError, in_our_words
+from pytest_ckpt.targets.objects.errors import StoreError, translate_error
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, prefix_of
 from pytest_ckpt.targets.protocol import Buffer, ObjectPlace, Phases
 from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, StoreWithoutCache
@@ -188,9 +188,9 @@ class ObjectsDraft(DraftWithoutPaths):
         """Return the place of this draft's objects for a library that writes them itself."""
         return library_place(self._bucket, self._key)
 
-    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return a library's error at the store, without the library's text."""
-        return in_our_words(error, library, what, place)
+        return translate_error(error, library, what, place)
 
     def adopt(self, names: Collection[str]) -> None:
         """Add objects that a library wrote there to this draft, with the store's facts about each."""
@@ -279,9 +279,9 @@ class ObjectsCommitted:
         """Return the place of the objects for a library that reads them itself."""
         return library_place(self._bucket, self._key)
 
-    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return a library's error at the store, without the library's text."""
-        return in_our_words(error, library, what, place)
+        return translate_error(error, library, what, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
         """Return the bytes of the existing objects."""

@@ -26,10 +26,10 @@ from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
 from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
-Nearness = Literal["loopback", "this host", "elsewhere"]
+EndpointLocation = Literal["loopback", "this host", "elsewhere"]
 
 
-def nearness_of(endpoint: str, *, may_ask: bool) -> Nearness:
+def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
     """Return whether an endpoint is on this host or remote; an unresolved name is remote. Names are resolved only with
     ``may_ask``."""
     host = urllib.parse.urlsplit(endpoint).hostname or ""
@@ -61,7 +61,7 @@ _ROLES = {
 _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
-def lacking(scheme: str, permission: str) -> str:
+def permission_remedy(scheme: str, permission: str) -> str:
     """Return the remedy for a missing permission of S3, or its equivalent in other schemes."""
     return f"Give these credentials the permission {_ROLES.get(scheme, permission)}."
 
@@ -79,7 +79,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
             act()
         except OSError as error:
             refused = refusal(f"{name}: {what}", error)
-            remedy = lacking(place.scheme, permission) if error.errno == errno.EACCES else refused.remedy
+            remedy = permission_remedy(place.scheme, permission) if error.errno == errno.EACCES else refused.remedy
             raise UsageError(refused.what, " ".join(filter(None, (remedy, stays)))) from None
 
     def read() -> None:
@@ -127,7 +127,7 @@ def _none(bucket: Bucket, place: BucketPrefix) -> None:
 
 
 OPENER = "pytest_ckpt.targets.objects.store:open_store"
-CLEAN = "pytest_ckpt.targets.objects.remove:clean_as_asked"
+CLEAN = "pytest_ckpt.targets.objects.remove:clean_in_process"
 _CAPABILITIES: Mapping[str, frozenset[Capability]] = {
     "s3": frozenset(("objects", "parts of S3")),
     "az": frozenset(("objects",)),
@@ -264,15 +264,15 @@ class ObjectTarget:
         )
 
     def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
-        near = {nearness_of(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
+        locations = {endpoint_location(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
         endpoint = ", ".join(self._access.endpoints) or endpoint
         found = (("endpoint", endpoint), ("region", region))
         options = ", ".join(f"{name} {value}" for name, value in found if value)
         return TargetFacts(
             location=self._place.url,
             kind=self._place.scheme,
-            gate_kind="object" if near == {"elsewhere"} else "object-local",
-            is_local=near == {"loopback"},
+            gate_kind="object" if locations == {"elsewhere"} else "object-local",
+            is_local=locations == {"loopback"},
             capacity=None,
             capabilities=_CAPABILITIES[self._place.scheme],
             source=f"embedded: {server}" if self._access.embedded and server else server,
@@ -289,7 +289,7 @@ class ObjectTarget:
         """Return the remedy if a bucket cannot be listed; empty if the error itself contains one."""
         code = error.code if isinstance(error, StoreError) else ""
         if code == "AccessDenied":
-            return lacking(self._place.scheme, "s3:ListBucket")
+            return permission_remedy(self._place.scheme, "s3:ListBucket")
         url = urllib.parse.urlsplit(endpoint)
         if code in _NOTHING_THERE and url.netloc.startswith(f"{self._place.bucket}."):
             without = f"{url.scheme}://{url.netloc.removeprefix(f'{self._place.bucket}.')}"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS
+from pytest_ckpt.facts.across_hosts import VISIBLE_WITHIN_SECONDS
 from pytest_ckpt.facts.pattern import Step, Synchronous
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.files import ReplayedFile
@@ -367,12 +367,12 @@ def make_directory(directory: Path) -> None:
             if not stat.S_ISDIR(directory.lstat().st_mode):
                 raise
 
-    until_seen(make)
+    retry_until_visible(make)
 
 
-def until_seen(act: Callable[[], None]) -> None:
+def retry_until_visible(act: Callable[[], None]) -> None:
     """Retry on ENOENT for up to the STALE limit: this client may not yet see another host's file."""
-    end = time.monotonic() + SEEN_WITHIN_SECONDS
+    end = time.monotonic() + VISIBLE_WITHIN_SECONDS
     while True:
         try:
             return act()

@@ -116,7 +116,7 @@ class DirectFile:
         self._phases = phases
         self._lock = threading.Lock()
         # The descriptor for requests that are too small for direct I/O on the target.
-        self._beside: int | None = None
+        self._buffered: int | None = None
         self._is_direct = True
         # Set before the descriptor changes, because another thread's request may then already use the cache.
         self._leaves = False
@@ -136,7 +136,7 @@ class DirectFile:
     @property
     def direct(self) -> bool:
         """Whether all requests so far were direct."""
-        return self._is_direct and self._beside is None
+        return self._is_direct and self._buffered is None
 
     @property
     def way(self) -> str:
@@ -147,16 +147,16 @@ class DirectFile:
         """Fsync the file through each descriptor that wrote to it, because a user-space server may treat them
         separately."""
         os.fsync(self.descriptor)
-        if self._beside is not None:
-            os.fsync(self._beside)
+        if self._buffered is not None:
+            os.fsync(self._buffered)
 
     def close(self) -> None:
         """Close it. Raises the error of either close."""
         try:
             os.close(self.descriptor)
         finally:
-            if self._beside is not None:
-                os.close(self._beside)
+            if self._buffered is not None:
+                os.close(self._buffered)
 
     def transfer(
         self,
@@ -179,7 +179,7 @@ class DirectFile:
             fitting = self._fitting(offset + done, wanted - done) if is_file_direct else 0
             was_direct, count = fitting > 0, fitting or wanted - done
             try:
-                descriptor = self._descriptor_beside() if is_file_direct and not was_direct else self.descriptor
+                descriptor = self._buffered_descriptor() if is_file_direct and not was_direct else self.descriptor
                 step = call(descriptor, view[done : done + count], offset + done)
             except OSError as error:
                 if error.errno not in NOT_OFFERED or not was_direct:
@@ -248,11 +248,11 @@ class DirectFile:
             os.close(again)
         self._is_direct = False
 
-    def _descriptor_beside(self) -> int:
+    def _buffered_descriptor(self) -> int:
         with self._lock:
-            if self._beside is None:
-                self._beside = self._open_buffered(self._flags)
-            return self._beside
+            if self._buffered is None:
+                self._buffered = self._open_buffered(self._flags)
+            return self._buffered
 
     def _open_buffered(self, flags: int) -> int:
         """Open the file for buffered I/O. Requests have the same size as direct ones, and kernel readahead is

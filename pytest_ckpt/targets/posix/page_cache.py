@@ -202,8 +202,11 @@ def _mincore(descriptor: int, size: int) -> int:
         _libc.munmap(address, size)
 
 
-def seen_storage(directory: Path) -> StorageStack:
-    """Return the storage below a directory; ``blind`` also lists a lower file whose cached pages cannot be counted."""
+def inspect_storage(directory: Path) -> StorageStack:
+    """Return the storage below a directory.
+
+    If the cached pages of the lowest file cannot be counted, the result's ``blind`` contains the reason.
+    """
     stack = storage_stack(directory.resolve())
     if not stack.files:
         return stack
@@ -226,7 +229,7 @@ def find_gauge_to_the_end(directory: Path) -> Probe | None:
     bytes, in the cache of that file. A cache between both that a drop does not reach would hide the reads from the
     lower file.
     """
-    stack = seen_storage(directory)
+    stack = inspect_storage(directory)
     probe = None if stack.blind else find_gauge(directory)
     if probe is None or not stack.files:
         return probe

@@ -161,9 +161,9 @@ def main() -> int:
         "--patience", metavar="SECONDS", type=float, default=PATIENCE_SECONDS,
         help="how long other processes may continue to use it before that is an error (default: %(default)g)",
     )  # fmt: skip
-    asked = parser.parse_args()
+    args = parser.parse_args()
     try:
-        cut_power(asked.mountpoint.resolve(), asked.patience)
+        cut_power(args.mountpoint.resolve(), args.patience)
     except (UsageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 4

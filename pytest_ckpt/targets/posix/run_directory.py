@@ -22,7 +22,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import OWN_NAME, own_name
 from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
 from pytest_ckpt.targets.posix.names import MARKER, RENAME_REFUSED, is_of_a_checkpoint
-from pytest_ckpt.targets.posix.page_cache import seen_storage
+from pytest_ckpt.targets.posix.page_cache import inspect_storage
 from pytest_ckpt.targets.posix.storage_stack import (
     Mount,
     all_mounts,
@@ -166,7 +166,7 @@ class PosixAreaView:
     @property
     def storage(self) -> StorageStack:
         """The storage below the directory, and the caches there that the count of cached pages misses."""
-        return seen_storage(self._directory)
+        return inspect_storage(self._directory)
 
     @property
     def free_bytes(self) -> int:
@@ -226,7 +226,7 @@ PREFIX = "pytest-ckpt-"
 _MAXIMUM_WORD = 4096
 _CANARY = re.compile(f"canary-{OWN_NAME}")  # # created by ranks, and by the controller to test whether a target answers
 
-REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_as_asked"
+REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_in_process"
 
 _NO_FILE = "."
 
@@ -382,7 +382,7 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
         # remain.
         device, inode = identity
         alike = (seen.st_dev == device) + (seen.st_ino == inode)
-        if not alike or (alike == 1 and not _says_it_is_of(top, path.name.removeprefix(PREFIX))):
+        if not alike or (alike == 1 and not _has_owner_record(top, path.name.removeprefix(PREFIX))):
             return [f"{path} was not removed: it is no longer the directory that this run made"]
         left = _clear(top, "", frozenset(names) | (frozenset() if keep_directory else {OWNER}))
     finally:
@@ -405,7 +405,7 @@ def _is_on(directory: Path, device: int) -> bool:
         return False
 
 
-def _says_it_is_of(directory: int, run_id: str) -> bool:
+def _has_owner_record(directory: int, run_id: str) -> bool:
     """Whether an open directory contains the owner's record of this run."""
     try:
         with open(OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=directory)) as file:
@@ -452,7 +452,7 @@ def remove_in_time(
 
     Return the remains, one sentence each. With ``keep_directory`` only its content is removed.
     """
-    asked = {
+    request = {
         "directory": str(directory),
         "identity": list(identity),
         "checkpoints": {subject: sorted(files) for subject, files in names.files.items()},
@@ -462,7 +462,7 @@ def remove_in_time(
     }
     seconds += names.in_directories * _REMOVE_SECONDS_OF_A_NAME
     try:
-        left: list[str] = call_in_time(REMOVE, asked, seconds)
+        left: list[str] = call_in_time(REMOVE, request, seconds)
     except NoAnswerError:
         return [f"{directory} stays: the target did not answer for {seconds:g} s"]
     except RefusedError:
@@ -470,12 +470,12 @@ def remove_in_time(
     return left
 
 
-def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
+def remove_in_process(request: Mapping[str, Any]) -> list[str]:
     """Perform `remove_in_time` in its separate process."""
-    directory = Path(asked["directory"])
-    names = {f"{name}/" for name in asked["directories"]}
-    names |= {f"{subject}/{file}" for subject, files in asked["beside"].items() for file in files}
-    for subject, files in asked["checkpoints"].items():
+    directory = Path(request["directory"])
+    names = {f"{name}/" for name in request["directories"]}
+    names |= {f"{subject}/{file}" for subject, files in request["beside"].items() for file in files}
+    for subject, files in request["checkpoints"].items():
         names |= {
             f"{subject}/{checkpoint}/{file}"
             for checkpoint in _checkpoints(directory / subject)
@@ -483,7 +483,7 @@ def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
         }
         # An empty directory of a subject is not implied by a file name.
         names.add(f"{subject}/{_NO_FILE}")
-    return remove(directory, asked["identity"], names, keep_directory=asked["keep_directory"])
+    return remove(directory, request["identity"], names, keep_directory=request["keep_directory"])
 
 
 def _checkpoints(directory: Path) -> Iterator[str]:

@@ -57,7 +57,7 @@ def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
     return f"{name} {directory} is of another kind ({kind}) than the target ({target.kind})"
 
 
-def lost_area(mount: Path, area: AreaRef) -> str:
+def fault_of_second_mount(mount: Path, area: AreaRef) -> str:
     """Return why a second mount no longer shows a run's directory; empty if it does."""
     place = mount / directory_of(area).name
     try:

@@ -156,27 +156,27 @@ def output_of(command: Sequence[str]) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def devices_of_pool(pool: str, asked: Command = output_of) -> list[str]:
+def devices_of_pool(pool: str, run_command: Command = output_of) -> list[str]:
     """Return the paths of a pool's devices and files, including caches; empty if ZFS does not list them."""
-    lines = asked(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
+    lines = run_command(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
     names = (line.strip("\t").partition("\t")[0] for line in lines)
     return [name for name in names if name.startswith("/")]
 
 
-def ignores_fsync(dataset: str, asked: Command = output_of) -> bool:
+def ignores_fsync(dataset: str, run_command: Command = output_of) -> bool:
     """Whether a dataset is configured so that fsync does not wait (``sync=disabled``)."""
-    return asked(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
+    return run_command(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
 
 
 def storage_stack(
-    path: Path, *, root: Path = Path("/"), mounts: str | None = None, asked: Command = output_of
+    path: Path, *, root: Path = Path("/"), mounts: str | None = None, run_command: Command = output_of
 ) -> StorageStack:
     """Return the storage below an existing path.
 
     ``root`` is the directory that contains ``sys``, ``mounts`` is the text of /proc/self/mountinfo, the callable
-    ``asked`` runs commands.
+    ``run_command`` runs commands.
     """
-    walk = _Walk(root=root, mounts=mounts, asked=asked)
+    walk = _Walk(root=root, mounts=mounts, run_command=run_command)
     walk.path(path, 0)
     return StorageStack(
         host=socket.gethostname(),
@@ -198,7 +198,7 @@ def file_of_loop(device: Path) -> str:
 class _Walk:
     root: Path
     mounts: str | None
-    asked: Command
+    run_command: Command
     layers: list[Layer] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     blind: list[str] = field(default_factory=list)
@@ -260,7 +260,7 @@ class _Walk:
 
     def _pool(self, pool: str, depth: int) -> None:
         """Add the devices and files of a ZFS pool, as listed by the zpool command."""
-        found = devices_of_pool(pool, self.asked)
+        found = devices_of_pool(pool, self.run_command)
         if not found:
             self._add("unknown", "devices of a pool that the kernel does not name", depth)
         for path in found:

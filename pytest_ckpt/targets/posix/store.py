@@ -27,9 +27,9 @@ from pytest_ckpt.targets.posix.checkpoint import (
     PosixCommitted,
     PosixDraft,
     make_directory,
+    retry_until_visible,
     sync_directory,
     unlink,
-    until_seen,
 )
 from pytest_ckpt.targets.posix.commit import BY_MARKER, BY_RENAME, Commit
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
@@ -269,7 +269,7 @@ class PosixStore:
             except FileNotFoundError:
                 self._partial(ref).rmdir()
 
-        until_seen(remove)
+        retry_until_visible(remove)
 
     def clear(self, subject: str) -> None:
         """Remove the subject's empty directory."""

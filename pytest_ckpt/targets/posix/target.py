@@ -12,7 +12,7 @@ from pytest_ckpt.support.processes import undisturbed
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import answering, user_path
 from pytest_ckpt.targets.posix.names import OPENER, OPENER_BY_MARKER
-from pytest_ckpt.targets.posix.page_cache import seen_storage
+from pytest_ckpt.targets.posix.page_cache import inspect_storage
 from pytest_ckpt.targets.posix.run_directory import (
     RunDirectory,
     directory_of,
@@ -84,7 +84,7 @@ class PosixTarget:
             raise UsageError(f"{name} is not writable for user {os.geteuid()}.", "Run as another user, or chown it.")
         with os.scandir(path) as entries:
             next(entries, None)
-        return self._facts(path.resolve(), capacity_of(space), seen_storage(path))
+        return self._facts(path.resolve(), capacity_of(space), inspect_storage(path))
 
     def _facts(self, resolved: Path, capacity: Capacity | None, stack: StorageStack | None = None) -> TargetFacts:
         mount = mount_of(resolved)

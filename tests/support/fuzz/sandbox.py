@@ -35,7 +35,7 @@ _CHANGES = {
 }  # fmt: skip
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect")
 # Queries of a target without writes run in a separate process, because a call on storage may hang.
-_LOOKS = ["-m", "pytest_ckpt.targets.timed_calls", "pytest_ckpt.targets.schemes:do_as_asked"]
+_LOOKS = ["-m", "pytest_ckpt.targets.timed_calls", "pytest_ckpt.targets.schemes:perform_request"]
 
 
 def _looks(event: str, args: tuple[object, ...]) -> bool:

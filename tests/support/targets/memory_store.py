@@ -128,13 +128,13 @@ class MemoryTarget:
             "keep": keep_area,
         }
         try:
-            left: list[str] = call_in_time(f"{__name__}:clean_as_asked", asked, deadline_seconds)
+            left: list[str] = call_in_time(f"{__name__}:clean_in_process", asked, deadline_seconds)
         except (NoAnswerError, RefusedError) as error:
             return [f"memory://{area.location} of {area.run_id} stays: {error}"]
         return left
 
 
-def clean_as_asked(asked: Mapping[str, Any]) -> Any:
+def clean_in_process(asked: Mapping[str, Any]) -> Any:
     """Perform `MemoryTarget.clean` in its separate process."""
     where = tuple(asked["where"])
     return Wire(asked["name"]).ask("clean", where, asked["files"], asked["directories"], keep=asked["keep"])

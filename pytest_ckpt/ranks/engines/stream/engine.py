@@ -437,7 +437,7 @@ class StagedFiles:
         return [data[: image.bytes] for image, data in zip(self._images, self._state, strict=True)]
 
     def fill(self) -> None:
-        """Generate the bytes of the checkpoint to which the images are set."""
+        """Generate the bytes of each file from its `FileImage`, for the checkpoint that was set last."""
         for image, data in zip(self._images, self.state, strict=True):
             for start in range(0, image.bytes, _STAGED_PIECE_BYTES):
                 image.make(data[start : start + _STAGED_PIECE_BYTES], start)

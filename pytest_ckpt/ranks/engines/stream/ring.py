@@ -27,7 +27,9 @@ class Arrival(Generic[_Request]):
 
 
 class Ring(Generic[_Request]):
-    """The buffers of one pass of ``readers`` threads over their requests. Safe for several threads.
+    """Buffers that ``readers`` threads fill, and that other threads compare and return. Safe for several threads.
+
+    It serves one pass over the requests.
 
     ``read_at`` is the time when the last reader was done, on the clock of `time.perf_counter`.
     """

@@ -160,7 +160,7 @@ class BucketStore:
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
         """Return all objects whose keys begin with a prefix, in byte order of the keys."""
         with self._lock:
-            found = [(key, held) for key, held in self._of(bucket).items() if key.startswith(prefix)]
+            found = [(key, item) for key, item in self._of(bucket).items() if key.startswith(prefix)]
         return sorted(found, key=lambda pair: pair[0].encode())
 
     def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
@@ -251,11 +251,11 @@ class BucketStore:
         return made
 
 
-def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
+def ranges(stored_object: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
     """Yield each piece that contains some of an object's bytes from ``first`` up to ``stop``, and the range within
     it."""
     begin = 0
-    for piece in held.pieces:
+    for piece in stored_object.pieces:
         start, end = max(first, begin), min(stop, begin + piece.bytes)
         if start < end:
             yield piece, start - begin, end - start

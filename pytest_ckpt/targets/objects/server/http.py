@@ -37,11 +37,11 @@ def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[s
     after = query.get("continuation-token", "") or query.get("start-after", "")
     maximum = min(_MAXIMUM_KEYS, int(query.get("max-keys") or _MAXIMUM_KEYS))
     entries: dict[str, Object | None] = {}
-    for key, held in objects:
+    for key, item in objects:
         head, found, _ = key.removeprefix(prefix).partition(delimiter) if delimiter else (key, "", "")
         name = prefix + head + found if found else key
         if name.encode() > after.encode():
-            entries[name] = None if found else held
+            entries[name] = None if found else item
     page = list(entries.items())[:maximum]
     is_cut = len(page) < len(entries)
     top = answered("ListBucketResult", Name=bucket, Prefix=prefix, IsTruncated=str(is_cut).lower())
@@ -84,9 +84,9 @@ _CRC32 = "x-amz-checksum-crc32"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def serve(held: BucketStore) -> ThreadingHTTPServer:
+def serve(store: BucketStore) -> ThreadingHTTPServer:
     """Return a server for the stored buckets, on a free port of the loopback interface; ``serve_forever`` runs it."""
-    return Server(("127.0.0.1", 0), functools.partial(Handler, held))
+    return Server(("127.0.0.1", 0), functools.partial(Handler, store))
 
 
 class Server(ThreadingHTTPServer):
@@ -105,8 +105,8 @@ class Handler(BaseHTTPRequestHandler):
     # An answer is sent in two pieces, and the second must not wait for the acknowledgement of the first.
     disable_nagle_algorithm = True
 
-    def __init__(self, held: BucketStore, *words: Any) -> None:
-        self._held = held
+    def __init__(self, store: BucketStore, *words: Any) -> None:
+        self._store = store
         super().__init__(*words)
 
     def log_message(self, *_words: Any) -> None:
@@ -134,14 +134,14 @@ class Handler(BaseHTTPRequestHandler):
         has_key, query = bool(self._key), self._query
         match self.command:
             case "PUT" if not has_key:
-                self._held.make_bucket(self._bucket)
+                self._store.make_bucket(self._bucket)
                 self._say(200)
             case "PUT" if "x-amz-copy-source" in self.headers:
                 self._copy(query.get("uploadId", ""), query.get("partNumber", ""))
             case "PUT":
                 self._put(query.get("uploadId", ""), query.get("partNumber", ""))
             case "POST" if "uploads" in query:
-                name = self._held.begin_upload(self._bucket, self._key)
+                name = self._store.begin_upload(self._bucket, self._key)
                 self._say(
                     200, answered("InitiateMultipartUploadResult", Bucket=self._bucket, Key=self._key, UploadId=name)
                 )
@@ -150,13 +150,13 @@ class Handler(BaseHTTPRequestHandler):
             case "POST" if "delete" in query and not has_key:
                 self._delete_many()
             case "DELETE" if "uploadId" in query:
-                self._held.abort_upload(self._bucket, query["uploadId"])
+                self._store.abort_upload(self._bucket, query["uploadId"])
                 self._say(204)
             case "DELETE" if has_key:
-                self._held.delete(self._bucket, self._key)
+                self._store.delete(self._bucket, self._key)
                 self._say(204)
             case "GET" | "HEAD" if has_key:
-                self._get(self._held.get(self._bucket, self._key))
+                self._get(self._store.get(self._bucket, self._key))
             case "GET" | "HEAD":
                 self._about_bucket()
             case _:
@@ -167,9 +167,9 @@ class Handler(BaseHTTPRequestHandler):
     def _put(self, upload: str, number: str) -> None:
         piece = self._received()
         if upload:
-            self._held.put_part(self._bucket, upload, _part_number(number), piece)
+            self._store.put_part(self._bucket, upload, _part_number(number), piece)
         else:
-            self._held.put(self._bucket, self._key, piece, self._condition())
+            self._store.put(self._bucket, self._key, piece, self._condition())
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
     def _copy(self, upload: str, number: str) -> None:
@@ -177,18 +177,18 @@ class Handler(BaseHTTPRequestHandler):
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
             raise RequestRefused(501, "NotImplemented", "This server copies whole objects, without separate conditions")
-        found = self._held.get(bucket, key)
+        found = self._store.get(bucket, key)
         if not upload:
             if (bucket, key) == (self._bucket, self._key):
                 raise RequestRefused(
                     400, "InvalidRequest", "It is illegal to copy an object to itself without a change"
                 )
-            made = self._held.copy(found, self._bucket, self._key, self._condition())
+            made = self._store.copy(found, self._bucket, self._key, self._condition())
             self._say(200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=moment(made.modified)))
             return
         if len(found.pieces) > 1:
             raise RequestRefused(501, "NotImplemented", "This server copies objects of one piece, as parts")
-        self._held.put_part(self._bucket, upload, _part_number(number), found.pieces[0])
+        self._store.put_part(self._bucket, upload, _part_number(number), found.pieces[0])
         self._say(200, answered("CopyPartResult", ETag=f'"{found.pieces[0].etag}"'))
 
     def _delete_many(self) -> None:
@@ -199,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
         for one in top:
             if local_name(one) == "Object":
                 key = next((field.text or "" for field in one if local_name(field) == "Key"), "")
-                self._held.delete(self._bucket, key)
+                self._store.delete(self._bucket, key)
                 if not is_quiet:
                     add(said, "Deleted", Key=key)
         self._say(200, said)
@@ -209,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         for name in self.headers:
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
                 raise RequestRefused(501, "NotImplemented", "This server takes no bodies in signed chunks")
-        piece, done = self._held.new_piece(self._unread), 0
+        piece, done = self._store.new_piece(self._unread), 0
         fields = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
         # The CRC-32 of every body is computed.
         others = {name: checksums.ALGORITHMS[name]() for name in fields if name != _CRC32}
@@ -230,29 +230,29 @@ class Handler(BaseHTTPRequestHandler):
             if value != computed[name]:
                 raise RequestRefused(400, "BadDigest", f"The {name} you specified did not match what was received.")
 
-    def _get(self, held: Object) -> None:
-        Condition(etag=self.headers.get("If-Match", "").strip('"')).check(held)
-        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        size = held.bytes
+    def _get(self, stored_object: Object) -> None:
+        Condition(etag=self.headers.get("If-Match", "").strip('"')).check(stored_object)
+        byte_range = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        size = stored_object.bytes
         first, stop = 0, size
-        if asked and any(asked.groups()):
-            first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
-            stop = min(size, int(asked[2]) + 1) if asked[1] and asked[2] else size
+        if byte_range and any(byte_range.groups()):
+            first = int(byte_range[1]) if byte_range[1] else max(0, size - int(byte_range[2]))
+            stop = min(size, int(byte_range[2]) + 1) if byte_range[1] and byte_range[2] else size
             if first >= stop:
                 raise RequestRefused(416, "InvalidRange", "The requested range is not satisfiable")
-        self.send_response(206 if asked else 200)
-        if asked:
+        self.send_response(206 if byte_range else 200)
+        if byte_range:
             self.send_header("Content-Range", f"bytes {first}-{stop - 1}/{size}")
         self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Last-Modified", formatdate(held.modified, usegmt=True))
-        is_asked = self.headers.get("x-amz-checksum-mode") == "ENABLED" and not asked
-        self._send_identity(held.etag, held.crc32 if is_asked else "")
-        for name, value in held.checksums.items() if is_asked else ():
+        self.send_header("Last-Modified", formatdate(stored_object.modified, usegmt=True))
+        with_checksums = self.headers.get("x-amz-checksum-mode") == "ENABLED" and not byte_range
+        self._send_identity(stored_object.etag, stored_object.crc32 if with_checksums else "")
+        for name, value in stored_object.checksums.items() if with_checksums else ():
             self.send_header(name, value)
         self.send_header("Content-Length", str(stop - first))
         self.end_headers()
         if self.command == "GET":
-            for piece, offset, count in ranges(held, first, stop):
+            for piece, offset, count in ranges(stored_object, first, stop):
                 for data in piece.space.read(piece.offset + offset, count):
                     self.wfile.write(data)
 
@@ -260,7 +260,7 @@ class Handler(BaseHTTPRequestHandler):
         top = self._read_xml()
         listed = [{local_name(field): field.text or "" for field in part} for part in top if local_name(part) == "Part"]
         wanted = [(int(t["PartNumber"]), t["ETag"].strip('"'), t.get("ChecksumCRC32", "")) for t in listed]
-        made = self._held.end_upload(self._bucket, upload, wanted, self._condition())
+        made = self._store.end_upload(self._bucket, upload, wanted, self._condition())
         words = {"Bucket": self._bucket, "Key": self._key, "ETag": f'"{made.etag}"', "ChecksumCRC32": made.crc32}
         self._say(200, answered("CompleteMultipartUploadResult", **words))
 
@@ -275,18 +275,18 @@ class Handler(BaseHTTPRequestHandler):
         prefix = self._query.get("prefix", "")
         if "uploads" in self._query:
             top = answered("ListMultipartUploadsResult", Bucket=self._bucket, Prefix=prefix, IsTruncated="false")
-            for key, name in self._held.uploads(self._bucket, prefix):
+            for key, name in self._store.uploads(self._bucket, prefix):
                 add(top, "Upload", Key=key, UploadId=name)
             self._say(200, top)
         elif "versioning" in self._query:
-            self._held.keys(self._bucket, "")
+            self._store.keys(self._bucket, "")
             self._say(200, answered("VersioningConfiguration"))
         else:
             self._say(200, self._listing(prefix))
 
     def _listing(self, prefix: str) -> ET.Element:
         """Return a page of the keys that begin with a prefix."""
-        return listing(self._bucket, self._held.keys(self._bucket, prefix), self._query)
+        return listing(self._bucket, self._store.keys(self._bucket, prefix), self._query)
 
     # --- data on the connection ---------------------------------------------------------------------------------------
 
