@@ -57,9 +57,9 @@ _KINDS: tuple[OperationKind, ...] = ("save", "load")
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
     of_strategy=lambda strategy: strategy.blocks,
-    next_step="Look at the phase and rank that took longest. If write or fsync is slow on all ranks, the storage or the "
-    "network is too slow. If only one host is slow, check that host first. The command pytest-ckpt plan derives the "
-    "limit.",
+    next_step="Look at the phase and rank that took longest. If write or fsync is slow on all ranks, the storage or "
+    "the network is too slow. If only one host is slow, check that host first. The command pytest-ckpt plan derives "
+    "the limit.",
     help="SAVE or LOAD: a limit was missed",
     also_known_as=("NVIDIA HSS02",),
 )
@@ -82,8 +82,8 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
     figure="the slowest load",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="derived from the cluster: load budget x mean time to failure",
-    next_step="Look at the phase and rank that took longest. If read is slow on all ranks, the storage or the network is "
-    "too slow. If only one host is slow, check that host first. The command pytest-ckpt plan derives the limit.",
+    next_step="Look at the phase and rank that took longest. If read is slow on all ranks, the storage or the network "
+    "is too slow. If only one host is slow, check that host first. The command pytest-ckpt plan derives the limit.",
     help="SAVE or LOAD: a limit was missed",
     also_known_as=("NVIDIA HSS02",),
 )

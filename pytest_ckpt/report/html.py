@@ -246,7 +246,7 @@ def _signature(document: Mapping[str, Any]) -> str:
 def _ceiling(document: view.Document) -> str:
     """Return the rates of the slowest client without storage, and of its network: no storage exceeds them."""
     rates = [*_content_rates(document), *_network_rates(document)]
-    return "; ".join(rates) or "the client's rate is unknown, so the client may have been the limit"
+    return "; ".join(rates) or "unknown, so the client may have been the limit"
 
 
 def _content_rates(document: view.Document) -> Iterator[str]:

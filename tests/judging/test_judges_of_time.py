@@ -73,10 +73,10 @@ class TestTime:
     def test_the_detail_says_what_the_operations_show_of_all_others(self, requirement, kind, limit):
         seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9, 0.55, 0.65, 0.75, 0.85, 0.95)]
         all_met = how_sure(requirement, kind, seconds)
-        assert all_met[0].startswith(f"10 of 10 {kind} within the limit: 95 % confident that at least 74.1 % of")
-        assert all_met[1].startswith(f"Estimate: 95 % confident that 99 % of {kind} take at most ")
+        assert all_met[0].startswith(f"10 of 10 {kind} met the limit. With 95 % confidence, at least 74.1 % of")
+        assert all_met[1].startswith(f"Estimate: with 95 % confidence, 99 % of {kind} take at most ")
         one_missed = how_sure(requirement, kind, [*seconds[:-1], 1.1 * limit])
-        assert one_missed[0].startswith(f"9 of 10 {kind} within the limit: 95 % confident that at least 60.5 % of")
+        assert one_missed[0].startswith(f"9 of 10 {kind} met the limit. With 95 % confidence, at least 60.5 % of")
         assert not how_sure(requirement, kind, [1.1 * limit] * 10), "no time met, and no spread: nothing is shown"
 
     def test_the_share_that_is_shown_stands_in_the_verdict(self, requirement, kind, limit):
@@ -115,7 +115,7 @@ class TestTime:
         )
         assert (met.bound.trials, met.bound.met, met.bound.misses_allowed) == (93, 92, 1)
         assert met.bound.share >= 0.95
-        assert f"{HOW_SURE}92 of 93 {kind} within the limit, 1 allowed to miss it: 95 % confident" in met.detail
+        assert f"{HOW_SURE}92 of 93 {kind} met the limit; 1 may miss it. With 95 % confidence" in met.detail
         failed = judged(requirement, ByLimits(of_seconds(kind, quick + late), wanted))
         assert (failed.outcome, failed.reason, failed.measured) == ("failed", "over limit", 1.2 * limit)
         assert f"2 of 93 {kind} exceeded the limit of {allowed}, 1 allowed; slowest: {kind[:-1]} 93" in failed.because
@@ -156,8 +156,8 @@ class TestTime:
         lines = judged(requirement, ByLimits(of_seconds(kind, seconds), wanted)).detail.splitlines()
         share, estimate = (line for line in lines if line.startswith(HOW_SURE))
         assert "44 of 44" in share
-        assert "99 % confident that at least 90 % of" in share
-        assert f"99 % confident that 90 % of {kind} take at most" in estimate
+        assert "With 99 % confidence, at least 90 % of" in share
+        assert f"with 99 % confidence, 90 % of {kind} take at most" in estimate
 
     def test_of_times_that_are_bounds_or_held_up_by_the_client_it_says_less(self, requirement, kind, limit):
         seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)]

@@ -69,7 +69,7 @@ def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
     found = untried_of()
     power_cut = "actions [power_cut] command"
     for option in (power_cut, "second-mount", "small-volume", "suite=conformance", "suite=contention"):
-        assert any(f"(--ckpt-{option})" in one and ": " in one for one in found), (option, found)
+        assert any(f"Option: --ckpt-{option}." in one and ", so " in one for one in found), (option, found)
     given = untried_of(ckpt_power_cut="cut", ckpt_second_mount="/mnt/b", ckpt_small_volume="/mnt/small")
     assert not any(option in one for one in given for option in (power_cut, "second-mount", "small-volume"))
 

@@ -82,8 +82,9 @@ def test_the_first_page_says_what_saves_and_loads_show_of_others_and_that_a_load
     copies = {subject.name: subject.checkpoint["demand"]["copies"] for subject in view.subjects(made)}
     assert max(copies.values()) > 1
     for subject in view.subjects(made):
-        told = f"{subject.name}: loads are of one copy. A restart of {made['cluster']['accelerators']:,} accelerators"
-        assert (told in part) == (copies[subject.name] > 1)
+        accelerators = f"{made['cluster']['accelerators']:,} accelerators"
+        unread = f"{subject.name}: each load read one copy of the model. A restart of {accelerators}"
+        assert (unread in part) == (copies[subject.name] > 1)
     alone = [c | {"demand": c["demand"] | {"copies": 1}} for c in made["checkpoints"]]
     assert 'id="how-sure"' not in render(made | {"requirements": others, "checkpoints": alone})
 
@@ -205,7 +206,7 @@ def test_the_network_of_the_slowest_host_is_on_the_first_page():
     assert "slowest host sends 1 GB/s and receives 2 GB/s, measured between hosts" in known
     unknown = [{**host, "network": None} for host in hosts]
     page = render({**document, "environment": {**document["environment"], "hosts": unknown}})
-    assert "network: rate unknown, so it may have been the limit" in page
+    assert "network: its rate is unknown, so the network may have limited these times, and not the storage" in page
 
 
 @pytest.mark.skipif(not browser.CHROMIUM, reason="Chromium is not installed")
@@ -239,9 +240,12 @@ def test_engine_and_strategy_are_explained_where_they_stand():
 def test_the_first_page_says_that_a_client_was_the_limit():
     made = report_pages.document("certified")
     hosts = made["measurements"][0]["client_ceilings"]
-    assert "slowest host makes 41.3 GB/s to save and compares 46.8 GB/s of a load" in render(made)
+    assert "the slowest makes 41.3 GB/s for a save and compares 46.8 GB/s of a load" in render(made)
     assert hosts
     limited = made | {"client_limits": ["the client is the limit: in saves of a n1 moved 1 GB/s"]}
     assert "The client is the limit: in saves of a n1 moved 1 GB/s." in render(limited).partition('id="limits"')[0]
     without = made | {"measurements": [m | {"client_ceilings": []} for m in made["measurements"]]}
-    assert "<dt>Client ceiling</dt><dd>rate unknown: the client may have been the limit" in render(without)
+    assert (
+        "<dt>Client ceiling</dt><dd>unknown, so the client may have been the limit"
+        in render(without)
+    )

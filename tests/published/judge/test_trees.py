@@ -86,7 +86,7 @@ def test_how_sure_a_result_is_rests_on_the_operations_that_are_known(judge, line
     assert (load["bound"]["trials"], load["bound"]["met"]) == (9, 9)
     assert load["bound"]["share"] == pytest.approx(0.05 ** (1 / 9), abs=0.001)
     assert (save["bound"]["trials"], save["bound"]["met"]) == (10, 10)
-    assert "9 of 9 loads within the limit" in load["detail"]
+    assert "9 of 9 loads met the limit" in load["detail"]
     assert "10 of 10 loads" not in load["detail"]
     alone = MadeRun(saves=1, loads=0).write(tree / "alone", ranks=[0])
     assert judge(alone)[1]["requirements"][0]["bound"] is None
