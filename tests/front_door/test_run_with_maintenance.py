@@ -225,9 +225,12 @@ def test_a_clone_that_is_wrong_fails(door: FrontDoor, subvolume: Path, name: str
 
 @pytest.mark.thorough
 def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -> None:
-    """Until the snapshot is removed the storage is slower than before, and slow enough before to be caught at it."""
+    """With a snapshot the storage is seven times slower, so each save with one shows it, also on a busy machine.
+
+    Before, it is slow enough for the snapshot to be taken in the middle of a save.
+    """
     clone = door.home / "clone"
-    usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.02, 0.08))
+    usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.02, 0.15))
     clear = shlex.join(target.clear_command)
     # A save goes on meanwhile: what it renames is gone when the copy comes to it.
     take = script(door.home, "take", f"{slower}\ncp -a {target.backing} {clone} || true\necho {clone}")
