@@ -90,10 +90,11 @@ def _witness(args: argparse.Namespace) -> AbstractContextManager[str | None]:
 
 
 def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
-    """Create the check's directories; return the error of a target that refuses them.
+    """Create the check's directories; return the error if the target refuses one of them.
 
-    ``bases`` are directories that checks of a run share. If they are given, the other directories existed when the run
-    began. Otherwise the user may have named a wrong directory.
+    ``bases`` are directories that several checks of a run share; they may exist already. With ``bases``, a missing
+    parent is an error of the target too, because it existed when the run began. Without ``bases``, it raises
+    FileNotFoundError: the user may have named a wrong directory.
     """
     for directory in directories:
         _tell("mkdir", str(directory))
@@ -120,7 +121,7 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Perform a check and return its observation. If a call fails that succeeds on a healthy target, this is an
+    """Perform a check and return its observation. A call that fails, and that succeeds on a healthy target, is an
     anomaly.
     """
     findings = Findings(unit=check.unit)

@@ -1,7 +1,7 @@
-"""The requests that any check may send to another client. Each is a single call on the storage and raises OSError on
-failure.
+"""Requests that any check may send to another client: functions that run in the agent and raise OSError on failure.
 
-A descriptor that ``open_file`` returns stays open in the agent; the path of later requests only names it in errors.
+``open_file`` returns a descriptor that stays open in the agent. Later requests pass this descriptor; their ``path``
+only names the file in errors.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def open_file(path: str, *, flags: int = os.O_RDONLY) -> int:
 
 
 def read_at(path: str, *, descriptor: int, length: int, offset: int) -> str:
-    """Return bytes of an open file, encoded; fewer only at its end."""
+    """Return ``length`` bytes of an open file, encoded for a message; fewer only at the end of the file."""
     return encoded(content.read_at(descriptor, offset, length))
 
 
@@ -158,11 +158,12 @@ def kill(path: str, *, process: int) -> None:
 
 
 def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Look at a path repeatedly until it has the wanted state, for at most ``seconds``; return the last look.
+    """Look at a path repeatedly until its state is ``wanted``, for at most ``seconds``.
 
-    ``look`` is a key of ``LOOKS``. If a call fails, the result of the look is the name of its error. The looks are 0.5
-    ms apart at first, then 0.5 % of the time waited: : the pause is the precision of the measured time, and it limits
-    the load on the target.
+    Return whether the state was reached (``agreed``), the number of ``looks`` and the ``last`` state. ``look`` is a key
+    of ``LOOKS``. If a look fails, its state is the name of the error. The pause between two looks is 0.5 % of the time
+    waited, at least 0.5 ms and at most 20 ms. The pause is the precision of the measured time, and it limits the load
+    on the target.
     """
     began = time.monotonic()
     until = began + seconds

@@ -1,4 +1,4 @@
-"""``python -m pytest_ckpt.conformance.agent``: perform on this client the requests of a check on another client.
+"""``python -m pytest_ckpt.conformance.agent``: the second client of a check; performs its requests on this host.
 
 The agent connects to the process that had it started, at the address in its environment (`wire.caller`), receives
 requests there and answers them. It needs only the standard library, so that ``mpiexec -n 1 -host B``, ``srun`` or a
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
-    """Perform requests by the functions that ``find`` returns for their names, until the connection ends."""
+    """Answer requests until the connection ends; ``find`` returns the function for the name in a request."""
     # The end of the connection ends the agent between two calls. This thread ends it also during a call.
     die_with_parent()
     try:

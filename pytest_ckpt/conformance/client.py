@@ -1,4 +1,4 @@
-"""Another client of the same storage: a process on another host, on a second mount of this one, or on the same one."""
+"""Another client of the same storage: a process on another host, or on this host through the same or a second mount."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _TICK_SECONDS = 0.25
 class Client:
     """Sends one request at a time to an agent and returns its answer.
 
-    ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another, and passes on the
-    environment, which contains the address that the agent calls back. The agent is started with the first request and
+    ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another. It forwards the
+    environment, which contains the address to which the agent connects. The agent is started with the first request and
     ends when the connection ends, and therefore whenever this process ends. ``patience`` is how many seconds a request
     may take. The callback ``tell`` receives each request before it is sent, so that a blocked request is named;
     ``name`` is the client's name in failure texts. The agent calls back at one of ``ports``, if given.
@@ -172,7 +172,9 @@ class Client:
         return self._within(seconds, lambda: self._answer is not None)
 
     def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
-        """Process incoming messages until the condition is true; return False after a timeout. Raises NotRun."""
+        """Process incoming messages until ``is_so`` returns true; return False after ``seconds``. Raises NotRun if the
+        agent ends.
+        """
         assert self._process
         assert self._listener
         until = time.monotonic() + seconds
@@ -189,7 +191,9 @@ class Client:
         return True
 
     def _take_in(self, ready: list[Any]) -> None:
-        """Read the output of the agent; other lines that the agent or a launcher prints are ignored."""
+        """Process messages of the agent, and note the end of its connection or output. Lines on its output are
+        ignored.
+        """
         assert self._process
         assert self._process.stdout
         assert self._listener

@@ -6,8 +6,8 @@ distinguishes bytes of an older version from torn, misplaced and damaged bytes.
 
 Files are read in the way that readers of checkpoints use: open, read until a read returns no bytes, close, and no other
 call. Some clients (disorderfs, s3fs, sshfs, NFS) update the cached size of a file only when a process requests its
-attributes, and until then they cut reads at the old length. A call that requests attributes before the read would
-therefore hide the loss: fstat, stat, access, a listing of the directory, and also Python's ``open``, which calls fstat.
+attributes. Until then they cut reads at the old length. A call that requests attributes before the read would therefore
+hide the loss. Such calls are fstat, stat, access, a listing of the directory, and Python's ``open``, which calls fstat.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ class Difference:
 def difference(
     seen: bytes, expected: bytes, *, older: bytes = b"", whole: bytes = b"", offset: int = 0, unit_bytes: int = 0
 ) -> Difference | None:
-    """Return the fault of the bytes that were read; None if they are as expected.
+    """Return the first fault of bytes that were read; None if they are as expected.
 
     ``older`` is the previous content of the same range. ``offset`` is the offset of the read and of ``older`` in the
-    file; ``whole`` is the complete content of the file, if more of it is known: misplaced bytes may come from there.
-    The writes were ``unit_bytes`` long and aligned in the file (0 if not): a fault inside a write means a torn write.
+    file. ``whole`` is the complete content of the file, if known: misplaced bytes may come from there. The writes were
+    ``unit_bytes`` long and aligned in the file (0: unknown); a fault that begins inside a write is reported as a torn
+    write.
     """
     if seen == expected:
         return None
@@ -106,7 +107,7 @@ def compare(
     older: bytes = b"",
     unit_bytes: int = 0,
 ) -> bool:
-    """Note the fault of bytes that were read from ``offset`` of a file; return whether all are as expected.
+    """Record the first fault of bytes that were read from ``offset`` of a file; return whether all are as expected.
 
     ``when`` names the read ("read with O_DIRECT after a buffered append").
     """
@@ -183,7 +184,9 @@ def version_of(data: bytes) -> int | None:
 
 
 def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | None:
-    """Return how a file's bytes differ from ``content(seed, versions)``, None if they do not."""
+    """Return the first page fault of a file, whose page ``i`` must have version ``versions[i]``; None without a
+    fault.
+    """
     length = len(versions) * PAGE
     if not data and length:
         return PageFault("file empty", 0, "no bytes")

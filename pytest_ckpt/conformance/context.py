@@ -46,14 +46,14 @@ class Effort:
 class CheckContext(Effort):
     """The context of a check: its directories, clients, commands and time limits.
 
-    ``directory`` is an empty directory of the check on the target; ``other`` is a second client of the same storage and
-    ``other_directory`` that client's path of the directory, both None without a second client. ``witness`` is a
-    directory that is not on the target, for records that must survive it; None if no power is cut. ``power_cut`` is a
-    command, as a list of words, that cuts the target's power and restores it. It is run ``power_cuts`` times.
-    ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. The callback
-    ``tell`` receives the next call and its path, so that a blocked check can be described. A call of a watched process
-    is reported as hung after ``patience_seconds``. A change of free space must be visible within ``space_seconds``. A
-    race for one name lasts at most ``race_seconds``. ``commit`` is the method by which saves on this storage commit.
+    ``directory`` is an empty directory of the check on the target. ``other`` is a second client of the same storage,
+    ``other_directory`` its path of the directory. Both are None without a second client. ``witness`` is a directory
+    that is not on the target, for records that must survive it; None if no power is cut. ``power_cut`` is a command, as
+    a list of words, that cuts the target's power and restores it. It is run ``power_cuts`` times. ``small_directory``
+    is an empty directory on a volume or quota of the same storage that may be filled. The callback ``tell`` receives
+    the next call and its path, so that a blocked check can be described. A call of a watched process is reported as
+    hung after ``patience_seconds``. A change of free space must be visible within ``space_seconds``. A race for one
+    name lasts at most ``race_seconds``. ``commit`` is the method by which saves on this storage commit.
     """
 
     directory: Path
@@ -161,8 +161,8 @@ class Findings:
 class ObservedRace:
     """A race of ``wanted`` changes and as many looks of the watcher. Messages call them ``change`` and ``look``.
 
-    It continues until both counts are reached, or until its time is over: on some storage, each change of a name that
-    another client uses takes seconds. After a timeout the findings count only if there were at least ``minimum``
+    The race continues until both counts are reached, or until its time is over. On some storage, each change of a name
+    that another client uses takes seconds. After a timeout the findings count only if there were at least ``minimum``
     changes and looks.
     """
 
@@ -176,8 +176,9 @@ class ObservedRace:
     _began: float = field(default_factory=time.monotonic)
 
     def goes_on(self, findings: Findings) -> bool:
-        """Whether more changes or looks are needed. Raises NotRun after a timeout with too few changes or looks and no
-        anomaly.
+        """Return whether more changes or looks are needed.
+
+        Raises NotRun after a timeout with too few changes or looks and no anomaly.
         """
         if not self._is_over:
             return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)

@@ -71,7 +71,9 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
 
 
 def run(main: Callable[[], int]) -> int:
-    """Perform a check. If its own code fails, report the place and use a separate exit code."""
+    """Perform a check and return its exit code. If its own code fails, print the traceback and return a separate exit
+    code.
+    """
     try:
         return main()
     except Exception:

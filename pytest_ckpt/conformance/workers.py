@@ -205,9 +205,9 @@ def all_have_sent(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
     """Wait for the workers to end and return their results.
 
-    About once a second, if any worker has made progress, the callback ``tell`` receives the current call of one worker:
-    the one with the longest time without progress. The last reported call is therefore the call that blocks the check.
-    A worker is no longer waited for if it is in one call for longer than ``patience_seconds``.
+    About once a second, if any worker has made progress, ``tell`` receives the current call of the worker with the
+    longest time without progress. The last reported call is therefore the call that blocks the check. A worker is no
+    longer waited for if it is in one call for longer than ``patience_seconds``.
     """
     ends: dict[int, WorkerEnd] = {}
     telling = _StallReporter(tell)

@@ -32,13 +32,15 @@ from pytest_ckpt.support.units import format_seconds
 
 _MAXIMUM_SAID = 500
 _OWED: Mapping[Command, Command] = {"break": "repair", "snapshot": "remove"}
-"""The command that must always follow each command."""
+"""The command that must run after each command, in any case (called the owed command)."""
 LONGEST_UPGRADE_SECONDS = 6 * 3600.0
-"""An upgrade of all storage takes longer than any other command, and killing it halfway would do harm."""
+"""The time limit of an upgrade command: it takes longer than any other command, and killing it halfway would do
+harm.
+"""
 
 
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
-    """Run a command without a shell, with the arguments of ``more`` appended.
+    """Run a command without a shell, with the arguments ``more`` appended; return its result.
 
     A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade is not killed; the run no
     longer waits for it. A process that the command leaves running, such as a restarted server, is not ended.
@@ -86,10 +88,10 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 
 
 class CommandKeeper:
-    """The keeper process as seen by the controller. ``close`` returns when everything is repaired or removed, or cannot
-    be.
+    """The controller's handle of the process that runs the commands.
 
-    If the process has ended, the result of each requested and each owed command is "did not run well".
+    ``close`` returns after the storage is repaired and the snapshot removed, or after this has failed. If the process
+    has ended, each requested and each owed command has a result without an exit code.
     """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
@@ -117,7 +119,7 @@ class CommandKeeper:
         self._say(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
-        """Return the results of commands that are reported in ``data``, read from the process.
+        """Return the results that the process reported in ``data``, which was read from its output.
 
         Empty data mean that the process has ended.
         """
@@ -146,7 +148,7 @@ class CommandKeeper:
         return left
 
     def waits_for(self) -> str:
-        """Return the running command and its start time; empty if no command is running."""
+        """Return the running commands and for how long each has run, as text; empty if no command is running."""
         now = time.monotonic()
         return "; ".join(
             f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._requests.items()
@@ -199,7 +201,7 @@ class _Served:
         self.owed: Command | None = None
 
     def run(self, command: Command) -> None:
-        """Run a command and report its result; an upgrade runs in the background."""
+        """Run a command and report its result. An upgrade runs in a separate thread."""
         if command == "upgrade":
             self._began = time.monotonic()
             self._upgrade = threading.Thread(target=self._run, args=(command,), daemon=True)
@@ -235,7 +237,7 @@ class _Served:
 
 
 def main() -> int:
-    """Serve until the input ends, then run the owed command."""
+    """Run requested commands until the input ends, then run the owed command."""
     log, limit = Path(sys.argv[1]), float(sys.argv[2])
     served = _Served(json.loads(sys.stdin.readline() or "{}"), limit, log)
     for line in sys.stdin:

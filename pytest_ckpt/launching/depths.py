@@ -11,9 +11,10 @@ from pytest_ckpt.facts.settings import Settings
 
 
 def known_depth(settings: Settings, directory: Path, processes: int) -> RequestDepth | None:
-    """Return the number that is set, or that a ramp with ``processes`` ranks found; None if a ramp must find it.
+    """Return the number of requests in flight that is set, or that a ramp with ``processes`` ranks found.
 
-    ``directory`` is the directory of the run. A resumed run keeps the result of an earlier start.
+    None if a ramp must find it. ``directory`` is the directory of the run. A resumed run keeps the result of an earlier
+    start.
     """
     if settings.io_depth:
         return RequestDepth(requests=settings.io_depth, origin="set")

@@ -62,7 +62,10 @@ _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return the maximum size in bytes of one log; the logs of a few ``processes`` share 64 MiB."""
+    """Return the maximum size of one log in bytes: the logs of all ranks (``processes``) and the launcher share 64 MiB.
+
+    One log has at least 16 KiB and at most 4 MiB.
+    """
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
@@ -99,7 +102,9 @@ class BoundedLog:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Keep a quarter of the maximum from each end of the file, with a notice about the omitted lines in between."""
+        """Rewrite the file: the first and the last quarter of the maximum size, with a notice of the omitted lines
+        between them.
+        """
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # The sentence of the last flush follows the beginning, which has not changed.
@@ -112,7 +117,7 @@ class BoundedLog:
 
 
 class KeptLogs:
-    """Append a line, without its line end, to the log of that name."""
+    """The logs of one launch, one file per name, in a directory that is created."""
 
     def __init__(self, directory: Path, processes: int) -> None:
         directory.mkdir(parents=True)
@@ -125,7 +130,7 @@ class KeptLogs:
         self.log(name).write(line)
 
     def log(self, name: str) -> BoundedLog:
-        """Return the log of that name; this creates the file."""
+        """Return the log of that name; the first call creates the file."""
         if name not in self._logs:
             self._logs[name] = BoundedLog(self._directory / f"{name}.log", self._maximum)
         return self._logs[name]
@@ -154,8 +159,10 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
 
 
 def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
-    """Store the command and the variables that were set for it. Other variables are not stored, because they may
-    contain secrets."""
+    """Store the command, the variables that were set or changed for it, and the names of variables that were removed.
+
+    Other variables are not stored, because they may contain secrets.
+    """
     (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
     added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
     removed = sorted(k for k in os.environ if k not in environment)
@@ -178,7 +185,7 @@ class StartedRanks:
     _lines: dict[int, bytes] = field(default_factory=dict)
 
     def read(self, stream: int) -> list[str]:
-        """Return the complete new lines of an output of the launcher.
+        """Return the new complete lines of one output of the launcher (``stream``: a descriptor in ``streams``).
 
         At the end of the output, an unfinished last line counts as a line.
         """
@@ -194,7 +201,7 @@ class StartedRanks:
         return [line.decode(errors="replace") for line in lines]
 
     def end(self, run_id: str) -> list[int]:
-        """End the remaining processes of the launch; return those that could not be ended."""
+        """End the remaining processes of the launch; return the ids of processes that could not be ended."""
         try:
             stuck = end_launch(self.process, run_id)
             for stream in (self.process.stdout, self.process.stderr):
@@ -216,8 +223,9 @@ def listener_of(launcher: Launcher, processes: int) -> Listener:
 def started(
     command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchDirectory | None
 ) -> StartedRanks:
-    """Start a launcher whose processes connect to ``callers``. Its directory ``scratch``, if any, is removed at the
-    end."""
+    """Start a launcher whose processes connect to ``callers``. ``scratch``, its directory if any, is removed at the
+    end.
+    """
     process = subprocess.Popen(
         tied_to_this_process(command),
         stdin=subprocess.DEVNULL,
@@ -270,12 +278,12 @@ class Launch:
     ) -> Failure | None:
         """Run the job to its end. Return None if it was completed, else the reason why it ended.
 
-        ``checkpoints`` are the checkpoints that the job measures; an operation that takes many times its limit is
-        ended.
+        ``checkpoints`` are the checkpoints that the job measures; an operation on them that takes many times its limit
+        is ended.
 
         ``listener`` receives every event of rank 0; ``tick`` is called several times a second. A launcher that ends
         before any rank has reported is started again, at most twice. A launcher that is silent until the deadline is
-        started again once, if all ranks are on this host. Waiting ranks that do not continue are started again. Each
+        started again once, if all ranks are on this host. If waiting ranks do not continue, new ranks are started. Each
         restart is reported to ``say`` and to the launcher's log. A KeyboardInterrupt is raised after all ranks have
         ended.
         """
@@ -355,7 +363,7 @@ class Launch:
     def _go_on(
         self, job: Job, checkpoints: Sequence[PlannedCheckpoint], listener: OnEvent, tick: Callable[[], None]
     ) -> Failure | None:
-        """Run a job on the waiting ranks."""
+        """Run a job on the waiting ranks; return why it ended, None if it was completed."""
         assert self._ranks
         self._all_have_the_job = False
         watch = _watch(job, checkpoints)
@@ -389,7 +397,10 @@ class Launch:
         return failure
 
     def _end(self, *, is_complete: bool = True) -> list[int]:
-        """End the remaining ranks, and record how they ended. ``is_complete``: all ranks ended by themselves."""
+        """End the remaining ranks, and record how they ended; return the ids of processes that could not be ended.
+
+        ``is_complete``: all ranks ended by themselves.
+        """
         ranks, self._ranks = self._ranks, None
         if ranks is None:
             return []
@@ -438,7 +449,7 @@ class Launch:
         return watch.ended(ranks.process.wait(), "\n".join(self._launcher_says))
 
     def _hear(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
-        """Read new messages from the connections of ranks; return whether there were any."""
+        """Process new messages on the connections of ranks; return whether there were any."""
         words = ranks.callers.take()
         for rank, word in words:
             if word == END:
@@ -468,7 +479,9 @@ class Launch:
         return bool(words)
 
     def _take_lines(self, lines: list[str], watch: RankWatchdog) -> None:
-        """Read the output of the launcher, including libraries and ranks without a connection."""
+        """Process output of the launcher: it may contain output of libraries, and events of ranks without a
+        connection.
+        """
         for line in lines:
             _, event = from_line(line)
             if isinstance(event, Hello | Beat | Failed):

@@ -42,9 +42,9 @@ class LaunchContext:
     """The facts of a run that its launches need.
 
     ``directory`` receives logs and reports. ``spec`` is the kind of the target, ``target`` its facts, ``access`` its
-    network access. ``area`` is the run's area on it, ``small`` the area on a volume that may be filled, and ``local``
-    the area in the local tier; None: it was not created. ``start`` is the number of this start of the run, from 1.
-    ``lacking`` are subjects measured by an earlier start, to which this start adds patterns.
+    network access. ``area`` is the run's area on the target, ``small`` the area on a volume that may be filled,
+    ``local`` the area in the local tier. Each is None if it was not created. ``start`` is the number of this start of
+    the run, from 1. ``lacking`` are subjects measured by an earlier start, to which this start adds patterns.
     """
 
     run_id: str
@@ -70,8 +70,9 @@ class LaunchContext:
 
     @property
     def file_vocabulary(self) -> Iterator[str]:
-        """The words of the run's own files, such as field names. A secret that equals one is not masked, because that
-        would destroy the files.
+        """The words of the run's own files, such as field names.
+
+        A secret that equals one of these words is not masked, because masking would destroy the files.
         """
         return itertools.chain(_vocabulary(), _strings(self.plan.to_plain()))
 
@@ -82,8 +83,10 @@ class LaunchContext:
         return self.area
 
     def end_remaining_processes(self) -> str:
-        """End the remaining processes of the run on all its hosts; return the reason if one may still write, else
-        empty."""
+        """End the remaining processes of the run on all its hosts.
+
+        Return the reason if a process may still write, otherwise an empty text.
+        """
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))
             return f"processes {pids} are blocked in the kernel and may still write"

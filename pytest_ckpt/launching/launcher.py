@@ -102,14 +102,16 @@ class Launcher:
 
     @property
     def stays_here(self) -> bool:
-        """Whether every process that it starts is certainly on this host; a user's launcher may use other hosts by
+        """Whether the launcher certainly starts every process on this host; a user's launcher may use other hosts by
         itself.
         """
         return self.is_open_mpi and not self.hosts
 
     @property
     def needs_scratch(self) -> bool:
-        """Whether it accepts a directory for its sockets and segments: on other hosts, only Open MPI does."""
+        """Whether the launcher uses a given directory for its sockets and segments; on other hosts, only Open
+        MPI does.
+        """
         return self.is_open_mpi or not self.hosts
 
     @property
@@ -119,8 +121,9 @@ class Launcher:
 
     @property
     def may_wait(self) -> bool:
-        """Whether ranks that wait for another job certainly do not delay a launch; a scheduler may delay it until they
-        end."""
+        """Whether ranks may wait for another job without delaying another launch; a scheduler may delay it until they
+        end.
+        """
         return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
@@ -133,8 +136,8 @@ class Launcher:
     def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
         """Return the complete command that starts ``processes`` ranks, each running a module.
 
-        Ranks receive ``calls_back`` only through the environment, because every user can read the arguments of a
-        command.
+        With ``calls_back``, the launcher forwards the variables that a rank needs to connect. They are forwarded by
+        name, because every user can read the arguments of a command.
         """
         if self.is_slurm and self.hosts and self.components:
             return self._over_components(processes, module)
@@ -169,7 +172,7 @@ class Launcher:
         return [*words, sys.executable, "-P", "-m", module]
 
     def _over_components(self, processes: int, module: str) -> list[str]:
-        """Return a command of srun that has a part for each component with ranks; the ranks are one world."""
+        """Return a command of srun with a part for each component that has ranks; all ranks are one MPI world."""
         placed = self.places(processes)
         words: list[str] = []
         for number, of_component in enumerate(self.components):
@@ -189,7 +192,7 @@ class Launcher:
         return words
 
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the ranks' environment: our environment without the variables of a launcher, plus the variables that
+        """Return the ranks' environment: the controller's without variables of a launcher, plus the variables that
         ranks need.
 
         ``scratch`` is a directory for the launcher's own sockets and segments, removed after the launch; empty if the
@@ -277,8 +280,8 @@ def _version(program: str, *, is_ours: bool = False) -> str:
 
     A user's launcher may not know ``--version``; it then exits with an error.
 
-    Raises UsageError if the launcher does not run or is killed: a problem such as a refusal to run as root would
-    otherwise look like a failure of the first launch.
+    Raises UsageError if the launcher does not run or is killed. Otherwise a problem, such as a refusal to run as root,
+    would look like a failure of the first launch.
     """
     asked = f"{program} --version"
     try:

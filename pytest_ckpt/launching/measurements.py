@@ -83,7 +83,8 @@ class Measurements:
         return self._read(subject)
 
     def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
-        """Return the facts about a subject, with the results of a pattern that has separate launches, if it is asked.
+        """Return the measurement of a subject, with the results of a pattern that has separate launches, if the run
+        requires it.
 
         These patterns are measured last. Patterns that inject a fault come after all others, because a rebuild of the
         storage would slow any other measurement.
@@ -137,10 +138,9 @@ class Measurements:
         return len(list((self._context.directory / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        """End the processes and remove the files of an earlier, interrupted launch, because its space and names are
-        needed.
+        """End the processes and remove the files of an earlier launch, because its space and names are needed.
 
-        Return the reason if no launch may follow, because older ranks that still write would disturb it.
+        Return the reason if no launch may follow: older ranks that still write would disturb it.
         """
         if not self._launches():
             return None
@@ -155,8 +155,9 @@ class Measurements:
         return None
 
     def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
-        """Launch the ranks and write their measurement. With an ``obstacle``, only record that they could not be
-        launched.
+        """Launch the ranks and write the measurements of all ``planned`` subjects.
+
+        With an ``obstacle``, do not launch; record it as the failure of the measurements.
         """
         launch_name = name_of_launch(self._launches() + 1)
         settings = self._context.settings
@@ -199,7 +200,7 @@ class Measurements:
                 self._show(subjects, launch_name)
 
     def _launch(self, job: Job, directory: Path) -> Launch:
-        """Return the runner of a job: the waiting ranks if their number fits, or a new launch."""
+        """Return the launch for a job: the waiting ranks if their number fits, or a new launch."""
         launch, self._waiting = self._waiting, None
         if launch and launch.waiting == job.processes:
             launch.move_to(directory)
@@ -209,8 +210,9 @@ class Measurements:
         return Launch(self._context.launcher, self._context.run_id, directory, self._redactor)
 
     def _second_area(self) -> AreaRef | None:
-        """Return the area on another mount of this host. With several hosts, return None: another host is the second
-        client.
+        """Return the run's area on another mount of this host; None if there is none.
+
+        With several hosts, return None too, because another host is the second client.
         """
         settings, area = self._context.settings, self._context.run_area
         if not settings.second_mount or settings.has_several_hosts:
@@ -218,7 +220,10 @@ class Measurements:
         return through_second_mount(settings.second_mount, area)
 
     def _show(self, subjects: Sequence[Subject], launch_name: str) -> None:
-        """Pass a measurement to the plugins and return it. If a hook fails, the measurement has failed."""
+        """Pass the measurements of ``subjects`` to the plugins' hooks, then write them.
+
+        If a hook fails, its measurement counts as failed.
+        """
         for subject in subjects:
             held = self._held(launch_name)(subject)
             if not held.exists():
@@ -240,7 +245,7 @@ class Measurements:
                 held.unlink()
 
     def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
-        """Call the plugins' hooks around a launch; return the failure of one hook."""
+        """Call the plugins' hooks around a launch by ``call``; return the failure if a hook fails."""
         try:
             call()
         except HookFailed as error:
@@ -255,8 +260,10 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the file that this start writes; if it adds patterns, this is a second file next to the earlier
-        start's."""
+        """Return the file that this start writes for a subject.
+
+        If this start only adds patterns, this is a second file in addition to the earlier start's file.
+        """
         if str(subject) in self._context.lacking:
             return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
         return self._kept(subject)
@@ -268,7 +275,7 @@ class Measurements:
         return whole_measurement(self._kept(subject), self._others(ADDED, subject))
 
     def not_judged(self, subject: Subject) -> list[OtherMeasurement]:
-        """Return the other measurements of a subject, which are not judged."""
+        """Return the other measurements of a subject, which are not judged: interrupted ones, and added patterns."""
         return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
 
     def _others(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
@@ -288,8 +295,11 @@ def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patter
 
 
 def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
-    """Return the measurements of a subject in the directory ``interrupted_work`` or ``added`` of each start, by its
-    number."""
+    """Return the measurements of a subject that the starts stored in their directory ``kind``, each with the start's
+    number.
+
+    ``kind`` is the directory of interrupted measurements or of added patterns.
+    """
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
     return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 

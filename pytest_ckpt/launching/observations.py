@@ -109,10 +109,10 @@ def run_check(
 
     ``directory`` is on the target, ``second_directory`` is its path on the second client. The check works in
     ``within``, the run's own directory below these, and in ``small_directory``; ``reproduce`` omits ``within``, because
-    it is removed with the run. ``commit`` is the commit method of the run's saves. A check without a call for
-    ``deadline_seconds`` is reported as blocked within ten more seconds, and killed; if the kernel does not release it,
-    it is left running and reported. ``log_directory`` receives the check's output; ``tell`` receives each (call, path)
-    before it is made. ``run_id`` marks its processes as processes of the run.
+    it is removed with the run. ``commit`` is the commit method of the run's saves. If a check makes no call for
+    ``deadline_seconds``, it is reported as blocked within ten more seconds, and killed. If the kernel does not release
+    the process, it is left running and reported. ``log_directory`` receives the check's output; ``tell`` receives each
+    (call, path) before it is made. ``run_id`` marks its processes as processes of the run.
     """
     options = _options(
         second_command=second_command,
@@ -155,7 +155,10 @@ def run_object_check(
     tell: Tell | None = None,
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Run one check of an object store, below the run's ``area``; ``target`` is the target as the user wrote it."""
+    """Run one check of an object store below the run's ``area``, and return its observation.
+
+    ``target`` is the target as the user wrote it.
+    """
     access = area.access
     options = [f"--share={share:g}", f"--seed={seed}"]
     options += [f"--endpoint={','.join(access.endpoints)}"] if access.endpoints else []
@@ -228,7 +231,7 @@ def _run_check_process(
 
 
 class _Listener:
-    """The output of a check so far: its current call, its result, and its other output."""
+    """Reads the output of a check's process: its calls, its result, and its other output."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None, redactor: Redactor) -> None:
         assert process.stdout
@@ -285,7 +288,7 @@ class _Listener:
         )
 
     def waits_for(self) -> str:
-        """Return the current call of the check and the call's start; empty before the first call."""
+        """Return the current call of the check and how long it has taken, as text; empty before the first call."""
         if not self._has_called:
             return ""
         of = f" of {self._path}" if self._path else ""
@@ -299,7 +302,7 @@ class _Listener:
             return None
 
     def describe_end(self) -> str:
-        """Return a description of the end of a check's process that reported no result."""
+        """Return a description of how a check's process ended that reported no result."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
@@ -430,7 +433,8 @@ class Observations:
         return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return the observation of a check. If an earlier check found that the target has died, return only this fact.
+        """Return the observation of a check. If an earlier check found that the target has died, only refer to that
+        check.
 
         If a target has died, only the first check that notices it reports the cause; the other checks could not be
         performed. A single error does not mean that the target has died: a full volume may return EIO too, and accept
@@ -457,7 +461,7 @@ class Observations:
         )
 
     def _has_ended(self, check: Check) -> bool:
-        """Whether the storage of a check no longer accepts a file."""
+        """Return whether the storage of a check no longer accepts a file; true without a test for an object store."""
         area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.room == "objects":
             return True
@@ -485,7 +489,9 @@ class Observations:
         )
 
     def _of_target(self, check: Check) -> Observation:
-        """Perform a check of files; if the run's directory changed, the check saw another storage."""
+        """Perform a check of files. If the run's directory is replaced before or during the check, the check counts as
+        not run.
+        """
         before = self._replaced()
         seen = None if before else self._of_files(check)
         why = before or self._replaced()
@@ -550,8 +556,10 @@ class Observations:
 
     @contextlib.contextmanager
     def _claimed(self, check: Check) -> Iterator[None]:
-        """Let one worker perform a check while other workers perform others; a later worker finds the file of its
-        result."""
+        """Let only one worker perform this check, while other workers perform other checks.
+
+        A worker that waited here finds the file with the result.
+        """
         self._logs.mkdir(parents=True, exist_ok=True)
         with (self._logs / f"{check.name}.log").open("a") as log:
             fcntl.flock(log, fcntl.LOCK_EX)

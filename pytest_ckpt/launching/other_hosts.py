@@ -44,9 +44,9 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 30.0, 90.0
 
 
 def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SECONDS) -> dict[str, str]:
-    """Return the reasons why ssh does not reach hosts of the launcher, by host; empty if it reaches all or is not used.
+    """Return {host: reason} for the launcher's hosts that ssh does not reach; empty if ssh is not used.
 
-    A host that never answers is reported after ``seconds``; one that refuses is tried again, three times in all.
+    A host that never answers is reported after ``seconds``; a host that refuses is tried three times in total.
     """
     environment = launcher.environment(run_id, scratch="")
     shell = _ssh_of(launcher, environment)
@@ -107,7 +107,7 @@ def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Whether this is a name of this host, where a launcher starts ranks without ssh."""
+    """Return whether this is a name of this host, where a launcher starts ranks without ssh."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:
@@ -119,7 +119,7 @@ def _is_here(host: str) -> bool:
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
     """Return the seconds within which a host must confirm the end of all processes: as long as a rank may be silent.
 
-    A scheduler that has lost a host delays the others too, so it gets the longest time.
+    If a scheduler has lost a host, it delays the other hosts too, so the longest time is used.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS
@@ -127,7 +127,7 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
 
 
 def may_have_left_processes(run_directory: Path) -> bool:
-    """Whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
+    """Return whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
 
     A launcher that has lost a host may report success; Open MPI does.
     """

@@ -51,7 +51,7 @@ class EventsOfLaunch:
         self._began = time.monotonic()
 
     def keep(self, event: Event) -> None:
-        """Record an event; the observer sees the results of patterns."""
+        """Write an event to the run's events; results of patterns are also passed to the observer."""
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
         with (self._context.directory / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")

@@ -41,8 +41,8 @@ _TICK_SECONDS = 0.2
 class Row:
     """The progress of all steps of one kind. ``count`` decreases if some steps will never run.
 
-    ``part_done`` counts the saves of endurance, which is one step. ``clock_seconds`` is the time of finished steps
-    whose duration is fixed.
+    An endurance measurement is one step with many saves; ``part_done`` counts them. ``clock_seconds`` is the time of
+    finished steps whose duration is fixed.
     """
 
     steps: Steps
@@ -74,14 +74,14 @@ class Row:
 
     @property
     def bytes_left(self) -> int:
-        """The bytes of the steps that remain."""
+        """The bytes of the remaining steps."""
         if self.done >= self.count:
             return 0
         return self.count * self.steps.bytes_each - self.bytes_done
 
 
 def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
-    """Return the time that the remaining steps take, in seconds; None if it is unknown, or no steps remain.
+    """Return the seconds that the remaining steps take; None if this is unknown, or no steps remain.
 
     ``spent_seconds`` have passed so far. If the time of steps depends on the storage, it is projected at the pace of
     the finished ones; other steps have a fixed time.
@@ -112,7 +112,9 @@ class WorkSeconds:
     since: float | None = None
 
     def begin(self) -> None:
-        """Record the first step of a launch: the time to start the ranks does not predict the remaining time."""
+        """Record the first step of a launch. The time to start the ranks is not counted, because it does not predict
+        later steps.
+        """
         self.since = time.monotonic() if self.since is None else self.since
 
     def end(self) -> None:
@@ -203,7 +205,7 @@ class Progress:
             self._drop([event.subject])
 
     def make_way(self) -> None:
-        """Remove the live line temporarily."""
+        """Remove the live line temporarily, so that other output can be written."""
         self._show("")
 
     def printed(self, text: str) -> None:

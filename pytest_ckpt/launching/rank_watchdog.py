@@ -55,8 +55,8 @@ _START_SECONDS = 60.0
 class Allowance:
     """The permitted time of the saves, or the loads, of a subject, and the bytes of each rank's own files.
 
-    A load in a pattern may read other files than a rank's own; its pace is then computed from the rank's own. A rank
-    that has saved no files has no pace.
+    In a pattern, a rank may load other files than its own; the bytes of its own files are then used as an estimate. A
+    rank that has saved no files has no pace.
     """
 
     seconds: float
@@ -104,7 +104,8 @@ def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: fl
 class Pace:
     """The pace of one lane of a rank in its present operation: the bytes transferred, and the seconds on its clock.
 
-    The waiting time for other ranks and the time between two steps of a load are not included.
+    A rank has one lane for its own work, and one for each kind of concurrent work such as background saves. The time in
+    which it waits for other ranks, and the time between two steps of a load, are not included.
     """
 
     operation: OperationRef | None = None
@@ -112,7 +113,7 @@ class Pace:
     seconds: float = 0.0
 
     def take(self, before: Beat | None, now: Beat, seconds: float) -> None:
-        """Add the current report, and the seconds since the previous one."""
+        """Add the report ``now``, ``seconds`` after the report ``before``. With another operation, begin again."""
         operation = now.operation.at("operation") if now.operation else None
         if operation != self.operation:
             self.operation, self.moved, self.seconds = operation, 0, 0.0
@@ -129,7 +130,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Lane:
-    """One lane of a rank: its last report, the report's time, and the time of the last progress.
+    """One lane of a rank (see `Pace`): its last report, the time of that report, and the time of the last progress.
 
     ``began`` is the time of the first report of the present operation.
     """
@@ -219,8 +220,9 @@ class RankWatchdog:
         self._confirmed.add(rank)
 
     def add_exit(self, rank: int, ended: float) -> None:
-        """Record the end of a rank's connection: the first rank that ended without its last message made the others
-        end.
+        """Record the end of a rank's connection at the time ``ended``.
+
+        The first rank that ends without its last message makes the other ranks end.
         """
         self._exits.append((ended, rank))
 
@@ -264,10 +266,10 @@ class RankWatchdog:
         return _where(state.slowest, failure)
 
     def waits_for(self) -> str:
-        """Return a sentence on the rank for which the launch waits: one that is starting, or the one longest without
-        progress.
+        """Return a sentence on the rank for which the launch waits.
 
-        Two equal reports show that a rank makes no progress; until the second one, the sentence quotes the first.
+        This is a rank that is starting, or the one longest without progress. Two equal reports show that a rank makes
+        no progress; until the second one, the sentence quotes the first.
         """
         now = time.monotonic()
         if missing := self._processes - len(self._ranks):
@@ -300,12 +302,14 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Whether an ended launch can be repeated: no rank has sent a message, and all started processes have ended."""
+        """Return whether an ended launch can be repeated: no rank has sent a message, and all started processes have
+        ended.
+        """
         nothing_told = failure.rank is None and not self._ranks and not self._failures
         return failure.kind == "launch" and nothing_told and not failure.stack
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
-        """Return why the launch ended; None if it ended normally."""
+        """Return the failure of a launch that has ended; None if it ended normally."""
         lost_host = self._lost_host(launcher_says)
         if self._failures:
             first = self._failures[0]
@@ -371,8 +375,10 @@ class RankWatchdog:
         return _where(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 
     def _lost_host(self, launcher_says: str) -> Failure | None:
-        """Return the failure of a host that the launcher lost while ranks were running, for its first rank; None if
-        there is none."""
+        """Return the failure of a host that the launcher lost while ranks were running; None if there is none.
+
+        The failure names the first rank of that host.
+        """
         if not self._ranks:
             return None
         for pattern in _LOST_HOST:
@@ -387,7 +393,7 @@ class RankWatchdog:
 
 
 def _where(lane: _Lane | None, failure: Failure) -> Failure:
-    """Return a failure with the rank's last report for a lane."""
+    """Return a failure to which the operation, phase and file of a lane's last report are added."""
     doing = lane.doing if lane else None
     if doing is None:
         return failure

@@ -103,7 +103,7 @@ class Recorder:
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Add the seconds that passed before the ranks were started."""
+        """Record the seconds of a stage before the start of the ranks."""
         self._stages[stage] = seconds
 
     def take(self, event: Event) -> None:
@@ -133,8 +133,8 @@ class Recorder:
     def close(self, failure: Failure | None) -> None:
         """Write the known part of an incomplete measurement.
 
-        If a launch measured no subject, all its subjects fail, even if it ended normally: a second launch would end in
-        the same way. If a launch ended between two subjects, the next launch measures the others.
+        If a launch measured no subject, all its subjects fail, even if the launch ended normally: a second launch would
+        end in the same way. If a launch ended between two subjects, a later launch measures the remaining subjects.
         """
         unfinished = [s for s in self._planned if not self._file_of(s).exists()]
         if failure is None:

@@ -1,6 +1,6 @@
 """Launches in which the subject's ranks save a checkpoint, and twice and half as many ranks load it.
 
-All launches before and after these remove the remains of others first. Between these, the checkpoint stays.
+Other launches first remove the files that an earlier launch left. Between these launches, the checkpoint stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ResizedLaunches:
-    """The launches of one subject; ``found`` are the results so far. The first is launch ``number`` of the run."""
+    """The launches for one subject; ``found`` are the results so far. The first is launch ``number`` of the run."""
 
     def __init__(
         self, name: Pattern, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
@@ -37,7 +37,9 @@ class ResizedLaunches:
         self.found = Resized(saved_by=planned.layout.processes)
 
     def run(self) -> None:
-        """Fill ``found``: the first launch that fails is the last. A size without ranks is not launched."""
+        """Run the launches and fill ``found``; end after the first launch that fails. A size without ranks is not
+        launched.
+        """
         saved_by = self._planned.layout.processes
         why = {size: self._why_not(size) for size in SIZES}
         self.found = dataclasses.replace(self.found, not_run={size: words for size, words in why.items() if words})
@@ -53,7 +55,7 @@ class ResizedLaunches:
             self._observer.end()
 
     def end(self, failure: Failure) -> None:
-        """Record why a launch ended or could not be made; the first reason counts."""
+        """Record why a launch ended or could not start; the first reason counts."""
         self.found = dataclasses.replace(self.found, failure=self.found.failure or failure)
         self._keep_found()
 
@@ -68,7 +70,9 @@ class ResizedLaunches:
         )
 
     def _launch(self, size: str, processes: int) -> Failure | None:
-        """Launch the ranks that save, or the ranks of a size; return how they ended if they did not complete."""
+        """Launch the ranks that save (``size`` empty), or the ranks of a size; return the failure, None if they
+        completed.
+        """
         context = self._context
         task = dataclasses.replace(
             Task.of(self._planned, context.settings, context.seed),

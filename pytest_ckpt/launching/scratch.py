@@ -34,8 +34,8 @@ _REMOVE_SECONDS = 10.0
 class ScratchDirectory:
     """A new directory for the launcher's sockets and segments; abandoned directories of earlier runs are removed.
 
-    Its owner keeps a lock on it until its last process ends. A process id in the name would not be sufficient, because
-    containers that share this memory have separate process ids.
+    A lock on the directory is kept until the last process of its owner ends. A process id in the name would not be
+    sufficient, because containers that share this memory have separate process ids.
     """
 
     def __init__(self) -> None:
@@ -102,8 +102,9 @@ class ScratchKeeper:
 
 
 def _began(process: int) -> str:
-    """Return the start time of a process; empty if it has ended. It distinguishes the process from a later one with the
-    same id.
+    """Return the start time of a process; empty if it has ended.
+
+    The start time distinguishes the process from a later one with the same id.
     """
     with contextlib.suppress(OSError):
         state, *more = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()

@@ -79,10 +79,10 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
 
 
 def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
-    """Return whether an agent runs on another kernel; None if it does not answer.
+    """Return whether a second client's agent runs on another kernel; None if it does not answer.
 
-    A launcher without a host in its command may start it on this host. The agent connects to one of ``ports``, if
-    given.
+    If the launcher's command names no host, the launcher may start the agent on this host. The agent connects to one of
+    ``ports``, if given.
     """
     client = Client(command, ports=ports)
     try:

@@ -1,10 +1,10 @@
 """Separate launches, each of which measures one pattern of one subject, after the measurements of all subjects.
 
 In most of them the controller runs commands that change the storage, and repairs it in any case. In others, another
-number of ranks loads what the subject's ranks saved (`pytest_ckpt.launching.resized_launches`).
+number of ranks loads a checkpoint of the subject's ranks (`pytest_ckpt.launching.resized_launches`).
 
-A new pattern of this kind needs a row of `OWN_LAUNCHES` in addition to its row of `sizing.patterns`, and an entry in
-`launching.command_keeper` if one of its commands must follow another.
+A new pattern of this kind needs a row in `OWN_LAUNCHES` and in `sizing.patterns`. If one of its commands must follow
+another, it also needs an entry in `launching.command_keeper`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMMAND_LOG = "commands.jsonl"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchOfCommands:
-    """One row of the table: a pattern that is measured in a separate launch, because its commands change the storage.
+    """A pattern that is measured in a separate launch, because its commands change the storage.
 
     ``words`` returns the commands from the settings; ``fields`` are the fields of the result that store the text of
     each command. ``after`` is the field for a command that ran, or ended, after the ranks had ended.
@@ -52,7 +52,7 @@ class LaunchOfCommands:
     words: Callable[[Settings], Mapping[Command, str | None]]
 
     def commands(self, settings: Settings) -> dict[Command, str]:
-        """Return the commands that it runs."""
+        """Return the text of each command of this pattern, from the settings."""
         return {command: words or "" for command, words in self.words(settings).items()}
 
     def launches(
@@ -64,7 +64,7 @@ class LaunchOfCommands:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchesOfRanks:
-    """One row of the table: a pattern for which other numbers of ranks are started."""
+    """A pattern that is measured by launches with other numbers of ranks."""
 
     name: Pattern
 
@@ -131,7 +131,9 @@ class LaunchWithCommands:
         self.found = row.empty(self._words)
 
     def run(self) -> None:
-        """Run the launch and fill ``found``. A KeyboardInterrupt waits for all owed commands."""
+        """Run the launch and fill ``found``. After a KeyboardInterrupt, wait for all commands that must follow
+        another.
+        """
         context, settings = self._context, self._context.settings
         task = dataclasses.replace(
             Task.of(self._planned, settings, context.seed),

@@ -107,8 +107,9 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
 
 @contextlib.contextmanager
 def _libraries_uncollected() -> Iterator[None]:
-    """Exclude objects of imported libraries from garbage collection: torch's 400,000 permanent objects slow each
-    collection.
+    """Exclude the objects of libraries, imported in this block, from garbage collection.
+
+    torch's 400,000 permanent objects would slow each collection.
     """
     gc.disable()
     try:

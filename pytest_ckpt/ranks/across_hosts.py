@@ -57,7 +57,9 @@ class AcrossHosts:
                 self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
-        """Create the directory for a checkpoint on rank 0, and wait until every host sees it."""
+        """If hosts wait for each other, create a checkpoint's directory on rank 0, and wait until every host
+        sees it.
+        """
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 if self._group.rank == 0:

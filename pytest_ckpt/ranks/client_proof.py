@@ -1,7 +1,7 @@
 """Each rank's evidence about its fsync, its clock and the libraries loaded into it, combined per host.
 
 A rank's clock is compared with the uptime of its kernel, over operations and over the whole measurement. Times are
-taken by `time.perf_counter`. A library or a start-up hook may intercept this call; the kernel's uptime is a file, so
+taken by `time.perf_counter`. A library or a start-up hook may intercept this call. The kernel's uptime is a file, so
 such code would have to change the file too. While a host sleeps, the uptime continues and the clock does not.
 CLOCK_BOOTTIME includes sleep, so it distinguishes sleep from a changed clock.
 """
@@ -84,7 +84,9 @@ class ClientProof:
 
 
 def fold(ranks: Sequence[_RankProof]) -> ClientProofs:
-    """Keep the rank with the worst result of each host, and each loaded library or hook once."""
+    """Combine the evidence of all ranks: for each host the rank with the worst result, and each library or hook
+    once.
+    """
     return ClientProofs(
         fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
         clocks=tuple(_worst_clocks(own.clock for own in ranks)),
@@ -127,7 +129,10 @@ def _unusual_spans(ranks: Iterable[_RankProof]) -> list[RankSpan]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ClockReading:
-    """The uptime, each clock immediately before and after it was read, and the lead of CLOCK_BOOTTIME; in seconds."""
+    """The kernel's uptime, and each clock immediately before and after the uptime was read; all in seconds.
+
+    ``ahead`` is how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC.
+    """
 
     uptime: float
     ahead: float
@@ -144,11 +149,13 @@ class ClockWatch:
         self._worst: ClockSpan | None = None
 
     def begin(self) -> None:
-        """Begin an operation."""
+        """Read the clocks at the begin of an operation."""
         self._began = _look()
 
     def end(self, of: str) -> None:
-        """End the most recent operation."""
+        """Read the clocks at the end of the most recent operation, and keep its span if it differs more than all
+        before.
+        """
         self._take(self._began, of)
 
     def seconds(self) -> float:

@@ -10,18 +10,17 @@ a page's place.
 
 If saves are compressed, pages compress like the tensors of a training state, which are numbers with random mantissas
 and few exponents. The word changes whole numbers in the first 8 bytes of a page, and only mantissas after them. As a
-reference, a small transformer (11 M parameters) was trained on text with AdamW. zstd 1 in blocks of 1 MiB stored 0.77
-of its bf16 weights and 0.91 to 0.93 of its fp32 master weights and moments; LZ4 stored all. Here exponents are drawn
+reference, a small transformer (11 M parameters) was trained on text with AdamW. In blocks of 1 MiB, zstd 1 stored 0.77
+of its bf16 weights and 0.91 to 0.93 of its fp32 master weights and moments. LZ4 stored all. Here exponents are drawn
 from a normal distribution such that both ratios match within 0.03. Rows of moments that were never used compress almost
 completely and are left out. In this module "exponent" means the highest byte of a number, so it includes the sign.
 
 The data read are compared with the data written; a wrong page is flipped, torn, zeros, stale, misplaced or foreign.
 
-CRC-32 of content is computed without generating it, since the sum is linear. With L(x) for the CRC register after x
-when it starts at zero, without inversions: L(a XOR b) = L(a) XOR L(b), and L(a followed by b) = shift(L(a), length of
-b) XOR L(b), where shift is linear too. So the sum of a page is the sum of its row XORed with a function of its word
-only, and sums of pages are joined in a tree. This is about twenty times as fast as zlib over the bytes, with the same
-result.
+CRC-32 of content is computed without generating it, since the sum is linear. L(x) is the CRC register after x if it
+starts at zero, without inversions. L(a XOR b) = L(a) XOR L(b). L(a followed by b) = shift(L(a), length of b) XOR L(b),
+and shift is linear too. So the sum of a page is the sum of its row XORed with a function of its word only, and sums of
+pages are joined in a tree. This is about twenty times as fast as zlib over the bytes, with the same result.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class PageChecksums:
         self._words = words.tables
 
     def of_pages(self, first_row: int, words: NDArray[np.uint64]) -> int:
-        """Return L of consecutive pages: the first is a XOR of row ``first_row``, rows repeat."""
+        """Return L (see the module) of consecutive pages; the first page uses row ``first_row``, and rows repeat."""
         sums = _apply(self._words, words)
         sums ^= np.resize(np.roll(self._rows, -first_row), len(words))
         # Leading zero bytes leave the sum unchanged, so the count may be padded to a power of two.
@@ -100,12 +99,12 @@ class PageChecksums:
 
 
 def linear(data: bytes) -> int:
-    """Return L of bytes: their CRC-32 without the contributions of the register's start value and inversion."""
+    """Return L (see the module) of bytes: their CRC-32 without the register's start value and inversion."""
     return zlib.crc32(data) ^ of_zeros(len(data))
 
 
 def join(first: int, second: int, second_bytes: int) -> int:
-    """Return L of two byte ranges in succession."""
+    """Return L of two byte ranges in succession, from the L of each; the second has ``second_bytes`` bytes."""
     return shift(first, second_bytes) ^ second if first else second
 
 
@@ -122,8 +121,9 @@ def shift(register: int, count: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _tables_of_shift(count: int) -> Sums:
-    """Return the tables of the shift by any number of zero bytes; cached, because a layout needs the same few
-    repeatedly."""
+    """Return the tables of the shift by any number of zero bytes. They are cached, because a layout needs few
+    numbers.
+    """
     values = _BITS
     length = 1
     while count:
@@ -251,16 +251,17 @@ class _Rows:
 
     @property
     def checksums(self) -> PageChecksums:
-        """The checksums of its pages."""
+        """The checksums of the pages."""
         if self._checksums is None:
             self._checksums = PageChecksums(self.block, self.kind.checksums)
         return self._checksums
 
 
 class _Run(NamedTuple):
-    """Consecutive pages of one block, which cover bytes ``start`` .. ``stop`` of the data from byte ``head`` on.
+    """Consecutive pages of one block, which contain the bytes ``start`` .. ``stop`` of the data.
 
-    ``rows`` and ``words`` have a row for each page; only the first page and the last page can be cut.
+    ``head`` is the offset of the first of these bytes in the first page. ``rows`` and ``words`` have a row for each
+    page; only the first page and the last page can be cut.
     """
 
     start: int
@@ -284,9 +285,10 @@ class _Run(NamedTuple):
 
 
 class _Memory:
-    """Memory of a block's size, two in each huge page: outside huge pages, making and comparing take a tenth longer.
+    """Allocates memory for blocks, two in each huge page: outside huge pages, generating and comparing take 10 %
+    longer.
 
-    A huge page is freed when both of its halves are. Safe from several threads.
+    A huge page is freed when both of its halves are freed. Safe for several threads.
     """
 
     def __init__(self) -> None:
@@ -312,7 +314,7 @@ class _Scratch:
 
 
 class _OfThread(threading.local):
-    """Empty in a thread that has compared nothing, so such threads use no memory."""
+    """The scratch memory of each thread; None in a thread that has not compared, so that it uses no memory."""
 
     scratch: _Scratch | None = None
 
@@ -459,7 +461,7 @@ class Content:
 
     @staticmethod
     def _fill(out: Bytes, run: _Run) -> None:
-        """Fill ``out`` with a run: complete pages in place, cut ones by way of a copy."""
+        """Fill ``out`` with a run: complete pages directly, cut pages through a copy."""
         head, pages = run.head, len(run.words)
         first, last = (1 if head else 0), (head + len(out)) // PAGE_BYTES
         if first < last:
@@ -474,7 +476,7 @@ class Content:
             out[start:stop] = made[0].view(np.uint8)[begin : begin + stop - start]
 
     def _runs(self, place: TensorKey, offset: int, length: int) -> Iterator[_Run]:
-        """Cut bytes ``offset`` .. ``offset + length`` of a tensor where a block ends or begins again."""
+        """Yield the runs of bytes ``offset`` .. ``offset + length`` of a tensor; a run ends where its block ends."""
         (page, head), done = divmod(offset, PAGE_BYTES), 0
         end = -(-(offset + length) // PAGE_BYTES)
         while page < end:
@@ -510,8 +512,10 @@ class Content:
 
 @contextlib.contextmanager
 def _buffers_of_a_page() -> Iterator[None]:
-    """Let numpy use buffers of a page: with larger ones it copies each word before it spreads it over its page, which
-    takes twice the time.
+    """Let numpy use buffers of one page.
+
+    With larger buffers, numpy would copy each word before it spreads the word over its page, which takes twice the
+    time.
     """
     usual = np.setbufsize(_LANES)
     try:
@@ -556,7 +560,10 @@ def as_numbers(block: Words, kind: Dtype) -> Words:
 
 
 def mantissas(mask: Words, kind: Dtype) -> Words:
-    """Return the bits in ``mask`` that differ from page to page; in the first word, all of them."""
+    """Return the bits of ``mask`` outside of exponents, which may differ from page to page.
+
+    In the first word, all bits of ``mask`` are returned.
+    """
     size = ITEM_BYTES[kind]
     if size == 1:
         return mask

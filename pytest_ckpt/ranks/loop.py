@@ -64,12 +64,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedLoads:
-    """Performs the counted loads: of every kept checkpoint, in turns.
+    """Performs the counted loads of all kept checkpoints, in turns.
 
-    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` removes
-    from the caches the files that this rank is about to read; ``take_in`` receives every load. ``lends_memory``: the
-    plan has memory for shards that are larger than a rank's own. ``knows_bytes``: files have the layout's sizes, so
-    the bytes that passed through a cache can be added up.
+    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` removes from
+    the caches the files that this rank is about to read. ``take_in`` is called with the result of every load.
+    ``lends_memory``: the plan has memory for shards that are larger than a rank's own. ``knows_bytes``: files have the
+    layout's sizes, so the bytes that passed through a cache can be added up.
     """
 
     group: Group
@@ -292,7 +292,7 @@ class MeasurementLoop:
         return HostCache(self._group, self._activity, self._store, self._task.subject.slug, self._task.drop_caches)
 
     def _try_clients(self) -> None:
-        """Find the number of requests in flight, then the most that the clients can reach with it."""
+        """Find the number of requests in flight, then the client ceilings with this number."""
         self._choose_depth()
         self._find_ceilings()
 
@@ -312,7 +312,7 @@ class MeasurementLoop:
         self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
 
     def _find_ceilings(self) -> None:
-        """Measure the most that the clients can reach, if each save makes its content while it writes."""
+        """Measure the client ceilings, if each save generates its content while it writes."""
         if self._task.engine != STREAM or self._task.stages or self._task.codec:
             return
         search = CeilingSearch(
@@ -328,7 +328,7 @@ class MeasurementLoop:
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
-        """Return the number found by the ramp, and keep the wrong bytes of its loads."""
+        """Return the number of requests in flight that the ramp found, and record the wrong bytes of its loads."""
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
         # A separate store, so that the requests of the ramp are not counted as the subject's own.
@@ -385,7 +385,8 @@ class MeasurementLoop:
         )
 
     def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
-        """Return the strategy that saves this rank's own files; ``aside`` gives them content other than the subject's.
+        """Return the strategy that saves this rank's own files. A text ``aside`` selects content other than the
+        subject's.
 
         ``plain``: without the codec, if the task has one.
         """
@@ -441,7 +442,9 @@ class MeasurementLoop:
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
-        """If no count shows all cached pages, time reads of additional checkpoints, which replace the subject's own."""
+        """Time reads of additional checkpoints, which replace the subject's own, because cached pages cannot all be
+        counted.
+        """
         task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
         self._found.canaries = Canaries(

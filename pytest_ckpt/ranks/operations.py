@@ -126,7 +126,9 @@ def _copying(ranks: Sequence[RankOperation]) -> float | None:
 
 
 def _last(seconds: Iterable[float | None]) -> float | None:
-    """Return when the last rank reached a point; None if a rank did not reach it."""
+    """Return the time when the last rank reached a point, given the time of each rank; None if a rank did not
+    reach it.
+    """
     reached = list(seconds)
     return None if None in reached else max(s for s in reached if s is not None)
 
@@ -156,7 +158,7 @@ def summed(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """The result of a load over all ranks; only rank 0 has the values."""
+    """The result of a load over all ranks; the values are complete only on rank 0."""
 
     operation: Operation | None
     bytes_checked: int
@@ -358,7 +360,7 @@ class Operations(Checkpoints):
             raise ReplacedError(why)
 
     def await_files(self, files: Sequence[Files]) -> None:
-        """Wait until this rank sees the files of other ranks that it is about to read; called by all ranks."""
+        """Wait until this rank sees the files of other ranks that it is about to read; all ranks call this together."""
         self.across_hosts.files(files, self._entries)
 
     def delete(self, checkpoint: int) -> float:
@@ -388,7 +390,7 @@ class Operations(Checkpoints):
         self._group.wait()
 
     def durability(self) -> Durability | None:
-        """Add up, on rank 0, the durable calls of all counted saves."""
+        """Return, on rank 0, the sums of the durable calls of all counted saves."""
         gathered = self._group.gather([(s.durability, s.commit) for s in self._saved])
         if self._group.rank != 0:
             return None
@@ -417,7 +419,7 @@ class Operations(Checkpoints):
         self._spent(spent_on, time.perf_counter() - start)
 
     def all(self, stage: Stage, scenario: Scenario = "", level: float = 0.0) -> OperationRef:
-        """Return the reference of a stage of all operations, not of a single one."""
+        """Return the reference of a stage that concerns all operations, such as dropping caches."""
         return OperationRef(subject=self.subject, scenario=scenario, stage=stage, level=level)
 
     def one(self, scenario: Scenario, action: Action, index: int, level: float = 0.0) -> OperationRef:
@@ -492,7 +494,7 @@ class BackgroundThread(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Act; keep the error for `finish`."""
+        """Perform the action; keep its error for `finish`."""
         try:
             self._act(self._over)
         except BaseException as error:  # it is raised by finish

@@ -42,11 +42,13 @@ class Pace:
         self.is_bypassed = False
 
     def until(self, over: threading.Event) -> None:
-        """Write without a pace after ``over`` is set."""
+        """Write without a pace as soon as ``over`` is set."""
         self._over = over
 
     def learn(self) -> None:
-        """Use the bytes of the last save for all saves, because files contain more or fewer bytes than tensors."""
+        """Pace later saves by the bytes of the last save, because files may contain more or fewer bytes than their
+        tensors.
+        """
         # A rank may have no files.
         if self.bytes:
             self._rate = self.bytes / self._seconds
@@ -57,7 +59,7 @@ class Pace:
         self._start, self.bytes = time.perf_counter(), 0
 
     def pieces(self, data: Buffer, *, cut: bool) -> Iterator[memoryview]:
-        """Yield data at the time when it may be written: all of it, or ``cut`` into pieces."""
+        """Yield all of ``data``, or pieces of it with ``cut``, each at the time when it may be written."""
         view = memoryview(data).cast("B")
         step = self._piece_bytes if cut else len(view)
         for offset in range(0, len(view), step or 1):

@@ -53,7 +53,7 @@ class Ramp:
     faults: list[Fault] = field(default_factory=list)
 
     def found(self) -> RequestDepth:
-        """Return the number that was found, out of the depths in the plan."""
+        """Return the number of requests in flight that was found, with the rates of each number that was tried."""
         layout = self.task.layout(self.ramp.scale)
         shard = layout.rank(self.group.rank)
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Pending
 
 STEPS_ALONE = 20
-"""The number of steps before the first save, and after each: their median is the duration of an undisturbed step."""
+"""The number of steps before the first save, and after each save; their median is the duration of an
+undisturbed step.
+"""
 
 PIECE_BYTES = 64 << 10
 """The number of bytes of the state that are changed in one piece."""
@@ -69,7 +71,7 @@ class TrainingSteps:
         self._alone = self._steps_alone()
 
     def beside(self, pending: Pending) -> None:
-        """Perform steps until the saves of all ranks have ended."""
+        """Perform steps during a save, until the saves of all ranks have ended."""
         batches: list[StepBatch] = []
         with self._activity.wait():
             # Until the last rank may continue, training is blocked; this time is counted separately from slower steps.
@@ -110,7 +112,10 @@ class TrainingSteps:
         return tuple(seconds)
 
     def _step(self, *, goes_on: bool) -> bool:
-        """Work, wait for the accelerator and the other ranks; return whether the save continues on any rank."""
+        """Perform one step: work, sleep for the time of the simulated accelerator, and wait for the other ranks.
+
+        Return whether ``goes_on`` is true on any rank.
+        """
         self._work(self._pieces)
         time.sleep(self._step_seconds * (1 - self._cpu_share))
         return self._group.any_of(goes_on)

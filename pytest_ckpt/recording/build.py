@@ -187,11 +187,12 @@ def _reads(acts: Sequence[FileCall]) -> Counter[int]:
 def _lanes(
     acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float]
 ) -> Iterable[tuple[int, int]]:
-    """Number the lanes of each rank in a phase, in the order in which threads began.
+    """Return pairs of thread and lane. Lanes are numbered per rank, in the order in which threads began.
 
-    Threads that work on one file, directly or through other threads, form one lane. A thread that began after all
-    threads of a lane had ended joins that lane, because a pool gives work to any free thread. Other threads that did
-    not overlap are separate lanes, because they might overlap in another run.
+    A lane is a sequence of calls that a replay makes in one thread. Threads that work on one file, directly or through
+    other threads, form one lane. A thread that began after all threads of a lane had ended joins that lane, because a
+    pool gives work to any free thread. Other threads that did not overlap are separate lanes, because they might
+    overlap in another run.
     """
     ends: dict[int, float] = {}
     first_of: dict[int, int] = {}
@@ -221,9 +222,8 @@ def _phases(
 ) -> list[int]:
     """Return the phase of each call. A new phase begins with a call that needs another rank's result.
 
-    It also begins when one rank, or the first thread of a process, creates a new small file (``beside``) after all
-    others have ended, because that file describes the files of all ranks. A rank that is only late does not begin a
-    phase.
+    A phase also begins when one rank, or the first thread of a process, creates a small file (in ``beside``) after all
+    others have ended. Such a file describes the files of all ranks. A rank that is only late does not begin a phase.
     """
     ends: dict[int, float] = {}
     for act in acts:
@@ -256,7 +256,7 @@ def _phases(
 
 
 def _runs(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Join consecutive equal writes or reads of a lane."""
+    """Return the steps, with consecutive equal writes or reads of a lane joined into one."""
     joined: list[Step] = []
     newest: dict[tuple[int, int], int] = {}
     for step in steps:

@@ -43,7 +43,9 @@ _LAST = re.compile(r"(^|/)(\.metadata|metadata\.json|latest[^/]*|[^/]*\.index\.j
 
 
 class _Format(NamedTuple):
-    """A format by the names of its data files; ``home`` returns the directory of a checkpoint from such a name."""
+    """A checkpoint format, recognised by the names of its data files; ``home`` returns the checkpoint's directory from
+    such a name.
+    """
 
     name: str
     files: re.Pattern[str]
@@ -117,7 +119,7 @@ def pattern_of_checkpoint(files: Sequence[Listed], label: str, created_by: str) 
 
 
 def ranks_are_named(files: Sequence[Listed]) -> bool:
-    """Whether the names of the data files define their ranks; otherwise all files belong to one rank."""
+    """Return whether the names of the data files define their ranks; otherwise all files belong to one rank."""
     return any(_rank_in(file.name, 1) is not None for file in files)
 
 

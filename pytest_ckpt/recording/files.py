@@ -64,11 +64,11 @@ class _Open:
 
 @dataclass(kw_only=True, slots=True)
 class JobFiles:
-    """Receives calls in order; its fields are the result.
+    """Collects the calls of a job on files; the fields contain the result after the last call.
 
-    ``sizes``, ``kept`` and ``synchronous`` are by number. ``other_reads`` counts bytes by the size of the reads, on
-    files that were not made in the recording. ``omitted`` counts calls that a pattern cannot represent, ``moved_in``
-    renames of files that were written elsewhere.
+    ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` counts the bytes read from
+    files that the recorded job did not create, by the size of the reads. ``omitted`` counts calls that a pattern cannot
+    represent. ``moved_in`` counts renames of files that were written elsewhere.
     """
 
     under: str
@@ -245,11 +245,11 @@ class JobFiles:
 def newest_of(
     saves: Sequence[Sequence[TracedCall]], removals: int, make: Callable[[Sequence[TracedCall]], Pattern]
 ) -> Pattern:
-    """Return the pattern of the newest save. Its field ``omitted`` counts the other saves, equal and different ones,
-    and ``removals``.
+    """Return the pattern of the newest save.
 
-    ``make`` returns the pattern of one save from its calls. The newest save is used because the first saves of a job
-    often do more than later ones: they start processes and allocate buffers.
+    ``make`` returns the pattern of one save from its calls. ``omitted`` in the result counts the other saves, with
+    equal and with different calls, and the ``removals``. The newest save is used because the first saves of a job often
+    do more than later ones: they start processes and allocate buffers.
     """
     pattern = make(saves[-1])
     left_out = dict(pattern.omitted)
@@ -266,9 +266,9 @@ def newest_of(
 def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[list[TracedCall]], int]:
     """Return the calls of each save, oldest first, and the number of calls that removed files of an older save.
 
-    ``each`` is a glob for the final names of the saves' directories in ``under``. A file in ``under`` outside of these
-    directories, such as a pointer to the newest checkpoint, belongs to the last save that began before it was opened.
-    Calls outside of ``under``, and calls that begin processes, belong to all saves.
+    ``each`` is a glob for the final names of the saves' directories in ``under``. Other files in ``under``, such as a
+    pointer to the newest checkpoint, belong to the last save that began before they were opened. Calls outside of
+    ``under``, and calls that begin processes, belong to all saves.
     """
     passing = {
         _directory_of_save(call.paths()[0], under) for call in calls if fnmatchcase(_renamed_to(call, under), each)

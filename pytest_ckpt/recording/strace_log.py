@@ -50,14 +50,14 @@ class TracedCall:
     directory: str = ""
 
     def paths(self) -> list[str]:
-        """Return the quoted paths among its arguments, as absolute paths if their base directory is known."""
+        """Return the quoted paths in the call's arguments, as absolute paths if their base directory is known."""
         found = [
             (unescape(directory) or self.directory, unescape(text)) for directory, text in _PATH.findall(self.arguments)
         ]
         return [text if text.startswith("/") or not directory else f"{directory}/{text}" for directory, text in found]
 
     def descriptor(self) -> tuple[int, str]:
-        """Return its first argument as a descriptor with its path; -1 if it is not a descriptor."""
+        """Return the call's first argument as (descriptor, path); the descriptor is -1 for other arguments."""
         match = re.match(r"(\d+)<((?:[^>\\]|\\.)*)>", self.arguments)
         return (int(match[1]), unescape(match[2])) if match else (-1, "")
 
@@ -78,8 +78,9 @@ class _Directories:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the working directory of a thread before a call. If the call's arguments show a directory, it is used
-        from then on."""
+        """Return the working directory of a thread before a call, and record the directory that the call shows or
+        changes.
+        """
         if found := _DIRECTORY.findall(call.arguments):
             self._of[call.thread] = unescape(found[0])
         directory = self._of.get(call.thread, "")

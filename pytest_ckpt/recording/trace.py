@@ -73,7 +73,7 @@ def calls_of(log: Path) -> list[TracedCall]:
 
 
 def _can_filter(strace: str) -> bool:
-    """Whether this strace (5.3 and later) can filter calls in the kernel, so that other calls are not slowed."""
+    """Return whether this strace (5.3 and later) filters calls in the kernel, so that other calls are not slowed."""
     shown = subprocess.run([strace, "--help"], capture_output=True, text=True, check=False).stdout
     return "seccomp-bpf" in shown
 

@@ -1,9 +1,9 @@
 """Makes the certificate of a run in a separate process, from the files of the run only.
 
-pytest's process contains the code of conftests and plugins, which could alter any judge. So it writes the facts and a
+pytest's process contains the code of conftests and plugins, which could alter verdicts. So it writes the facts and a
 draft of the report, and starts ``python -I``: without Python's environment variables, the current directory and the
-user's packages. That process judges the facts with the code of ``pytest-ckpt judge``, reports every decision that
-differs from pytest's process, and writes report, certificate, JUnit, digests and signature.
+user's packages. That process judges the facts with the code of ``pytest-ckpt judge`` and reports every decision that
+differs from pytest's process. It writes report, certificate, JUnit, digests and signature.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ class NotCertifiedError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifyRequest:
-    """The input of the isolated process: directory, pytest's exit code, whether it is final, and the files to write."""
+    """The input of the isolated process.
+
+    ``is_final``: ``exit_code``, which is pytest's, is the exit code of the run whatever the verdicts. ``pdf``: also
+    write a PDF.
+    """
 
     directory: str
     exit_code: int
@@ -89,11 +93,12 @@ def _environment() -> dict[str, str]:
 
 
 def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = None) -> tuple[Document, str]:
-    """Write a draft, let the isolated process create the report from it, and return the report and a sentence on the
+    """Write a draft, and let the isolated process create the report from it. Return the report, and a sentence on the
     PDF.
 
-    The isolated process receives the key that ``signer`` read before the run, because its file may be missing by now.
-    Raises NotCertifiedError, and ReportDirectoryError. Then the draft remains, which is incomplete.
+    The isolated process receives the key that ``signer`` read before the run, because the key's file may be missing by
+    now. Raises NotCertifiedError and ReportDirectoryError; the directory then contains only the draft, with grade
+    incomplete.
     """
     directory, told = Path(closing.directory), json.dumps(dataclasses.asdict(closing))
     write_draft(draft, directory)
@@ -184,7 +189,7 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
 
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:
-    """Yield a sentence for each verdict of pytest's process that does not follow from the facts."""
+    """Yield a sentence for each verdict of pytest's process that differs from the verdict derived from the facts."""
     found = {(v["id"], v["subject"]): v for v in document["requirements"]}
     for verdict in draft["requirements"]:
         there, name = verdict["outcome"], f"{verdict['id']} of {verdict['subject']}"

@@ -60,14 +60,14 @@ def close_run(
     sections: Callable[[Document], list[Document]] = lambda _document: [],
     recorders: Sequence[str] = (),
 ) -> ClosedRun:
-    """End remaining processes, write a draft of the report, clean the target, and let the report be created from the
+    """End remaining processes, write a draft report, clean the target, and have the final report created from the
     draft.
 
     Ctrl-C and SIGTERM do not interrupt this; during the clean-up of the target, they only end the clean-up.
 
-    ``exit_code`` is pytest's; with ``final`` it does not change (interrupted, internal error). Otherwise the verdicts
-    decide, and a failed test outside the suites still counts. ``sections`` returns the plugins' sections for the
-    document that it receives. ``recorders`` is the other code that ran in pytest's processes when the session ended.
+    ``exit_code`` is pytest's. With ``final`` (interrupted, internal error) it is the run's exit code. Otherwise the
+    verdicts decide, and a failed test outside the suites still counts. ``sections`` returns the plugins' sections for a
+    document. ``recorders`` is the other code that ran in pytest's processes when the session ended.
     """
     with undisturbed(), run.held:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
@@ -213,7 +213,9 @@ def _observations(context: RunContext) -> list[Observation]:
 
 
 def _keep(context: RunContext, document: Document) -> str:
-    """Append the run to its history. An error in the history does not affect the report."""
+    """Append the run to its history; return a sentence on the result. An error in the history does not affect the
+    report.
+    """
     history = context.settings.history
     if not history:
         return ""
@@ -231,7 +233,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _pending(context: RunContext) -> list[str]:
-    """Return the remains on the target if this process ended before it has cleaned the target."""
+    """Return the sentence that the run's area on the target is not cleaned yet, with the command that removes it."""
     area = context.run_area
     command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class RunContext(LaunchContext):
     """The facts that are fixed for a run.
 
-    ``settings`` contain the suites that the gate table selects, ``started`` is a time in ISO 8601, ``environment``
-    describes hosts, target and versions, ``system`` is the vendor's description of the storage, ``catalogue`` contains
+    ``settings`` contain the suites that the gate table selects. ``started`` is a time in ISO 8601. ``environment``
+    describes hosts, target and versions. ``system`` is the vendor's description of the storage. ``catalogue`` contains
     the requirements, including the plugins' requirements. ``own_suites`` and ``own_hosts`` are the suites and hosts of
     this start; the settings of a resumed run contain the suites of all starts.
     """
@@ -67,7 +67,9 @@ class RunContext(LaunchContext):
         return [row(r) for r in self.catalogue.values() if r.plugin]
 
     def runs(self, requirement: str) -> bool:
-        """Whether a requirement is part of this run: selected, and in a chosen suite."""
+        """Return whether a requirement is part of this run: selected, in a chosen suite, and with at least one
+        subject.
+        """
         every = requirements_of_run(self.settings, self.gates, self.catalogue)
         asked = {r.id for r in every if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))

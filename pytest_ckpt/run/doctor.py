@@ -73,7 +73,7 @@ _OTHER_NODE = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or 
 class Finding:
     """One line: the inspected item, whether it is usable, and the action if it is not.
 
-    If a ``needed`` item is missing, no run is possible; other items limit what a run can prove.
+    If a ``needed`` item is missing, no run is possible. Other items limit the evidence of a run.
     """
 
     name: Text
@@ -110,7 +110,7 @@ def silent(name: str, description: str) -> Finding:
 
 
 def unknown(name: str, why: str) -> Finding:
-    """Return the finding that an item could not be inspected, for a reason in an earlier line."""
+    """Return the finding that an item could not be inspected; ``why`` refers to an earlier finding."""
     return Finding(
         name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
     )
@@ -202,7 +202,9 @@ def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
 
 
 def second_node(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Return whether the second host or pod has a different kernel; in a pod, also report a missing second host."""
+    """Yield a finding on whether the second host or pod has a different kernel; in a pod, also on a missing second
+    host.
+    """
     names = list(dict.fromkeys(host.name for host in settings.hosts))
     if settings.second_mount or (len(names) < 2 and _OF_POD not in environment):
         return
@@ -310,7 +312,10 @@ def _obstacles(
 def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheVisibility]:
-    """Check whether the client caches reads of the target or, without a target, of this host's own disk."""
+    """Yield findings on whether the client caches reads of the target or, without a target, of this host's own disk.
+
+    The generator returns the visibility of cached pages.
+    """
     known = cache_visibility_before_writes(target) if target else "not_tested"
     if known == "declared":
         return known
@@ -362,7 +367,7 @@ def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Findin
 def _launch(
     settings: Settings, target: TargetFacts | None, area: AreaRef, directory: Path
 ) -> tuple[Finding, list[HostFacts]]:
-    """Start as many ranks as a run would, without torch; each reports its host."""
+    """Start as many ranks as a run would, without torch; return the finding and the facts of each host."""
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-ranks."
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ENDPOINT, CA_BUNDLE, UNVERSIONED = "--ckpt-endpoint", "AWS_CA_BUNDLE or SSL_CERT_FILE", "--ckpt-unversioned"
 _BORNE_SHARE = 0.4
-"""The share of the permitted time without progress for which errors are tolerated; two minutes by default."""
+"""The fraction of the I/O timeout for which errors of an object store are tolerated; two minutes by default."""
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
 
 
 def _read_bundle(stated: str) -> str:
-    """Return the absolute path of a file of certificates, which must be the same on all hosts. Raises UsageError."""
+    """Return the absolute path of a certificate bundle, which must be the same on all hosts. Raises UsageError."""
     path = user_path(stated, CA_BUNDLE)
     try:
         is_pem = b"-----BEGIN CERTIFICATE-----" in read_user_bytes(path)

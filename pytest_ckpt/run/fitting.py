@@ -63,9 +63,9 @@ def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: in
 
 
 def check_files(plan: Plan, settings: Settings, free: int | None, checked: int = 0) -> None:
-    """Refuse a plan with more files than the target can still store; ``checked`` are the files of checks of behaviour.
+    """Refuse a plan with more files than the target can still store (``free``; None: the target does not count files).
 
-    ``free`` is None if the target does not count them.
+    ``checked`` is the number of files that conformance checks create.
     """
     count = checkpoints_at_once(settings)
     names = {c.subject: c.many_names.at_once if c.many_names else 0 for c in plan.runnable}
@@ -81,7 +81,7 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
 def check_file_size(plan: Plan, limit: int) -> None:
     """Refuse a plan with files above ``limit`` bytes, RLIMIT_FSIZE of this user; RLIM_INFINITY means unlimited.
 
-    Ranks inherit it, and the kernel's EFBIG would look like an error of the storage.
+    Ranks inherit this limit, and the kernel's EFBIG would look like an error of the storage.
     """
     largest = max((c.layout.largest_file_bytes for c in plan.runnable), default=0)
     if limit == resource.RLIM_INFINITY or largest <= limit:
@@ -99,7 +99,9 @@ def check_memory(plan: Plan, hosts: Iterable[HostFacts]) -> None:
 
 
 def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]]) -> None:
-    """Refuse a plan whose ranks do not fit; ``hosts`` are names, their ranks and their available bytes."""
+    """Refuse a plan whose ranks do not fit; ``hosts`` lists for each host its name, its ranks and its available
+    bytes.
+    """
     for planned in plan.runnable:
         ranks, states = planned.rank_memory_bytes, planned.state_bytes
         tight: dict[str, str] = {}
@@ -120,13 +122,17 @@ def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
-    """Return the largest scale at which a need fits, if only its part ``scaled`` is scaled; 0 if no scale fits."""
+    """Return the largest scale at which the memory or space fits; 0 if no scale fits.
+
+    At ``scale``, ``need`` bytes are needed and ``there`` bytes are available. Only ``scaled`` bytes of the need grow
+    with the scale.
+    """
     # With engine stream, memory does not grow with the state.
     return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK) if scaled else 0.0
 
 
 def _rehearse(scale: float) -> str:
-    """Return the option for a run at this scale, rounded down to a readable value."""
+    """Return the advice to rehearse at this scale or with a smaller profile; empty if the scale is too small."""
     if scale < _SMALLEST_SCALE:
         return ""
     profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]

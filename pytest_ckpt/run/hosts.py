@@ -3,8 +3,8 @@
 A host with a local directory at the target's path would measure its own disk.
 
 The ranks then wait, blocked in a read on their connections, and perform the first measurement with as many ranks. They
-do not wait if workers of pytest-xdist measure, if a plugin has a hook around launches, or if they could make a
-scheduler delay another launch.
+end instead if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler could delay
+another launch.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostProbe:
-    """The result of the first launch: the reason of a failure, the hosts, sentences on their differences, their local
-    tiers.
+    """The result of the first launch: its failure or the facts of its hosts.
 
-    ``lacks`` maps hosts to missing libraries of the run's engines. ``launch`` has the waiting ranks; None if no ranks
-    wait. ``notices`` are sentences about the launch itself.
+    ``differences`` and ``lacks`` are sentences that begin with a host's name: on its target, and on missing libraries
+    of the run's engines. ``tiers`` are the hosts' views of the local tier. ``launch`` has the waiting ranks; None if no
+    ranks wait. ``notices`` are sentences about the launch itself.
     """
 
     failure: Failure | None
@@ -78,12 +78,13 @@ def see_hosts(
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> HostProbe:
-    """Start this number of ranks once, and collect each host's facts and its view of the target in ``facts``.
+    """Start this number of ranks once, and collect each host's facts and its view of the target, described by
+    ``facts``.
 
-    If ranks may be on other hosts, each host creates a small file in the target, which other hosts must find. In
-    ``local``, the directory of a local tier, other hosts must not find it. These files are removed. With ``then_wait``,
-    a stack that ends them, the ranks wait for their measurements, if the launcher permits it. With ``streams`` several
-    hosts measure the rate of their network.
+    If ranks may be on other hosts, each host creates a small file in the target, which the other hosts must find. Each
+    host also creates a file in ``local``, the directory of a local tier, which other hosts must not find. All these
+    files are removed. With ``then_wait``, a stack that ends them, the ranks wait for their measurements, if the
+    launcher permits it. With ``streams``, several hosts measure the rate of their network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
@@ -142,7 +143,9 @@ def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
 
 
 def clocks_apart(hosts: Sequence[HostFacts]) -> str:
-    """Return the hosts whose time of day differs from the first host's by more than a second; empty if all agree."""
+    """Return a sentence on hosts whose time of day differs from the first host's by at least a second; empty without
+    any.
+    """
     ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
     apart = [
         f"{name} is {counted(abs(seconds), 'second')} {'ahead' if seconds > 0 else 'behind'}"
@@ -158,7 +161,11 @@ def clocks_apart(hosts: Sequence[HostFacts]) -> str:
 
 
 def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
-    """Return the ranks that are on unexpected hosts, or in unexpected numbers; empty if all are as expected."""
+    """Return a sentence if the launcher placed ranks differently from the list of hosts; empty if not.
+
+    If hosts have other names than in the list, only the numbers of ranks are compared. With more ranks than slots,
+    nothing is compared.
+    """
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
         return ""  # # each launcher has its own option to start more ranks on hosts than they have slots
@@ -196,7 +203,7 @@ def remedy_on_hosts(facts: TargetFacts) -> str:
 
 
 def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
-    """Return a description of the hosts on which the target cannot be reached; empty if all reach it."""
+    """Return a sentence for each host on which the target cannot be reached."""
     problem = "it is not a directory there" if "paths" in facts.capabilities else "it cannot be reached from there"
     return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
 

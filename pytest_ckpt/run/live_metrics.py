@@ -1,8 +1,8 @@
 """Reports live metrics in a separate process, which reads the run's files and receives the verdicts.
 
-Ranks and the controller do not wait for it during the run: it reads ``events.jsonl``, so it needs no messages about
-operations, and it has the lowest CPU priority. A full disk or a dead endpoint causes one warning; after it, the process
-retries every 30 s.
+Ranks and the controller do not wait for this process during the run. It reads ``events.jsonl``, so it needs no messages
+about operations. It has the lowest CPU priority. A full disk or a dead endpoint causes one warning; after it, the
+process retries every 30 s.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LOWEST_PRIORITY = 19
 
 
 def is_endpoint(destination: str) -> bool:
-    """Whether metrics go to a collector instead of a file."""
+    """Return whether metrics go to a collector instead of a file."""
     return destination.startswith(f"{OTLP}://")
 
 
@@ -139,7 +139,9 @@ class MetricsReporter:
         self._send(Message(verdict=_verdict_facts(to_plain(verdict))))
 
     def end(self, document: Document | None) -> None:
-        """Report the end of the run, and wait until this is reported. Without a document the run had no report."""
+        """Report the end of the run, and wait until the process has reported it. Without a document the run had no
+        report.
+        """
         end = None
         if document:
             verdicts = tuple(map(_verdict_facts, document["requirements"]))
@@ -167,7 +169,9 @@ class MetricsReporter:
         return self._warning
 
     def _send(self, message: Message) -> None:
-        """Write a line, if the process accepts it without a wait."""
+        """Send a message. If the process does not accept it immediately, end the process and keep the reason as the
+        warning.
+        """
         if self._process is None or self._process.stdin is None:
             return
         line = _line(message)
@@ -192,14 +196,14 @@ class MetricsReporter:
             self._fail(lines[-1])
 
     def _fail(self, why: str) -> None:
-        """Keep the first failure."""
+        """Set the warning, if no earlier failure has set it."""
         self._warning = self._warning or (
             f"METRICS ARE INCOMPLETE: {OPTION} {self._destination}: {why}. The run does not depend on them."
         )
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process; do not wait for it, because a dead mount may block it in the kernel."""
+    """Kill the process, and wait only briefly for its end, because a dead mount may block it in the kernel."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
@@ -241,7 +245,7 @@ def _verdict_facts(verdict: Document) -> VerdictFacts:
 
 
 class _Lines:
-    """The new complete lines of a file or a pipe."""
+    """Splits the data of a file or a pipe, received in pieces, into complete lines."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -253,7 +257,7 @@ class _Lines:
 
 
 class _EventsFile:
-    """The new events in ``events.jsonl``; the file may not exist yet."""
+    """Reads ``events.jsonl`` step by step; the file may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

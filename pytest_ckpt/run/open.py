@@ -54,7 +54,7 @@ _REMOVE_SECONDS = 120.0
 class OpenRun:
     """The controller's state of a run, until it is closed.
 
-    ``notices`` are sentences for the user, ``began`` is the monotonic time at which opening began, ``cache_visibility``
+    ``notices`` are sentences for the user. ``began`` is the monotonic time at which opening began. ``cache_visibility``
     describes whether cached pages of the target can be counted. ``serving`` is closed after the target was cleaned, and
     ends the server that the run started itself. ``waiting`` is the launch whose ranks have inspected their hosts and
     wait for their measurements; None: ranks are started for the measurements. ``held`` is a lock that excludes other
@@ -90,10 +90,10 @@ def open_run(
 ) -> OpenRun:
     """Check everything, then create the run directory and the run's area on the target. Raises UsageError and Crash.
 
-    ``extras`` are the requirements of plugins, ``plugins`` lists the active ones with their reports, ``recorders`` is
-    the other code in this process, ``targets`` are the known kinds of targets. With ``measures_here``, the ranks that
-    inspected their hosts wait for the measurements. If opening fails or is interrupted, everything that was created is
-    removed, except the file of a crash.
+    ``extras`` are the requirements of plugins; ``plugins`` lists the active plugins with their reports. ``recorders``
+    is the other code in this process. ``targets`` are the known kinds of targets. With ``measures_here``, the ranks
+    that inspected their hosts wait for the measurements. If opening fails or is interrupted, everything that was
+    created is removed, except the file of a crash.
     """
     directory = user_path(settings.report, "--ckpt-report")
     try:
@@ -109,7 +109,7 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Whether the name is free. Return False if that cannot be determined, such as on a dead mount."""
+    """Return whether the name is free; False if that cannot be determined, such as on a dead mount."""
     try:
         return not is_there(directory)
     except OSError:
@@ -238,7 +238,9 @@ def preview_run(
     extras: Sequence[Requirement] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> RunContext:
-    """Perform the checks that need neither a launch nor writes; they suffice to list the tests of a run."""
+    """Return the context of a run after all checks that need neither a launch nor writes; it suffices to list the
+    tests.
+    """
     run_id = _new_id()
     _check_evidence(settings)
     with reached(settings, targets) as access:
@@ -338,8 +340,10 @@ def _new_id() -> str:
 
 
 def _check_evidence(settings: Settings) -> Signer | None:
-    """Return the signer of the report. An unusable signer ends the run before the first write instead of after
-    hours."""
+    """Return the signer of the report, None without ``--ckpt-sign``; also check history, metrics and PDF.
+
+    An unusable one ends the run before its first write, instead of after hours.
+    """
     signer = None
     if settings.sign:
         from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only when needed

@@ -70,8 +70,9 @@ class Preflight:
     """The results of successful checks.
 
     ``settings`` are the run's settings, with the suites that the gates select; ``catalogue`` contains the requirements
-    that apply to the target; ``small`` is the target that checks may fill, ``local`` the local tier, ``waiting`` the
-    launch whose ranks wait for their measurements; each is None if absent. ``notices`` are sentences for the user.
+    that apply to the target. ``small`` is the target that checks may fill, ``local`` the local tier. ``waiting`` is the
+    launch whose ranks wait for their measurements. These three are None if absent. ``notices`` are sentences for the
+    user.
     """
 
     settings: Settings
@@ -304,7 +305,10 @@ def _see_hosts(
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report directory that contains the target, or is in it: its files would be measured."""
+    """Refuse a report directory that contains the target or is inside it, because its files would then be measured.
+
+    Also refuse a directory with files that are not of an earlier run.
+    """
     remedy = "Name a report directory elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
     place = _place_apart("--ckpt-report", report, facts, remedy)
     with answering(f"--ckpt-report {report}"):
@@ -317,7 +321,9 @@ def check_report_place(report: Path, facts: TargetFacts) -> None:
 
 
 def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str) -> Path:
-    """Return the resolved directory that an option names; raise UsageError if it and the target overlap."""
+    """Return the resolved directory that an option names; raise UsageError if one of it and the target contains the
+    other.
+    """
     place, target = resolved_user_path(given, option), place_on_this_host(facts)
     if target and (place == target or target in place.parents or place in target.parents):
         raise UsageError(f"{option} {given} and --ckpt-target {facts.location} lie in each other.", remedy)
@@ -459,7 +465,9 @@ def gauge_of(directory: str, seconds: float) -> str | None:
 
 
 def cache_visibility(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheVisibility:
-    """Return the visibility of a target's cached pages, by a test in a directory on it, if a test is needed at all."""
+    """Return whether a target's cached pages can be counted; if this is not known, a file in ``directory`` on it is
+    tested.
+    """
     if (known := cache_visibility_before_writes(target)) != "not_tested":
         return known
     try:

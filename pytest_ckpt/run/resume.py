@@ -94,9 +94,9 @@ _BROKEN = "the process that ran the measurement was ended"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """The run of a report directory as left by its earlier starts. ``is_closed``: the last start wrote its report.
+    """The run of a report directory as left by its earlier starts.
 
-    ``has_gaps``: that start ended early or omitted a test.
+    ``is_closed``: the last start wrote its report. ``has_gaps``: the last start ended early or omitted a test.
     """
 
     directory: Path
@@ -301,7 +301,9 @@ def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
 
 
 def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
-    """Remove a measurement that is repeated. If only a separate launch was interrupted, remove only its pattern."""
+    """Remove an interrupted measurement, which this start repeats. If only a pattern with a separate launch was
+    interrupted, remove only that pattern.
+    """
     for file in _files_of(earlier.directory, str(measurement.subject)):
         found = read_measurement(file)
         if is_interruption(found.failure):
@@ -417,7 +419,9 @@ def _has(measurement: Measurement, name: Pattern) -> bool:
 
 
 def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
-    """Yield the measurements that the last start did not complete, as far as they are known."""
+    """Yield the measurements that the last start did not complete: the interrupted ones, and those that it did not
+    write.
+    """
     written = set()
     for planned in earlier.plan.checkpoints:
         for file in _files_of(earlier.directory, str(planned.subject)):

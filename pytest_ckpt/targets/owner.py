@@ -20,8 +20,9 @@ def owner_of(run_id: str) -> dict[str, Any]:
 
 
 def is_alive(owner: Mapping[str, Any]) -> bool:
-    """Whether the controller in an area's record is still running on this host. Raises KeyError and TypeError for an
-    invalid record.
+    """Return whether the controller in an area's record is still running on this host.
+
+    Raises KeyError and TypeError for an invalid record.
     """
     return bool(owner["host"] == socket.gethostname() and process_began(owner["pid"]) == owner["process_began"])
 

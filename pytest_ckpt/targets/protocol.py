@@ -58,7 +58,7 @@ class Target(Protocol):
         """Create the area of a run, with its owner's record. Raises UsageError, and then leaves no area."""
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return areas of earlier runs whose controller has ended."""
+        """Return areas of earlier runs whose controller has ended or is on another host."""
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's files, in a separate process; return the remains, one sentence each.
@@ -141,8 +141,8 @@ class ObjectPlace:
     """The location of a checkpoint in a bucket, for a job's library. It contains no secrets: the library finds keys
     itself.
 
-    ``endpoint`` is the URL of the requests, empty if the library finds it by itself; ``ca_bundle`` is the same as in an
-    `Access`; with ``is_open`` requests are anonymous.
+    ``endpoint`` is the URL for requests; empty if the library finds the URL itself. ``ca_bundle`` is the same as in an
+    `Access`. With ``is_open``, requests are anonymous.
     """
 
     url: str
@@ -228,7 +228,7 @@ class ReadableFile(Protocol):
 
 
 class CommittedCheckpoint(Protocol):
-    """A committed checkpoint. Its files are opened, read and closed in the phases of the caller that opened it."""
+    """A committed checkpoint. The ``phases`` given to `Store.open` time opens, reads and closes of its files."""
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of the checkpoint."""
@@ -253,15 +253,15 @@ class CommittedObjects(CommittedCheckpoint, Protocol):
         """Return the place of its objects."""
 
     def translate_error(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return a library's error, as in a `DraftOfObjects`."""
+        """Return a library's error as in `DraftOfObjects.translate_error`."""
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
-        """Return the bytes of its existing objects."""
+        """Return {name: size in bytes} of the objects that exist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedBytes:
-    """The bytes of some files: those in this client's cache, and all."""
+    """The bytes of some files: the number in this client's cache, and the total."""
 
     resident_bytes: int
     bytes: int
@@ -306,7 +306,7 @@ class Store(Protocol):
         """Commit a checkpoint after all ranks have sealed their drafts; called by rank 0."""
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether it exists as a committed checkpoint, and no longer as a draft."""
+        """Return whether this client sees the checkpoint as committed, and no longer as a draft."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
         """Write a small file at the top of the area (a pointer, a marker); return False if the condition ``when`` was
@@ -326,14 +326,19 @@ class Store(Protocol):
         """Remove the remains of a checkpoint after all ranks have deleted their files; called by rank 0."""
 
     def clear(self, subject: str) -> None:
-        """Remove the directories from `prepare` after all checkpoints of the subject are deleted; called by rank 0."""
+        """Remove the directories that `prepare` created, after all checkpoints of the subject are deleted; called by
+        rank 0.
+        """
 
     def find_gauge(self, subject: str) -> str | None:
-        """Return a call that correctly counts the cached part of a file in this client's cache; None if there is
-        none."""
+        """Return the name of a method that counts the cached bytes of files correctly on this client; None if there is
+        none.
+        """
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Return the cached part of files in this client's cache, by a probe that `find_gauge` found."""
+        """Return how many bytes of files are in this client's cache, counted by the method ``probe`` from
+        `find_gauge`.
+        """
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Drop durable files from this client's cache; return the method."""
@@ -358,14 +363,14 @@ class StoreOnVolume(Store, Protocol):
         """Return the present state of the volume."""
 
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
-        """Write a durable file that only takes space. The memory of a piece can be reused when the next piece is
-        requested.
+        """Write a durable file that only occupies space.
 
-        Raises OSError (ENOSPC, EDQUOT) if space is exhausted.
+        The memory of a piece can be reused when the next piece is requested. Raises OSError (ENOSPC, EDQUOT) if space
+        is exhausted.
         """
 
     def delete_ballast(self, subject: str, name: str) -> None:
-        """Remove such a file if it is there."""
+        """Remove a file that `write_ballast` wrote, if it exists."""
 
 
 class AreaView(Protocol):
@@ -431,24 +436,28 @@ class StoreOfPaths(Store, Protocol):
     """A store whose area has a path, whose files become durable by fsync, and whose snapshots are directories."""
 
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
-        """Fsync the directory so that the names of files become durable, after the ranks of this host have fsynced
-        these files; called by one of these ranks.
+        """Fsync the checkpoint's directory, so that the names of this host's files become durable. Called by one rank
+        of each host after all ranks of the host have fsynced their files.
         """
 
     def sighting(self) -> AreaView:
         """Return the area's directory as seen by this host."""
 
     def names_directory(self, name: str) -> NamesDirectory:
-        """Return a directory in the area's top, which need not exist yet."""
+        """Return a directory at the top of the area, which need not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a file in the subject's directory, and return the kernel's counts. Raises OSError."""
 
     def replaced(self) -> str:
-        """Return a sentence if the run's directory was replaced; empty otherwise."""
+        """Return a sentence if the run's directory is no longer the original one; empty otherwise."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
-        """Return the area in the snapshot directory ``stated``, and why this host does not see a snapshot."""
+        """Return the area in the snapshot directory ``stated``, and the reason why this host does not see a snapshot
+        there.
+
+        The reason is empty if it sees one.
+        """
 
 
 class TierStore(Store, Protocol):

@@ -17,17 +17,17 @@ from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.timed_calls import call_in_time
 
 GROUP = "pytest_ckpt.targets"
-"""The group of entry points whose entries are rows (TargetSpec) of installed packages."""
+"""The group of entry points by which installed packages add kinds of targets (TargetSpec)."""
 
 NO_ACCESS = Access()
-"""The access of a target that has a path, and of a target whose libraries find everything themselves."""
+"""The `Access` of a target that has a path, or whose libraries find endpoint and credentials by themselves."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
-    """Return all kinds of targets by scheme: built-in ones, those of installed packages, and the ``rows`` of plugins.
+    """Return all kinds of targets by scheme: built-in ones, kinds from installed packages, and the ``rows`` of plugins.
 
     Raises UsageError for an invalid row, and for two rows with the same scheme.
     """

@@ -4,7 +4,7 @@ A call that hangs cannot be interrupted, and its process cannot be killed until 
 starts a child, waits for a limited time, and continues without it. The controller itself never calls a target.
 
 `call_in_time` starts a new interpreter (``python -m pytest_ckpt.targets.timed_calls``), for any target. The time begins
-when the child reports that it has imported its modules, so the start of a process on a busy host is not counted.
+when the child reports that it has imported its modules. So the start of a process on a busy host is not counted.
 `watched` forks a child, for calls on a file system. The child already has all required modules, and starts within
 milliseconds. It makes only system calls and closes all inherited descriptors, so that a child that hangs for ever keeps
 no connection open.
@@ -115,7 +115,7 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
 
 
 def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill a process. When the storage answers its call and it ends, it must not remain as a zombie."""
+    """Kill a process that is blocked in a call. A thread waits for its end, so that it does not remain as a zombie."""
     process.kill()
     threading.Thread(target=process.communicate, daemon=True).start()
 
@@ -140,7 +140,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def answers_within(seconds: float) -> Iterator[None]:
-    """Set the timeout of watched calls within the block."""
+    """Set the timeout of `watched` calls within the block, at most the default."""
     before = _seconds.set(min(seconds, DEFAULT_SECONDS))
     try:
         yield
@@ -152,8 +152,8 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0,
     """Return the result of ``call`` in a child process, or raise its UsageError or OSError; ``name`` names the storage.
 
     ``more_seconds`` is the permitted additional wait of the call itself. If the child is killed (by the kernel when
-    memory runs out, or by an operator), the call is made again, up to ``tries`` times in all: the storage did nothing
-    wrong. Raises UsageError if the storage does not answer, or if every child is killed.
+    memory runs out, or by an operator), the storage is not the cause. The call is then repeated, up to ``tries`` times
+    in total. Raises UsageError if the storage does not answer, or if every child is killed.
     """
     for _ in range(tries):
         data, process, exit_code = _watched_once(name, call, _seconds.get() + more_seconds)
@@ -198,7 +198,9 @@ def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[b
 
 
 def _result(data: bytes) -> Any:
-    """Return the result that a child wrote, or raise its error."""
+    """Return the result that a child wrote, or raise its UsageError or OSError, or RuntimeError for an internal
+    error.
+    """
     kind, found = pickle.loads(data)
     if kind == "usage":
         raise UsageError(*found)
@@ -234,7 +236,7 @@ def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signal
 
 
 def _let_go(kept: int) -> None:
-    """Close all inherited descriptors except the standard streams."""
+    """Close all inherited descriptors except the standard streams and ``kept``."""
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number != kept:
             with contextlib.suppress(OSError):
@@ -259,8 +261,10 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
 
 
 def _reap(process: int, *, has_ended: bool) -> int:
-    """Wait for a child and return its exit code, negative for a signal. If it hangs, kill it; a thread then waits until
-    the storage answers its call."""
+    """Wait for a child that has written its result; return its exit code, negative for a signal.
+
+    If it has not ended, end it. If it hangs, a thread waits until the storage answers its call.
+    """
     if has_ended:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     os.kill(process, signal.SIGTERM)

@@ -82,19 +82,19 @@ class StoreWithoutCache:
         return None
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Do nothing, because the target has no cache."""
+        """Raise NotImplementedError, because the target has no cache."""
         raise NotImplementedError
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Do nothing, because the target has no cache."""
+        """Raise NotImplementedError, because the target has no cache."""
         raise NotImplementedError
 
     def drop_cache(self) -> str | None:
-        """Do nothing, because the target has no cache."""
+        """Raise NotImplementedError, because the target has no cache."""
         raise NotImplementedError
 
     def drop_names(self) -> bool:
-        """Do nothing, because the target has no cache."""
+        """Raise NotImplementedError, because the target has no cache."""
         raise NotImplementedError
 
 

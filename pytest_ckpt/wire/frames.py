@@ -37,19 +37,21 @@ class ForgedMessage(Exception):  # noqa: N818 - said of the message
 
 
 class Seal:
-    """The authentication of one direction of a connection: one side seals messages, the other opens them in the same
-    order."""
+    """The message authentication of one direction of a connection.
+
+    One side appends a tag to each message (``seal``); the other side checks the tags in the same order (``open``).
+    """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._count = 0
 
     def seal(self, message: bytes) -> bytes:
-        """Return a message in authenticated form."""
+        """Return a message followed by its tag."""
         return message + self._next_tag(message)
 
     def open(self, sealed: bytes) -> bytes:
-        """Return the message. Raises Forged."""
+        """Return a message without its tag. Raises ForgedMessage if the tag does not match."""
         message, tag = sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
         if not hmac.compare_digest(tag, self._next_tag(message)):
             raise ForgedMessage
@@ -62,15 +64,16 @@ class Seal:
 
 
 def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
-    """Return the two seals of a connection: from the connecting process, and to it. Each side has chosen half of
-    ``nonces``.
+    """Return the authentication of both directions of a connection: from the connecting process, and to it.
+
+    ``nonces`` are random bytes; each side has chosen half of them.
     """
     from_caller, to_caller = (Seal(hmac.digest(secret, way + nonces, "sha256")) for way in (_FROM_CALLER, _TO_CALLER))
     return from_caller, to_caller
 
 
 def framed(seal: Seal, message: Any) -> bytes:
-    """Return a message with its length, as it is sent."""
+    """Return a message as it is sent: the length, then the message with its tag."""
     sealed = seal.seal(json.dumps(message, separators=(",", ":")).encode())
     if len(sealed) > MAXIMUM_BYTES:
         raise ValueError(f"a message of {len(sealed)} bytes is longer than {MAXIMUM_BYTES}")
@@ -90,7 +93,7 @@ class FrameReader:
         self._unread += data
 
     def is_complete(self) -> bool:
-        """Return whether a complete message has arrived. Raises Forged."""
+        """Return whether a complete message has arrived. Raises ForgedMessage."""
         if len(self._unread) < _LENGTH_BYTES:
             return False
         if not TAG_BYTES <= self._length <= self.maximum_bytes:
@@ -98,7 +101,7 @@ class FrameReader:
         return len(self._unread) >= _LENGTH_BYTES + self._length
 
     def message(self) -> Any:
-        """Return the complete message. Raises Forged."""
+        """Return the complete message. Raises ForgedMessage."""
         end = _LENGTH_BYTES + self._length
         sealed = bytes(self._unread[_LENGTH_BYTES:end])
         del self._unread[:end]

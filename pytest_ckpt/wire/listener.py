@@ -46,7 +46,7 @@ _LOOPBACK = "127.0.0.1"
 _LAST_ACK_RECV = 56
 
 ENDED = object()
-"""Replaces a message if the other side has closed the connection or ended."""
+"""The last message of a connection: the other side has closed it or has ended."""
 
 
 class Connection:
@@ -67,7 +67,7 @@ class Connection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether some bytes are not sent yet."""
+        """Whether some bytes are still unsent."""
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
@@ -92,7 +92,7 @@ class Connection:
         self._flushed(self)
 
     def messages(self, data: bytes) -> list[Any]:
-        """Return the messages that are complete with the received bytes. Raises Forged."""
+        """Return the messages that are complete after ``data`` was received. Raises ForgedMessage."""
         if self._unframed is None:
             self._greeting += data
             if self._greeting[: len(GREETING)] != GREETING[: len(self._greeting)]:
@@ -144,7 +144,7 @@ class Listener:
         self._unauthenticated: dict[Connection, None] = {}
 
     def __enter__(self) -> Listener:
-        """Listen."""
+        """Return this listener, which listens since it was created."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -260,10 +260,11 @@ def _bound_here() -> socket.socket:
 
 
 def _seconds_since_last_segment(link: socket.socket) -> float:
-    """Return the age of the last segment with an acknowledgement; for a closed connection this is the FIN.
+    """Return how many seconds ago the last segment with an acknowledgement arrived; on a closed connection this is the
+    FIN.
 
-    If many connections are found closed at once, this shows which was closed first. The resolution is a kernel tick, 1
-    to 10 ms. Raises OSError.
+    If several connections are found closed in one pass, this value shows the first one. The resolution is a kernel
+    tick, 1 to 10 ms. Raises OSError.
     """
     (milliseconds,) = struct.unpack_from("=I", link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60), _LAST_ACK_RECV)
     return float(milliseconds) / 1000

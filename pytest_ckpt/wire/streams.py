@@ -73,7 +73,7 @@ def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.
 
 
 def sent(links: Sequence[socket.socket], seconds: float) -> None:
-    """Send on all streams for ``seconds``, then end that direction; a broken stream ends earlier."""
+    """Send on all streams for ``seconds``, then close them for writing; a broken stream ends earlier."""
 
     def send(link: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -148,7 +148,7 @@ def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
 
 
 def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
-    """Exchange proofs with a peer; neither proof reveals the token."""
+    """Return whether a peer knows the token. Both sides exchange proofs, which do not reveal the token."""
     link.settimeout(min(seconds, _PROOF_SECONDS))
     nonce = secrets.token_bytes(_NONCE_BYTES)
     with contextlib.suppress(OSError, EOFError):

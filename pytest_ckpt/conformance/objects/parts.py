@@ -105,7 +105,7 @@ def _must_see(context: ObjectContext, findings: Findings, name: str, size: int |
 
 
 def seen(session: Session, name: str) -> dict[str, int | None]:
-    """Return the bytes of an object by GET, HEAD and LIST, None if it does not exist."""
+    """Return the size of an object in bytes, as GET, HEAD and LIST report it; None if it does not exist."""
     got, head = session.get(name), session.head(name)
     sizes = [size for found, size, _ in session.listed(name) if found == name]
     return {
@@ -158,7 +158,9 @@ def _part(seed: int, name: str, number: int, size: int, version: int) -> bytes:
 
 
 def read(session: Session, name: str, size: int) -> tuple[int, str]:
-    """Read a multipart object; return its bytes and their fault."""
+    """Read a multipart object; return its size in bytes and a description of its first fault (empty without a
+    fault).
+    """
     data = session.get(name).needed("an object of parts").data
     at = 0
     for number, version, count in (
@@ -225,7 +227,7 @@ _MINIMUM_PARTS = 1001
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of an object: its number, its bytes, and its offset."""
+    """A part of an object: its number, the key ``of`` its content, its offset and its size in bytes."""
 
     number: int
     of: str
@@ -340,7 +342,7 @@ def _look_at_ends(
 
 
 def read_window(session: Session, name: str, *, first: int, count: int) -> tuple[str, str]:
-    """Read a range; return the store's answer, and a description of the bytes."""
+    """Read a range; return the store's answer, and the bytes encoded for a message."""
     answer = session.get(name, {"Range": f"bytes={first}-{first + count - 1}"})
     return answer.outcome, encoded(answer.data[: count + 1])
 
@@ -360,7 +362,9 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return a description of the part that the bytes belong to."""
+    """Return a description of bytes that were read: the offset of the object that contains them, or only their
+    number.
+    """
     for part in {part.of: part for part in reversed(parts)}.values():
         if seen and (at := data[part.of].find(seen)) >= 0:
             return f"those from {part.offset + at:,}"

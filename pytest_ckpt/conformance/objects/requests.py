@@ -178,7 +178,7 @@ def range_overwritten(context: ObjectContext, findings: Findings) -> None:
 
 
 def _read_of_one_version(context: ObjectContext, findings: Findings, name: str) -> bool:
-    """Read an object in two ranges with If-Match; return whether neither was refused."""
+    """Read an object in two ranges with If-Match; return False if the store refused a range."""
     etag = context.here.head(name).needed("an object").etag
     halves = [
         context.here.get(name, {"Range": f"bytes={first}-{first + _HALF - 1}", "If-Match": etag})
@@ -223,7 +223,8 @@ _LIVE_ROUNDS = 10
 def live(context: ObjectContext, findings: Findings) -> None:
     """Time every kind of request.
 
-    A request that the store does not answer raises after some attempts: the report names it with its object.
+    If the store does not answer a request after several attempts, the request raises; the report names it and its
+    object.
     """
     here = context.here
     slowest: dict[str, float] = {}

@@ -41,7 +41,9 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionSpec:
-    """The facts that both clients of a check need: the place of its objects, the connection, the seed of content."""
+    """The facts that both clients of a check need: the prefix of its objects, the connection, and the seed of their
+    content.
+    """
 
     bucket: str
     prefix: str
@@ -83,8 +85,10 @@ class Reply:
 
 
 class Session:
-    """A client. Names are keys below the check's prefix. Safe for several threads; it remembers the objects it has
-    written."""
+    """A client of one bucket, safe for several threads. Names are keys below the check's prefix.
+
+    A client remembers the objects and uploads that it has created.
+    """
 
     def __init__(self, asked: SessionSpec, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
@@ -244,7 +248,9 @@ class Session:
         return sum(tally.busy for tally in self._wire.tallies().values())
 
     def remove_all(self) -> None:
-        """Remove this client's objects, and all other objects listed below the check's own prefix."""
+        """Abort this client's uploads and remove its objects, and all others below the check's own prefix. Errors are
+        ignored.
+        """
         with contextlib.suppress(OSError):
             self._begun |= set(self.uploads())
             self._made |= {name for name, _, _ in self.listed()}
@@ -288,7 +294,7 @@ SIZE_OF_VERSION = 1000
 
 
 def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
-    """Return the bytes of a version. The default size is `sized`."""
+    """Return the bytes of a version of an object. Without ``size``, the size is ``sized(version)``."""
     return random_bytes(size or sized(version), seed, name, version)
 
 

@@ -61,7 +61,7 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
 
 
 def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Wait for the marker of a checkpoint, and read the objects that it names."""
+    """Wait for the marker of a checkpoint, and read the objects that it names; return their faults."""
     findings, name = Findings(), f"{directory}/{_MARKER}"
     while not (answer := session.get(name)):
         if stopped():
@@ -107,17 +107,17 @@ _CHANGES = (
 
 
 def get(context: ObjectContext, findings: Findings) -> None:
-    """Look by GET."""
+    """Change objects on one client, and look for each change with GET on both clients."""
     _look(context, findings, "GET")
 
 
 def head(context: ObjectContext, findings: Findings) -> None:
-    """Look by HEAD."""
+    """Change objects on one client, and look for each change with HEAD on both clients."""
     _look(context, findings, "HEAD")
 
 
 def listing(context: ObjectContext, findings: Findings) -> None:
-    """Look by LIST."""
+    """Change objects on one client, and look for each change with LIST on both clients."""
     _look(context, findings, "LIST")
 
 
@@ -345,7 +345,9 @@ def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float
 
 
 def _fault(session: Session, name: str, how: str, expected: list[str]) -> str:
-    """Return a description of the visible fault of a checkpoint; empty without a fault."""
+    """Return how a checkpoint differs from the expected one by LIST, HEAD or GET (``how``); empty if it does not
+    differ.
+    """
     marker, text = f"{name}/{_MARKER}", _names_of_shards()
     if how == "LIST":
         try:

@@ -93,7 +93,7 @@ def _race(context: ObjectContext, findings: Findings, name: str, how: How, condi
 
 
 def racers(session: Session, name: str, *, who: str, how: How, condition: dict[str, str]) -> dict[str, tuple[int, str]]:
-    """Have all threads of a client write the same object concurrently; return the answer to each."""
+    """Have all threads of a client write the same object concurrently; return the store's answer to each thread."""
     names = [f"{who}, thread {number}" for number in range(AT_ONCE)]
 
     def one(number: int) -> Reply:
@@ -103,7 +103,7 @@ def racers(session: Session, name: str, *, who: str, how: How, condition: dict[s
 
 
 def write(session: Session, name: str, data: bytes, how: How, condition: dict[str, str]) -> Reply:
-    """Write an object by one put or by parts. If a multipart write loses, it leaves no upload."""
+    """Write an object by one put or by parts. If the store refuses a multipart write, its upload is aborted."""
     if how == "put":
         return session.put(name, data, condition)
     upload = session.begin(name)

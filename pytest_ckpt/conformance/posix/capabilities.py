@@ -536,7 +536,7 @@ def _got(path: Path, mode: int) -> bool:
 
 
 def _released(context: CheckContext, findings: Findings, path: Path, got: Callable[[], bool]) -> None:
-    """Wait until the lock of a killed holder is available."""
+    """Wait until the lock of a killed holder is available; record an anomaly after ``patience_seconds``."""
     began = time.monotonic()
     while not got():
         if time.monotonic() - began > context.patience_seconds:

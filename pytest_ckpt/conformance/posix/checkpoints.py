@@ -87,7 +87,7 @@ class Checkpoint:
         return checkpoint_name(self.number)
 
     def places(self, directory: Path) -> tuple[Path, ...]:
-        """Return the paths that the checkpoint's directory has before, during and after the commit."""
+        """Return the paths of the checkpoint's directory: before the commit and after it, if they differ."""
         final = directory / self.name
         return tuple(dict.fromkeys((self.commit.draft_of(final), final)))
 
@@ -247,7 +247,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def missing(path: Path) -> CheckpointFault:
-    """Return a description of a missing name, with the existing names."""
+    """Return the fault of a missing name; it lists the existing names of the directory."""
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
     return CheckpointFault(

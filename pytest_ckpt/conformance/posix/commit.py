@@ -231,7 +231,10 @@ def _begin_whole(watcher: Client, path: str, files: int) -> None:
 
 
 def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory by both its names until stopped: each listing must be absent or complete."""
+    """List a directory under both of its names until stopped; return the number of complete listings and the faults.
+
+    Each time, a name must be missing or the directory must list all its files.
+    """
     findings, lists, looks, in_a_row = Findings(), 0, 0, 0
     while True:
         for name in paths:

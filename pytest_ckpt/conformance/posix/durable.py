@@ -167,8 +167,10 @@ _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A file on other storage that lists every acknowledged file: its path, its text or the seed of its bytes, a
-    digest."""
+    """A file on other storage that lists every acknowledged file.
+
+    A line contains the file's path, its text (or its length and the seed of its bytes), and its digest.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -191,7 +193,9 @@ class WriteWitness:
         self.count += len(files)
 
     def wrongs(self, calls: Calls) -> list[CheckpointFault]:
-        """Return the faults of the acknowledged files. If a directory is missing, only the directory is listed."""
+        """Return the faults of the acknowledged files. Of a missing directory, only the directory is reported, not its
+        files.
+        """
         found: list[CheckpointFault] = []
         gone: set[Path] = set()
         for line in self._path.read_text().splitlines():
@@ -212,8 +216,9 @@ class WriteWitness:
 
 @dataclass(slots=True)
 class UnsyncedNames:
-    """Names that no fsync of a directory has made durable. Many file systems keep them after a power cut, but none
-    must."""
+    """Names that no fsync of a directory has made durable. Many file systems keep them after a power cut; none is
+    required to.
+    """
 
     trials: int = 0
     created: int = 0
@@ -262,10 +267,10 @@ class Canary:
         self._directory.mkdir()
 
     def wrong(self, calls: Calls) -> CheckpointFault | None:
-        """Return the faults of the file whose bytes were overwritten: its name and its length are durable.
+        """Return the fault of the overwritten file; None if a power cut may have left it in this state.
 
-        Each piece must have its old or its new content. A command that removes all data that were never fsynced also
-        removes this file.
+        Its name and its length are durable. Each 512 bytes of it must have their old or their new content. A command
+        that removes all data that were never fsynced also removes this file, and is detected by that.
         """
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:
@@ -304,7 +309,9 @@ class CutEvidence:
 
     @property
     def is_proof(self) -> bool:
-        """Whether it proves a power cut: data are lost that a powered target keeps, or the server has restarted."""
+        """Whether this is proof of a power cut: data that a powered target keeps are lost, or the server has
+        restarted.
+        """
         return bool(self.losses or self.restart)
 
     @property
@@ -478,7 +485,10 @@ def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) ->
 def _save_and_overwrite(
     context: CheckContext, findings: Findings, directory: Path, cut: int, witness: WriteWitness, calls: Calls
 ) -> None:
-    """Save checkpoints as ranks do. Concurrently, rewrite a durable file in place and replace another by rename."""
+    """Save checkpoints as ranks do, then rewrite a durable file in place and replace another by rename.
+
+    Every file that is durable is recorded in ``witness``.
+    """
     seed = context.seed
     for number in range(_SAVES_OF_A_CUT):
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed, commit=context.commit)
@@ -586,9 +596,9 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
 
 
 def _sync_up_to_the_mount(directory: Path, calls: Calls) -> Path:
-    """Fsync the directory and its parents as far as they can be opened; return the mount point.
+    """Fsync the directory and its parents as far as permitted; return the mount point.
 
-    The file that names the directory's owner becomes durable too: without it the directory would remain after the cut.
+    A file that names the owner of a directory becomes durable too: without it the directory would remain after the cut.
     """
     while True:
         with contextlib.suppress(PermissionError):

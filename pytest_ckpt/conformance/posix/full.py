@@ -1,10 +1,9 @@
 """ERRORS, FULL and COMMIT-FULL: errors that must be reported, and volumes or quotas without space.
 
-ERRORS: write, fsync and close report every error, so success means that the bytes are stored.
-FULL: space ends while shards are written.
-COMMIT-FULL: space ends in any phase of a commit; the previous checkpoint stays, and later saves work (semantics 5).
-Checkpoint software is least prepared for a full volume after all data are durable, when it writes metadata, the marker
-or the pointer to the newest checkpoint.
+ERRORS: write, fsync and close report every error, so success means that the bytes are stored. FULL: space ends while
+shards are written. COMMIT-FULL: space ends in any phase of a commit; the previous checkpoint stays, and later saves
+work (semantics 5). Checkpoint software is least prepared for a full volume after all data are durable. It then writes
+metadata, the marker, or the pointer to the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -170,7 +169,8 @@ def remove(path: Path, calls: Calls) -> None:
 def when_there_is_space(
     save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
 ) -> float | None:
-    """Save as soon as possible; return the seconds until then, None if it was not possible in time.
+    """Repeat a save until it succeeds; return the seconds until then, None if space is missing after
+    ``patience_seconds``.
 
     ``undo`` removes the remains of a save that failed for lack of space.
     """
@@ -422,7 +422,7 @@ class _Commit:
             self.phases["pointer"] = replace
 
     def save(self) -> None:
-        """Do all phases."""
+        """Perform all phases in order."""
         for do in self.phases.values():
             do()
 

@@ -109,8 +109,8 @@ def _grow(context: CheckContext, findings: Findings, reader: Client, directory: 
     """Overwrite files in place with longer and longer texts; after each close, the reader opens the file once.
 
     There is no other activity, so each read must return one complete text: the new one or, with ``may_be_late``, an
-    older one. A reader on another client has read the previous text twice: once shortly before, and once so long before
-    that its kernel queries the file system again.
+    older one. The reader has read the previous text before, usually shortly before. With ``may_be_late``, a few files
+    were last read so long before that the reader's kernel queries the file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
     pointers = [
@@ -182,7 +182,7 @@ def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Read the file until stopped: every read must return one complete text, no older than the previous one, or an
     empty file.
 
-    Zeros in the length of the text count as an empty file: some kernel clients, such as FUSE, process a truncation in
+    Zeros in the length of the text count as an empty file. Some kernel clients, such as FUSE, process a truncation in
     two steps and show the old size without the old bytes. No reader mistakes zeros for a text; such reads are counted.
     """
     findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1

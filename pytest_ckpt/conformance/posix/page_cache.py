@@ -200,7 +200,9 @@ def map_shared(context: CheckContext, findings: Findings) -> None:
 
 
 def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
-    """Write the files and drop their pages from the page cache, so that page faults of mappings read from storage."""
+    """Write files and drop their cached pages, so that page faults of mappings read from storage; return their
+    contents.
+    """
     made = {}
     for number in range(_FILES):
         path = context.directory / f"mapped-{number}"

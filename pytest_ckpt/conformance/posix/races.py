@@ -135,7 +135,9 @@ def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
 
 
 def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
-    """Create each directory unless it exists, and immediately create a file in it."""
+    """Create each directory unless it exists, and immediately create a file in it; return the created names and the
+    errors.
+    """
     made, used, errors = [], [], []
     for name in names:
         try:
@@ -222,7 +224,9 @@ def _winner_in(path: Path) -> str:
 
 
 def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
-    """Try to create each name; write the racer's name into each file that this racer created."""
+    """Try to create each name, and write ``who`` into each created file; return the names that were won, and the
+    errors.
+    """
     won, errors = [], {}
     for name in names:
         try:

@@ -1,10 +1,9 @@
 """SPARSE, CLONE-FRESH and LARGE: files with holes.
 
-SPARSE: files are written out of order, or by several writers.
-CLONE-FRESH: a file is copied right after it was written; the copy contains every byte (OpenZFS issue 15526). A copy
-tool such as cp queries the file system for the data ranges of a file, or requests it to copy or clone the bytes. If the
-file system ignores pending writes, the copy contains zeros and no error is reported.
-LARGE: offsets at which 32-bit counts of bytes or sectors, signed or unsigned, overflow.
+SPARSE: files are written out of order, or by several writers. CLONE-FRESH: a file is copied right after it was written;
+the copy contains every byte (OpenZFS issue 15526). A copy tool such as cp queries the data ranges of a file, or has the
+file system copy or clone the bytes. If the file system ignores pending writes, the copy contains zeros and no error is
+reported. LARGE: offsets at which 32-bit counts of bytes or sectors, signed or unsigned, overflow.
 """
 
 from __future__ import annotations
@@ -328,7 +327,7 @@ def _size(boundary: int) -> int:
 
 
 def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, boundary: int) -> int:
-    """Return the number of bytes that the file uses on storage."""
+    """Write and check one sparse file that crosses ``boundary``; return the bytes that it uses on storage."""
     size = _size(boundary)
     pieces = {
         at: random_bytes(_PIECE_BYTES, context.seed, name, at)
@@ -418,7 +417,10 @@ def _look_around(
 def _note_wrapped(
     findings: Findings, seen: bytes, expected: bytes, path: Path, start: int, pieces: dict[int, bytes]
 ) -> None:
-    """Record the fault. Bytes of another offset at this place are reported as a wrapped offset."""
+    """Record the first fault of bytes that were read from ``start``, if any.
+
+    Bytes that were written at a much larger offset are reported as a wrapped offset.
+    """
     found = difference(seen, expected, offset=start)
     if not found:
         return

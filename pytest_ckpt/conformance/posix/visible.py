@@ -46,9 +46,9 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
     """Create files and change them in every way that a checkpoint is changed. After each close, the other client opens
     the file once.
 
-    The other client has read the old bytes twice, so that its caches contain them: once shortly before, and once so
-    long before that its kernel queries the file system again. It has never looked for new names, because STALE tests
-    the lifetime of negative answers.
+    The other client has read the old bytes before each change, so that its caches contain them. Most files it has read
+    shortly before. Some files it has read so long before that its kernel queries the file system again. It has never
+    looked for new names, because STALE tests the lifetime of negative answers.
     """
     clients = _Clients(context, findings, *context.second())
     opens = _changed_later(clients)
@@ -82,8 +82,7 @@ class _Clients:
 
 
 def _changed_later(clients: _Clients) -> int:
-    """Change files that the other client read some time before, each in one way; return how often the other client
-    opened one."""
+    """Change files that the other client read some time before, each in one way; return the number of its opens."""
     changes, context = _changes(0), clients.context
     read = [context.directory / f"read-before-{number}" for number in range(1, len(changes))]
     for last, path in enumerate(read):
@@ -100,7 +99,7 @@ def _changed_later(clients: _Clients) -> int:
 
 
 def _changes(number: int) -> list[tuple[str, list[int]]]:
-    """Return the sequence of changes of a file, each with the versions of its pages afterwards."""
+    """Return the changes of a file in order: the name of each change, and the versions of the file's pages after it."""
     length = _PAGES + number % 3
     new, again = [1] * length, [2] * length
     within = [*again[:5], 3, *again[6:]]
@@ -141,8 +140,9 @@ def append(context: CheckContext, findings: Findings) -> None:
 
 
 def _appended_later(clients: _Clients) -> list[_SharedLog]:
-    """On each client, append to a file that the other client read some time before. Return the files, which are
-    removed."""
+    """On each client, append to a file that the other client read some time before; return both logs. Their files are
+    removed.
+    """
     logs = [_SharedLog(clients, f"read-before-{number}") for number in range(2)]
     for seconds in (0.0, ASKED_ANEW_SECONDS):
         time.sleep(seconds)
@@ -227,8 +227,8 @@ def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dic
     """Open a file once and read it to its end: all bytes and the size must equal the state at its close on another
     client.
 
-    The read comes before any other query: some clients refresh their attribute cache only when a process queries the
-    size, and until then truncate reads at the old size.
+    The read comes before any other query. Some clients refresh their attribute cache only when a process queries the
+    size. Until then they truncate reads at the old size.
     """
     findings, expected = Findings(), len(versions) * PAGE
     try:
@@ -339,7 +339,11 @@ def mount(path: str) -> str:
 def _look(
     findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
-    """Let the other client look until it sees the expected state; return whether it does, and the answer's time."""
+    """Have the other client look until it sees the expected state; return whether it does, and the seconds until its
+    answer.
+
+    A state that does not appear in time is recorded as an anomaly.
+    """
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()
     answer = other.ask("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)

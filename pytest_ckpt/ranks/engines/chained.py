@@ -245,8 +245,10 @@ class ChainedEngine:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
     def _room(self, size: int) -> Bytes:
-        """Return the buffer, with space after ``size`` for a sink's alignment; its size grows to the largest of the
-        run."""
+        """Return the buffer of deltas, enlarged if necessary to ``size`` bytes and a sink's alignment.
+
+        Its first allocation is large enough for the largest file of the run.
+        """
         if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))
             self._buffer = Buffers(1, maximum + MAXIMUM_ALIGNMENT_BYTES).slots[0]

@@ -2,7 +2,7 @@
 bytes.
 
 The engine writes to a draft whose sinks compress, and reads from a checkpoint whose sources decompress. A file keeps
-its name. It contains frames of 4 MiB at most in the order of their creation, then a table of the frames, then a tail
+its name. The file contains frames of 4 MiB at most in the order of their creation, a table of the frames, and a tail
 with the table's offset. Each frame has the codec's checksum; the table has a separate one. A partial read reads the
 whole frames that contain the bytes. The codec reports its processor time and the damage that it finds.
 """

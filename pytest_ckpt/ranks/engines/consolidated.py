@@ -9,7 +9,7 @@ reader would map the files into memory, and if a page of a mapped file cannot be
 
 torch's writer opens the files that it consolidates by the built-in `open`. It does not report progress during the time
 that one client needs to read and write a complete checkpoint. So we replace `open` in its module by a function that
-opens the watched files of the save: it makes the same calls, in pieces of at most 64 MiB.
+opens the watched files of the save. It makes the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ ranks. If only a subset of ranks takes part, a complete tensor consists of the s
 the complete tensors and the places of their parts. So the checkpoint can be loaded by another number of ranks, and by
 the library without this package.
 
-Flat DTensors are not used: for these the library (torch 2.13) lists, when it plans, the index of every element of a
-part, 8 bytes each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
+Flat DTensors are not used: when the library (torch 2.13) plans these, it lists the index of every element of a part, 8
+bytes each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class DcpEngine:
         """Read the small files that the library does not read; this engine has none."""
 
     def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:
-        """Compare the data that were read from the small files."""
+        """Return the faults of the small files that were read; this engine has none."""
         del checkpoint
         return []
 
@@ -345,7 +345,9 @@ class DcpEngine:
         return {}
 
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
-        """Wait until the ranks that failed have ended the launch."""
+        """Wait until the ranks that failed have ended the launch. Raises RuntimeError if this process is still running
+        then.
+        """
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
         raise RuntimeError(f"rank {rank} could not save: {_first_line(failure)}")
@@ -405,7 +407,7 @@ class Arrivals(DefaultLoadPlanner):
     ) -> LocalFault | None:
         """Return the error that stopped the load as a fault of the file being read; None if no tensor was being read.
 
-        ``places`` maps the index of a part in the storage to the part's place, as `.metadata` defines it.
+        ``places`` maps the index of a stored part to the part's place, as read from `.metadata`.
         """
         by_file: dict[str, list[ReadItem]] = {}
         for item in self._planned:
@@ -431,7 +433,7 @@ class Arrivals(DefaultLoadPlanner):
 
 
 def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
-    """Return a fault of a file with the places of tensors."""
+    """Return a fault of a file that contains the places of tensors, such as `.metadata`."""
     return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
 
 
@@ -512,7 +514,7 @@ class ShardedState:
 
 
 def dtype_of(name: Dtype) -> torch.dtype:
-    """Return the library's type of numbers."""
+    """Return torch's data type for a number type."""
     return {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}[name]
 
 

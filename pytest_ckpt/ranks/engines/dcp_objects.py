@@ -1,8 +1,8 @@
 """torch.distributed.checkpoint into a bucket: state, ranks and comparison are the same as in engine ``dcp``.
 
-The library makes all requests of a save until it has returned, including the commit: rank 0 puts `.metadata.tmp`,
-copies it to `.metadata` and deletes it. Our requests follow within the timed part: they query the store's record of
-each object.
+The library makes all requests of a save until it has returned. For the commit, rank 0 puts `.metadata.tmp`, copies it
+to `.metadata` and deletes it. Our requests follow within the timed part: they query the store's facts about each
+object.
 
 The client's calls are watched: they are timed by phase, their bytes count as progress, and their errors are kept.
 """
@@ -115,8 +115,9 @@ class ObjectsDcpEngine(DcpEngine):
         """Do nothing: the library has written all files."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Compare the acknowledged sizes with the bytes that were passed to the client. Raises OSError if they
-        differ."""
+        """Return, on rank 0, the proof of the library's own commit. Raises OSError if the acknowledged sizes differ
+        from the bytes that were passed to the client.
+        """
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
                 what = f"the store acknowledges {entry.bytes} bytes, and {sent} were handed to {self.client.name}"
@@ -142,7 +143,7 @@ class Client(NamedTuple):
 
 
 InOurWords = Callable[[BaseException, str, str, str], Exception]
-"""A description of acknowledged objects, as in `pytest_ckpt.targets.protocol.DraftOfObjects`."""
+"""A function that converts a client's error, as `pytest_ckpt.targets.protocol.DraftOfObjects.translate_error` does."""
 
 
 class WatchedObjects(LibraryOperation, FileSystemBase):

@@ -1,10 +1,10 @@
 """Saves of torch.distributed.checkpoint by the library's own process: `async_save` with AsyncCheckpointerType.PROCESS.
 
 Each rank has one such process for all its saves. It is started before the first save, outside the timed part, because a
-job starts it only once. The rank copies its state into shared memory, as the library's stager can do, and sends handles
-of this memory and a writer to the process. In the process, the writer's calls are watched as in a rank. The results of
-the watch (bytes, phases, the first error, the checksum of `.metadata`) are passed through shared memory, so that the
-rank reports progress while the process writes.
+job starts it only once. The rank copies its state into shared memory, as the library's stager can do. It sends a writer
+and handles of this memory to the process. In the process, the writer's calls are watched as in a rank. The results of
+the watch are passed through shared memory: bytes, phases, the first error, the checksum of `.metadata`. So the rank
+reports progress while the process writes.
 
 The process ends when the engine is released. If its rank ends earlier, the process ends after its present save, because
 the library does not interrupt a save.
@@ -154,7 +154,7 @@ class _NotedFiles(WatchedFiles):
         super().__init__(clock, summed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Also record the first error and the checksum."""
+        """Set an attribute; the first error and the checksum are also written to the shared reports."""
         super().__setattr__(name, value)
         if name == "error" and value is not None:
             self._notes.values[_ERRNO] = value.errno or 0
@@ -305,7 +305,7 @@ class SavingProcess:
             raise KilledError(f"{_OF_RANK} has ended") from None
 
     def _moved(self, clock: Clock, before: int) -> int:
-        """Count the bytes that the process has transferred since the last call."""
+        """Count the bytes that the process has transferred since ``before``; return the process's total."""
         now = int(self._notes.values[_BYTES])
         clock.moved(now - before)
         return now

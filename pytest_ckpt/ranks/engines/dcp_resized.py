@@ -1,8 +1,8 @@
 """Loads of engine ``dcp`` by another number of ranks than saved the checkpoint; the library reshards by `.metadata`.
 
 Each tensor is a DTensor of the saved shape, sharded by rows and columns over the ranks that load it
-(`pytest_ckpt.sizing.resharding`). The library reads each saved part that a rank needs some bytes of completely. So
-ranks that get half of a saved part each read all of it.
+(`pytest_ckpt.sizing.resharding`). If a rank needs some bytes of a saved part, the library reads the complete part. So
+if two ranks each get half of a saved part, both read all of it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ResizedLoader(DcpEngine):
         }
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that has arrived with the bytes of the rank that saved it."""
+        """Compare every byte of every loaded tensor with the content of the rank that saved it."""
         faults, state = self._faults, self._ready()
         checked, count = 0, len(faults)
         for tensor in self._resharded:
@@ -80,7 +80,7 @@ class ResizedState(ShardedState):
     """A rank's parts of tensors that are sharded over another number of ranks than saved them."""
 
     def __init__(self, tensors: Sequence[ResizedTensor], rank: int) -> None:
-        """Make the tensors, all ranks together: the ranks that share a tensor become a mesh."""
+        """Create the tensors; all ranks call this together. The ranks that share a tensor form a mesh."""
         self._parts = {}
         self.whole = {}
         meshes: dict[tuple[tuple[int, ...], ...], DeviceMesh] = {}

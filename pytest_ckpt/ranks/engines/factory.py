@@ -83,7 +83,7 @@ class ShardsInTurn:
 
 
 Maker = Callable[..., "Engine"]
-"""A function that is called with shard, content, group, activity and options, by name."""
+"""The type of a function that creates an engine; it takes shard, content, group, activity and options as keywords."""
 
 
 def engine_maker(reference: str) -> Maker:
@@ -92,9 +92,9 @@ def engine_maker(reference: str) -> Maker:
 
 
 def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: str = "") -> Content:
-    """Return the content of a shard; ``aside`` gives it content other than the subject's.
+    """Return the content of a shard; a text ``aside`` selects content other than the subject's.
 
-    Content that a codec compresses is as compressible as a training state.
+    If a codec compresses the files, the content is as compressible as a training state.
     """
     return Content(
         content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject)),

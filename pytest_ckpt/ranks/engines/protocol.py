@@ -55,9 +55,9 @@ class Clock:
         self.left_out_seconds += seconds
 
     def end_pass(self, *, late_seconds: float, stalled_seconds: float, is_last: bool) -> None:
-        """Count a pass of reads. Its comparisons ended ``late_seconds`` after its last byte had arrived.
+        """Count a pass of reads whose comparisons ended ``late_seconds`` after the pass's last byte had arrived.
 
-        The time after the last pass is left out. After an earlier pass it is a stall, because the reads of the next
+        After the last pass, this time is left out. After an earlier pass it is a stall, because the reads of the next
         pass waited.
         """
         if is_last:
@@ -124,7 +124,7 @@ class FirstFaults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: tuple[int, ...], faults: Iterable[LocalFault], *, count: int, checked: int = 0) -> None:
-        """Add the results of one request. Places of requests must be comparable."""
+        """Add the results of one request. ``place`` orders the requests."""
         with self._lock:
             self.checked += checked
             self.count += count
@@ -169,7 +169,7 @@ def expect(loader: Loader, checkpoint: int) -> None:
 
 
 def expect_parts(engine: Engine, store: Store) -> None:
-    """If the store accepts objects in parts, let an engine that sends parts from its own buffers create these."""
+    """If the store accepts objects in parts, let an engine that has its own buffers allocate them for these parts."""
     if hasattr(store, "part_bytes") and hasattr(engine, "expect_parts"):
         engine.expect_parts(store.part_bytes)
 
@@ -203,7 +203,7 @@ class StatefulEngine(Engine, Protocol):
 class StagingEngine(StatefulEngine, Protocol):
     """An engine that can save a copy of the state, so that the job may change the state during the save.
 
-    It does so if ``options.stages`` is set. The engine's row declares this ability with ``stages``.
+    The engine saves a copy if ``options.stages`` is set. Its entry in the table of engines declares this by ``stages``.
     """
 
     def stage(self) -> int:

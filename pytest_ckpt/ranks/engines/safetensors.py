@@ -6,8 +6,8 @@ writes and reads one file after the other, each with one fsync, like torch's Hug
 index after its files. It knows the content of all ranks' files from the layout, so ranks do not wait for each other. We
 add the fsync of the index.
 
-Files are read, not mapped into memory: a failed read raises an error with an errno and the file's name, but a page of a
-mapped file that cannot be read kills the process.
+Files are read, not mapped into memory. A failed read raises an error with an errno and the file's name. If a page of a
+mapped file cannot be read, the process is killed.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class SafetensorsEngine:
         return self._read_whole(file, source) if self._options.parts == 1 else self._read_part(file, source)
 
     def _read_whole(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Let the library create tensors from the bytes of a file."""
+        """Let the library create tensors from the bytes of a file; return their bytes by name, or the file's fault."""
         size, written = source.size, self._written(file)
         if size > file.bytes + LENGTH_BYTES + MAXIMUM_HEADER_BYTES:
             # A file may have grown to any size.
@@ -196,7 +196,9 @@ class SafetensorsEngine:
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Read this reader's part of every tensor; the offsets are in the file's header."""
+        """Read this reader's part of every tensor; return the bytes by name, or a fault. The offsets are in the file's
+        header.
+        """
         size = source.size
         end = header_end(_read_at(source, 0, min(LENGTH_BYTES, size)))
         try:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class _Output:
-    """The file object for torch.save, which keeps the original error: torch replaces errors of its file, sometimes
-    without cause."""
+    """The file object for torch.save. It keeps the original error, because torch replaces errors, sometimes without
+    cause.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -36,7 +37,7 @@ class _Output:
             raise
 
     def flush(self) -> None:
-        """Required of a file object; writes are not buffered."""
+        """Do nothing, because writes are not buffered; torch requires this method."""
 
 
 class TorchEngine:
@@ -134,7 +135,9 @@ class TorchEngine:
         return loaded  # type: ignore[no-any-return]
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
-        """Read this reader's part of every tensor; torch's reader of the container returns the offsets."""
+        """Read this reader's part of every tensor; return the tensors, or a fault. torch's reader of the container
+        finds the offsets.
+        """
         container = torch._C.PyTorchFileReader(cast("Any", source))
         # Records are numbered in the order in which the tensors were saved.
         offset_of = container.get_record_offset  # type: ignore[attr-defined]

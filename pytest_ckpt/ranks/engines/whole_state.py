@@ -1,7 +1,7 @@
 """A rank's state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-Several threads make the copy for a background save, like a job's library. The whole
-state is for engines whose library accepts tensors; ``Array`` is the library's tensor type.
+Several threads make the copy for a background save, like a job's library. The whole state is for engines whose library
+accepts tensors; ``Array`` is the library's tensor type.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) 
 
 
 def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield the parts of a byte range over all memories: the memory's index, start and stop."""
+    """Yield the parts of a byte range over all memories, placed end to end: the memory's index, start and stop."""
     begin = 0
     for number, end in enumerate(ends):
         start, stop = max(span[0], begin), min(span[1], end)
@@ -152,7 +152,7 @@ class WholeState(Generic[Array]):
 
 
 Loaded = dict[str, "Mapping[str, Bytes] | LocalFault"]
-"""By file: the bytes of its tensors, or the reason why it could not be loaded."""
+"""{file name: the bytes of its tensors by name, or the reason why it could not be loaded}."""
 
 
 def load_files(

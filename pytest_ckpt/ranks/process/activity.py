@@ -32,9 +32,10 @@ def beat_seconds(deadline_seconds: float) -> float:
 
 
 class Activity:
-    """One lane of a rank's activity: the present operation, phase and file, and the number of bytes done.
+    """The activity of one lane of a rank: the present operation, phase and file, and the number of bytes done.
 
-    Concurrent work is reported in a separate lane, so that neither hides the other.
+    A rank has a main lane. Concurrent work, such as a background save, is reported in a separate lane, so that neither
+    hides the other.
     """
 
     def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
@@ -78,8 +79,10 @@ class Activity:
         return lane
 
     def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
-        """Enter an operation and report it immediately, because a killed rank cannot report it later. None: between
-        operations."""
+        """Enter an operation and report it immediately, because a killed rank could not report it later.
+
+        ``operation`` is None between operations.
+        """
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self.report_activity()
 
@@ -100,7 +103,7 @@ class Activity:
         self.phase, self.file = "", ""
 
     def fails_at(self, file: str, phase: Phase | None = None) -> None:
-        """Record the file of a failed call, for a phase that covers several files; the first error counts.
+        """Record the file of a failed call, in a phase that covers several files; only the first error counts.
 
         ``phase`` is the phase of the call, if the current phase covers several.
         """

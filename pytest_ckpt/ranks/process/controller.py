@@ -54,7 +54,7 @@ class Controller:
             print_event(event)
 
     def hear(self) -> Any:
-        """Wait for the controller's next message. Raises RuntimeError if the connection has ended."""
+        """Return the controller's next message; wait for it. Raises RuntimeError if the connection has ended."""
         word = self._heard.get()
         if word is None:
             raise RuntimeError("the connection to the controller has ended")
@@ -114,8 +114,8 @@ class RequestedCommand:
 class DelayedRequest(threading.Thread):
     """Requests a command after ``seconds``, unless the operation ends before.
 
-    The time runs from the start of the thread. ``asked`` is None if there was no request. ``seconds_into`` is
-    the time of the request, in seconds from the start.
+    The time runs from the start of the thread. ``asked`` is the requested command, None if the operation ended before.
+    ``seconds_into`` is the time of the request, in seconds from the start.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command, seconds: float) -> None:

@@ -114,7 +114,9 @@ def _write(descriptor: int, text: str) -> None:
 
 
 def hand_on(group: Group, child: ForkedProcess) -> None:
-    """If the processes of all ranks wait, answer each with the values of all; called by all ranks together."""
+    """If the child processes of all ranks wait for values, answer each with the values of all; called by all ranks
+    together.
+    """
     if not group.any_of(not child.asks()):
         child.answer(group.share(group.gather(child.take())))
 
@@ -129,7 +131,7 @@ class ForkedGroup:
         self.ranks_of_host = ranks.ranks_of_host
 
     def duplicate(self, activity: Activity) -> ForkedGroup:
-        """Return this group: the process does not wait for other work during a save."""
+        """Return this group, because the process does no concurrent work during a save."""
         del activity
         return self
 

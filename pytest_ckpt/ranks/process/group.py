@@ -35,8 +35,10 @@ class Group(Protocol):
         """Whether there are ranks on other hosts."""
 
     def duplicate(self, activity: Activity) -> Group:
-        """Return a second group of the same ranks for concurrent work, reported to ``activity``; created before the
-        first save."""
+        """Return a second group of the same ranks for concurrent work, which is reported to ``activity``.
+
+        It must be created before the first save.
+        """
 
     def wait(self) -> None:
         """Wait until all ranks call this. The ranks return within one or two poll intervals of each other."""

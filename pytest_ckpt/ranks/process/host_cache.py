@@ -77,7 +77,7 @@ class HostCache:
         return any(count is not None and count[0] > share * count[1] for count in counts)
 
     def forget_names(self) -> None:
-        """Drop names and attributes of files, which counting has brought into the kernel's caches again.
+        """Drop names and attributes of files from the kernel's caches, because counting cached pages has filled them.
 
         Called by all ranks, immediately before a clock starts.
         """
@@ -88,13 +88,15 @@ class HostCache:
         self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-        """Apply the cache rule to this host; the host leader's result counts."""
+        """Return, for both interpretations of the cache rule, whether this host must drop its caches before loads."""
         return cache_readings(
             self._group.host, memory_of_host()["MemTotal"], self._group.sum_of_host(rank_bytes), operations
         )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
-        """Return the bytes moved by this host in saves and loads of its part of ``checkpoints`` checkpoints."""
+        """Return the minimum of bytes that this host moved in saves or loads of its part of ``checkpoints``
+        checkpoints.
+        """
         memory = memory_of_host()["MemTotal"]
         minimum = self._group.sum_of_host(rank_bytes) * checkpoints
         return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
@@ -153,9 +155,9 @@ def cache_facts(
     storages: Sequence[StorageStack] = (),
     **proofs: Any,
 ) -> CacheFacts:
-    """Combine the actions and observations of every host's ranks; ``worst`` is the largest resident fraction of a load.
+    """Return the cache facts of all hosts, from the actions and observations of their ranks.
 
-    ``proofs`` are the facts that replace a probe.
+    ``worst`` is the largest fraction of a load that was cached. ``proofs`` are the facts that replace a probe.
     """
     required = any(r.requires_drop for r in readings)
     blind = None in probes

@@ -32,7 +32,9 @@ class LoadReading:
 
 
 class HostLoadWatch:
-    """Keeps, for each host and span, the part with the highest load. All ranks call its methods together."""
+    """Keeps, for each host and span, the part of the span with the highest load. All ranks call its methods
+    together.
+    """
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -41,7 +43,7 @@ class HostLoadWatch:
 
     @contextmanager
     def spanning(self, *names: str) -> Iterator[None]:
-        """Attribute the load within the ``with`` block to these spans."""
+        """Attribute the load within the ``with`` block to the spans ``names``."""
         self._spans = names
         began = self.begin()
         yield
@@ -56,7 +58,7 @@ class HostLoadWatch:
         return LoadReading(at=time.monotonic(), own=seconds_of_this_process(), host=host)
 
     def end(self, began: LoadReading | None, of: str) -> None:
-        """Add the time since ``began``; called outside the timed part."""
+        """Record the load of the part ``of`` a span since ``began``; called outside the timed part."""
         ended = self.begin()
         if began is None or ended is None:
             return

@@ -36,8 +36,7 @@ class EngineOptions:
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader reads part
     ``part`` of ``parts`` of every file. ``stages``: the engine saves a copy of the state, made by ``copy_threads``
     threads; ``by_process``: a process of its library writes the copy. ``pattern`` is the text of the replayed pattern;
-    ``pauses``:
-    its pauses are replayed too.
+    ``pauses``: the pattern's pauses are replayed too.
     """
 
     request_bytes: int = 4 << 20
@@ -86,9 +85,10 @@ class ServingTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResizedTask:
-    """The part of one launch: ranks of this ``size`` (`pytest_ckpt.sizing.resharding`) load; empty: ranks save.
+    """The work of the ranks in one launch: ranks of this ``size`` load a checkpoint; empty: the ranks save it.
 
-    ``make`` is the ``module:name`` of the function that makes the loader.
+    Sizes are defined in `pytest_ckpt.sizing.resharding`. ``make`` is the ``module:name`` of the function that creates
+    the loader.
     """
 
     make: str
@@ -121,9 +121,9 @@ class Task:
     model. ``ramp`` finds the number of requests in flight if the job does not state it.
 
     ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance``,
-    ``near_full`` and ``metadata`` are the parameters of the pattern of that name, ``paced`` the parameters of neighbour
-    and mixed; None if the pattern is not measured. ``own_launch`` is the one pattern that is measured in place of all
-    else; ``resized`` are its parameters if another number of ranks loads the checkpoint.
+    ``near_full`` and ``metadata`` are the parameters of the pattern with this name; ``paced`` are the parameters of
+    neighbour and mixed. They are None if the pattern is not measured. ``own_launch`` is the one pattern that is
+    measured in place of all else; ``resized`` are its parameters if another number of ranks loads the checkpoint.
     """
 
     subject: Subject

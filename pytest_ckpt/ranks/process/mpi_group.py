@@ -93,8 +93,7 @@ class MpiGroup:
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
-        """Return on all ranks at the same time: when all have arrived, the ranks of a host agree on a moment of their
-        clock.
+        """Return on all ranks at the same time: after all have arrived, the ranks of a host wait for a common moment.
 
         Clocks of different hosts are not compared, so hosts start within one or two poll intervals of each other.
         """
@@ -197,7 +196,7 @@ class MpiGroup:
         return []
 
     def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
-        """Return the values sent by these ranks: their own and other ranks' values, each with its rank."""
+        """Return (rank, value) for the values that these ranks send: their own, and values that they collected."""
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))

@@ -100,10 +100,9 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Return the combined facts of two ranks of a host. If facts differ, such as the permitted cores, both values are
-    listed.
+    """Return the combined facts of two ranks of a host. If facts differ, such as the permitted cores, both are listed.
 
-    Gate tables then accept neither, because every rank must meet a demand.
+    Gate tables accept neither of two different values, because every rank must meet a requirement.
     """
     found = {}
     for name in {**client, **other}:

@@ -49,7 +49,7 @@ class AlternatingPairs:
     looked_at: Callable[[Engine, OperationKind], None] = lambda _engine, _kind: None
 
     def measure(self, pairs: int) -> PairTimes:
-        """Return the results of all pairs; only rank 0 has the seconds."""
+        """Measure ``pairs`` pairs of operations and return the results; only rank 0 has the seconds."""
         timed, steps = PairTimes(), 0
         for pair in range(pairs):
             # Pairs alternate in which way comes first.
@@ -77,7 +77,7 @@ class AlternatingPairs:
 
 
 def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
-    """Return, on rank 0, the results of all pairs; the second way saves constant data."""
+    """Measure pairs in which the second way saves constant data; return the results on rank 0."""
     timed = turns.measure(pairs)
     seconds = timed.seconds
     if not seconds:

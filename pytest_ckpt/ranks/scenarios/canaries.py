@@ -124,7 +124,9 @@ class Canaries:
         return tuple(each for each in gathered if each)
 
     def _of_judged(self, numbers: Sequence[int], *, is_leader: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read parts of the judged checkpoints after a drop, and immediately again."""
+        """Read parts of the judged checkpoints after a drop, and immediately again; return the seconds of both
+        reads.
+        """
         if not numbers:
             return (), ()
         self.drop([self.do.files(number) for number in numbers])
@@ -134,7 +136,7 @@ class Canaries:
         return found
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
-        """Return how many checkpoints contain enough canaries for every host leader, or 0 and the reason."""
+        """Return how many checkpoints contain enough timed reads for the leader of every host, or 0 and the reason."""
         minimum = min(len(self._parts(leader, [0])) for leader in leaders)
         wanted = -(-MINIMUM_CANARIES // minimum) if minimum else 0
         if minimum and wanted <= self.maximum:
@@ -157,8 +159,10 @@ class Canaries:
         return found[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the seconds of each part's first read and of an immediate second read, which even a tiny cache can
-        serve."""
+        """Return the seconds of each part's first read, and of an immediate second read.
+
+        Even a tiny cache can serve the second read.
+        """
         pairs = [self._read(store, [part, part]) for part in parts]
         return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
 

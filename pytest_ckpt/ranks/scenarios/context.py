@@ -29,9 +29,9 @@ class ScenarioContext:
     ``own`` are its saves that are still on the target; ``found`` collects results outside patterns. ``strategy``
     creates a strategy for this rank's files: with constant data (``constant``), with other content (``aside``) or
     without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints of another shard into a
-    store. ``engine`` and ``loader`` create engines. ``drop`` removes from the caches the files that this rank is about
-    to read and may have read before; ``drop_own`` is for files that it has not read before. ``local`` and ``tier`` are
-    None if there is no local tier.
+    store. ``engine`` and ``loader`` create engines. ``drop`` removes files from the caches that this rank is about to
+    read and may have read before. ``drop_own`` does this for files that the rank has not read before. ``local`` and
+    ``tier`` are None if there is no local tier.
     """
 
     group: Group

@@ -201,7 +201,8 @@ class CrashScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
     def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0) -> _Cut:
-        """Save in separate processes; kill them ``moment`` seconds after all have copied, or if None after the save.
+        """Save in separate processes, then kill them: ``moment`` seconds after all have copied, or after the save if it
+        is None.
 
         During the save, delete checkpoint ``older``, if there is one. Return, on all ranks, the time of the kill and
         the stage that the processes had reached.

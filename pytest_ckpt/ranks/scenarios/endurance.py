@@ -62,10 +62,10 @@ class LongRun:
         self._content = 0
 
     def endure(self, requested_seconds: float) -> None:
-        """Save repeatedly for this time, and keep the newest two; with 0 s, until the times are steady or the limit of
-        rounds is reached.
+        """Save repeatedly for ``requested_seconds``, and keep the newest two checkpoints.
 
-        If saves are so fast that there would be too many times to read back, each save waits for its turn.
+        With 0 s, end when the times are steady or the limit of rounds is reached. If saves are so fast that too many
+        times would have to be stored, each save waits for its turn.
         """
         began = time.perf_counter()
         every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
@@ -141,10 +141,10 @@ class LongRun:
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
-        """Write ballast until the volume is at a level; return its bytes on all ranks; None if the volume was full.
+        """Write ballast until the used share of the volume is ``level``; return the ballast's bytes on all ranks.
 
-        Ballast has content that cannot be compressed or deduplicated, and it is written, because reserved space does
-        not fill a volume.
+        None if the volume refused bytes before. Ballast has content that cannot be compressed or deduplicated. It is
+        written, because reserved space does not fill a volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
@@ -176,7 +176,7 @@ class LongRun:
             self._activity.bytes_done += len(part)
 
     def _wait_until(self, moment: float) -> None:
-        """Return at a moment of this rank's clock; immediately if the moment has passed."""
+        """Wait until ``moment`` of this rank's clock; return immediately if it has passed."""
         if (left := moment - time.perf_counter()) > 0:
             with self._activity.wait():
                 time.sleep(left)

@@ -238,7 +238,7 @@ class OperationsThatMayFail:
             self._store.finish_delete(ref)
 
     def _met(self, act: Callable[[], object]) -> str:
-        """Perform the action; return the storage error, if any."""
+        """Perform an action; return a description of its storage error, empty without an error."""
         try:
             act()
         except OSError as error:
@@ -250,7 +250,10 @@ class OperationsThatMayFail:
         return ""
 
     def _tried(self, kind: TriedKind, error: str, seconds: float, silence: SilenceWatch) -> TrialResult:
-        """Agree on the result of an operation. Times of different hosts are not compared; each rank uses its own."""
+        """Return the result of an operation, agreed among all ranks.
+
+        Times of different hosts are not compared; each rank uses its own clock.
+        """
         gathered = self._group.gather((error, seconds, silence.longest))
         operation = None
         if self._group.rank == 0:
@@ -267,7 +270,7 @@ class OperationsThatMayFail:
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
-        """Add the comparisons of a load; for a failed load, only its faults."""
+        """Add the comparisons of a load to the totals; for a failed load, add only its faults."""
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, found = self._group.gather(own), self.compared
@@ -311,7 +314,7 @@ class SilenceWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
+        """Stop watching."""
         self._over.set()
         assert self._thread
         self._thread.join()

@@ -233,7 +233,9 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
-        """Describe how reads used the page cache; if hosts differ, with the number of hosts for each way."""
+        """Return how reads used the page cache, as text; if hosts differ, with the number of hosts for each I/O
+        mode.
+        """
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
             return next(iter(counts), way)
@@ -264,7 +266,7 @@ class InterferenceScenario:
     def _save(
         self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
     ) -> Operation | None:
-        """Save a checkpoint that is not one of the subject's own, and delete it."""
+        """Save a checkpoint that is not one of the subject's own, and delete it; return the save on rank 0."""
         operation = self._do.save(
             self._strategy,
             self._number,
@@ -281,7 +283,7 @@ class InterferenceScenario:
         return operation
 
     def _next(self) -> int:
-        """Return the number of content that was not saved before, as long as there is one."""
+        """Return the number of the next content; after the last number, numbers are used again."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 

@@ -159,7 +159,9 @@ class ManyNamesScenario:
         self._look_again("not listed", self._not_listed)
 
     def _look_again(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
-        """Look for missing names as long as STALE allows if another host may have created them; the rest are faults."""
+        """Look repeatedly for missing names that another host may have created, up to the STALE limit; record the rest
+        as faults.
+        """
         missing, end = self._missing, time.monotonic() + VISIBLE_WITHIN_SECONDS
         while missing and self._group.spans_hosts and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)

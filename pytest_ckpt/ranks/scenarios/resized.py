@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ResizedRun:
-    """One of these launches: a save, or the loads."""
+    """The work of the ranks in one of these launches: they save the checkpoint, or load it several times."""
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
@@ -54,7 +54,7 @@ class ResizedRun:
         self._checkpoint = task.operations + PATTERNS[name].first
 
     def run(self) -> None:
-        """Save, or load."""
+        """Save the checkpoint, or load it several times and report the results."""
         self._activity.begin(self._do.all("prepare", self._name))
         self._do.across_hosts.prepare()
         if self._resized.size:
@@ -103,7 +103,7 @@ class ResizedRun:
         do.send(PatternMeasured(subject=task.subject, name=self._name, found=resized))
 
     def _drop(self, cache: HostCache, files: Sequence[Files]) -> None:
-        """Drop the files that this rank is about to read, when it sees them."""
+        """Wait until this rank sees the files that it is about to read, and drop them from the caches."""
         self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches", self._name)):
             if self._task.drop_caches != "never":

@@ -35,7 +35,7 @@ class SavesRetained:
 
     @property
     def usual_seconds(self) -> float:
-        """The median of the saves; rank 0 knows it."""
+        """The median duration of the saves in seconds; only rank 0 knows it."""
         return statistics.median([o.seconds for o in self.saves] or [0.0])
 
     def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
@@ -71,7 +71,7 @@ class SavesRetained:
         self.kept = []
 
     def _save_while_deleting(self, strategy: Strategy, checkpoint: int) -> Retention | None:
-        """Save another checkpoint while the oldest is deleted, to measure the cost of a deletion during a save."""
+        """Save another checkpoint while the oldest is deleted; return, on rank 0, the cost of deletions."""
         do, oldest = self._do, self.kept.pop(0)
         operation = do.save(strategy, checkpoint, role="beside deletion", meanwhile=lambda _over: do.delete_own(oldest))
         self.kept.append(checkpoint)

@@ -61,7 +61,7 @@ class SampleReads:
 
 @dataclass(slots=True)
 class _Loader:
-    """A data loader: readers fill a queue of samples, training takes one sample each ``sample_seconds``.
+    """A data loader: readers fill a queue of samples, and training takes one sample every ``sample_seconds``.
 
     The queue has space for the samples of `PREFETCH_SECONDS`. Training begins `PREFETCH_SECONDS` after the readers.
     """

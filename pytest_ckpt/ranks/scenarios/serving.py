@@ -244,7 +244,7 @@ class WeightsEngine:
             )
 
     def _read(self, piece: _Piece, buffer: Bytes) -> int:
-        """Read a piece completely, or up to the end of the file."""
+        """Read a piece completely, or up to the end of the file; return the number of bytes."""
         source, wanted = self._open[piece.file], buffer[: piece.stop - piece.start]
         if isinstance(source, np.ndarray):
             found = source[piece.start : piece.stop]

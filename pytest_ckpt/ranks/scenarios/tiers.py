@@ -54,10 +54,10 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Checkpoints of ``bytes`` over all ranks.
+    """Checkpoints of ``bytes`` over all ranks, saved to the local tier, drained and restored.
 
-    ``drop`` removes from the caches the files that are read from the target next. ``do`` are the
-    subject's operations on the target, ``cache`` is the host's cache for it.
+    ``drop`` removes from the caches the files that are read from the target next. ``do`` are the subject's operations
+    on the target; ``cache`` is the host's cache of the target's files.
     """
 
     group: Group

@@ -102,7 +102,7 @@ class RunWithCommands(ABC):
         """Save and load, and report the results. Return whether the storage is in its original state."""
 
     def _watched(self) -> AbstractContextManager[None]:
-        """Watch the load of the hosts of ranks, by operation and over all that happens inside."""
+        """Record the load of the ranks' hosts within the block: for each operation, and for the whole block."""
         return self._do.host_load.spanning(self._name)
 
     @property
@@ -110,7 +110,7 @@ class RunWithCommands(ABC):
         return self._group.rank == 0
 
     def _share(self) -> float:
-        """Return a random share of an operation, the same on all ranks."""
+        """Return a random fraction of an operation's duration, the same on all ranks."""
         return self._random.uniform(_EARLIEST, _LATEST)
 
     def _later(self, command: Command, seconds: float) -> DelayedRequest | None:
@@ -132,7 +132,7 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _hold(self, tried: TrialResult) -> TrialResult:
-        """Return the result of an operation on unchanged storage. Raises its error."""
+        """Return the result of an operation on unchanged storage. Raises OSError if the operation failed."""
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
@@ -171,7 +171,7 @@ class FailoverRun(RunWithCommands):
         return not not_run
 
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
-        """Inject a fault during an operation, repair it and save; return the reason if the run cannot continue."""
+        """Inject a fault during an operation, repair it and save; return the reason if the launch cannot continue."""
         share = self._share()
         listed: list[OperationTrial] = []
         request: RequestedCommand | None = None
@@ -230,7 +230,7 @@ class FailoverRun(RunWithCommands):
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
-        """Load the checkpoint of an undisturbed save, as after every other save."""
+        """After an undisturbed save, load its checkpoint; after a load, do nothing."""
         if kind == "save":
             self._hold(self._load_whole())
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class Background:
     """The background thread of a rank. All ranks create it together.
 
-    ``lane`` reports its activity. With ``group``, the background threads of all ranks wait for each other.
+    ``lane`` reports its activity. ``group`` is a second group, in which the background threads of all ranks wait for
+    each other.
     """
 
     def __init__(self, group: Group, activity: Activity) -> None:
@@ -52,7 +53,7 @@ class Background:
         return time.perf_counter() - start
 
     def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
-        """Begin the work of a save that began at ``start``. It ends on all ranks at the same time."""
+        """Begin the work of a save that began at ``start``. The work ends after it has ended on all ranks."""
         self.lane.begin(self._activity.operation)
 
         def go_on() -> RankSave:
@@ -72,7 +73,9 @@ class Background:
 
 
 class InFlight:
-    """A save that continues in a thread. The job could continue after ``returned`` seconds."""
+    """A save that continues in a thread. ``returned``: seconds from the begin of the save until the job could
+    continue.
+    """
 
     def __init__(self, work: Future[RankSave], returned: float) -> None:
         self._work, self._returned = work, returned

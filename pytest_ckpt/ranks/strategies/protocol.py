@@ -105,7 +105,7 @@ def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> Ra
 
 
 def leads(group: Group, store: Store) -> bool:
-    """Whether this rank commits and removes in a store: rank 0, or in a local tier one rank of each host."""
+    """Return whether this rank commits and removes in a store: rank 0, or in a local tier one rank of each host."""
     return group.leads_host if store.of_each_host else group.rank == 0
 
 
@@ -130,7 +130,7 @@ def store_and_commit(
     start: float,
     takes_part: bool,
 ) -> RankSave:
-    """Let ``write`` make this rank's files durable, make their names durable, wait for all ranks, and commit.
+    """Let ``write`` make this rank's files durable; then make their names durable, wait for all ranks, and commit.
 
     If the engine's library has committed, names are already durable.
     """
@@ -155,7 +155,8 @@ def store_and_commit(
 
 
 def names_made_durable(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Let one rank of each host fsync the directory after all ranks of the host have fsynced their files.
+    """Let one rank of each host fsync the directory after all ranks of the host have fsynced their files. Return
+    ``saved`` with the proof and the time of this fsync.
 
     The fsync of a directory covers all names that processes of this client have created in it. So one call after the
     last file of a host is sufficient. It does not cover names that another host created.

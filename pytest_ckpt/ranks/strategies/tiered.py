@@ -61,10 +61,10 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 
 
 class Copies:
-    """Copies this rank's files of checkpoints from the local tier to the target, one after the other.
+    """Copies this rank's files of checkpoints from the local tier to the target, one file after the other.
 
-    The number of concurrent reads of a file is engine ``stream``'s number of requests in flight; the number of writes
-    is the same.
+    The number of concurrent reads of a file follows from engine ``stream``'s number of requests in flight; the number
+    of writes is the same.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:

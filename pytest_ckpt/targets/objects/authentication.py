@@ -94,8 +94,9 @@ def _of_library(region: str, endpoint: str) -> Identity:
 
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
-"""The marker of an unsigned body: bodies have our own checksum, and a second hash would take longer than the
-transfer."""
+"""The marker of a body that is not part of the signature. Bodies of data have a separate checksum; hashing them again
+would take longer than the transfer.
+"""
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -124,8 +125,8 @@ def signed(
 ) -> dict[str, str]:
     """Return the headers of a request: ``headers``, including ``host``, and its signature.
 
-    ``path`` and ``query`` are encoded. ``moment`` is the time in UTC, as 20260102T030405Z; ``body`` is the SHA-256 of
-    the body in hexadecimal digits, or the marker that it is not signed.
+    ``path`` and ``query`` are encoded. ``moment`` is the time in UTC, as 20260102T030405Z. ``body`` is the body's
+    SHA-256 in hexadecimal digits, or the marker of an unsigned body.
     """
     added = {"x-amz-content-sha256": body, "x-amz-date": moment}
     if keys.token:
@@ -170,7 +171,7 @@ class Dialect(Protocol):
     endpoints: tuple[Endpoint, ...]
 
     def path(self, root: str, key: str) -> str:
-        """Return the path of a request, encoded; both are empty for the store itself."""
+        """Return the path of a request, encoded; ``root`` and ``key`` are empty for a request to the store itself."""
 
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes

@@ -190,7 +190,11 @@ class AzureAdapter(S3Adapter):
         return _parsed(answer, place), answer.headers
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Report soft deletion in the form of S3's versions. No request of this kind shows versions themselves."""
+        """Return whether the account keeps deleted blobs for some time; this is reported in the form of S3's
+        versioning.
+
+        The request does not show whether blobs have versions.
+        """
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
         kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]

@@ -52,7 +52,7 @@ class _Crc32:
 
 @functools.cache
 def _table(polynomial: int) -> tuple[int, ...]:
-    """Return the effect of each byte on a checksum whose lowest bit comes first."""
+    """Return, for each byte value, its effect on a checksum whose lowest bit comes first."""
     rows = []
     for value in range(256):
         for _ in range(8):

@@ -59,7 +59,7 @@ class S3Requests(Protocol):
         """Return the answer to a request; arguments as for `Wire.ask`. Raises StoreError."""
 
     def tallies(self) -> Tallies:
-        """Return the counts so far."""
+        """Return the counts of the requests so far, by endpoint and operation."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -91,8 +91,10 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectState:
-    """A store's facts about an object: its bytes, its ETag, and its CRC-32 if the store keeps one (without
-    "-parts")."""
+    """A store's facts about an object: its size in bytes, its ETag, and its CRC-32, empty if the store keeps none.
+
+    For an object made of parts, ``crc32`` is without the suffix for the number of parts.
+    """
 
     bytes: int
     etag: str
@@ -127,7 +129,7 @@ class Bucket:
         return self._wire.endpoint
 
     def url(self, key: str) -> str:
-        """Return the URL of an object in the form that a user writes."""
+        """Return the URL of an object, such as s3://bucket/key."""
         return self.place.url_of(key)
 
     # --- the bucket ---------------------------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ class Bucket:
         return "" if version == "null" else version
 
     def get(self, key: str) -> bytes:
-        """Return a small object."""
+        """Return the bytes of a small object."""
         return self._wire.ask("get", "GET", self.url(key), key=key).data
 
     def head(self, key: str) -> ObjectState:
@@ -291,7 +293,7 @@ class Bucket:
     # --- counts, and the end ------------------------------------------------------------------------------------------
 
     def tallies(self) -> Tallies:
-        """Return the counts of the requests."""
+        """Return the counts of the requests so far, by endpoint and operation."""
         return self._wire.tallies()
 
     def close(self) -> None:
@@ -302,7 +304,10 @@ class Bucket:
         return self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
 
     def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
-        """Yield the pages of a listing whose continuation consists of a key and a second name."""
+        """Yield the pages of a listing. Each page continues after a key and a second marker.
+
+        ``told`` is the answer's field with the second marker, ``asked`` the query parameter that sends it back.
+        """
         marker: list[tuple[str, str]] = []
         while True:
             query = [(word, ""), ("prefix", prefix), *marker]
@@ -338,12 +343,12 @@ def _parsed(answer: Answer, place: str) -> ET.Element:
 
 
 def _fields(page: ET.Element, group: str) -> list[dict[str, str]]:
-    """Return the fields of all groups of that name of a page, in order."""
+    """Return the fields by name of each element ``group`` of a page, in order."""
     return [{local_name(field): field.text or "" for field in child} for child in page if local_name(child) == group]
 
 
 def _texts(page: ET.Element, group: str, name: str) -> list[str]:
-    """Return all texts with this name in all groups of a page, in order."""
+    """Return the texts of all fields ``name`` in the elements ``group`` of a page, in order."""
     return [
         field.text or "" for child in page if local_name(child) == group for field in child if local_name(field) == name
     ]

@@ -93,7 +93,7 @@ class StoreError(OSError):
 
     @property
     def remedy(self) -> str:
-        """The remedy."""
+        """The remedy for the user."""
         if self.code in _REMEDIES:
             return _REMEDIES[self.code]
         return _REMEDIES["AccessDenied"] if self.errno == errno.EACCES else _LOOK
@@ -219,7 +219,7 @@ def without_identities(text: str) -> str:
 
 
 def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
-    """Return from a store's answer why a run cannot begin."""
+    """Return the UsageError that refuses to begin a run because of a store's answer ``error``."""
     message = (error.strerror or str(error)).rstrip(".")
     return UsageError(f"{what}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
 
@@ -243,8 +243,8 @@ _STATUS = re.compile(r"response_status: (\d{3})")
 def translate_error(error: BaseException, client: str, what: str, place: str) -> Exception:
     """Return a client's error in the operation ``what`` on a ``place``, with only a known status and code.
 
-    If the stored object is too short for the requested range, the result is an EOFError, because it differs from the
-    saved one.
+    If the stored object is too short for the requested range, the result is an EOFError, because the stored object
+    differs from the saved one.
     """
     status, code = _said(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":
@@ -259,7 +259,7 @@ def translate_error(error: BaseException, client: str, what: str, place: str) ->
 
 
 def _said(error: BaseException) -> tuple[int, str]:
-    """Return status and code of a store's answer; 0 and empty if there is none."""
+    """Return status and code of the store's answer that caused an error; 0 and empty if there is none."""
     for each in _causes(error):
         if isinstance(each, StoreError):
             return each.status, each.code

@@ -155,7 +155,10 @@ _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedPart:
-    """A part, or several parts composed into one, or (``name`` empty) the table of all parts, with its key."""
+    """A temporary object of an upload, identified by its key: a part, or several parts composed into one.
+
+    ``name`` is its name within the upload; empty for the upload's prefix itself.
+    """
 
     key: str
     upload: str
@@ -178,7 +181,7 @@ def joined_key(key: str, upload: str, level: int, number: int) -> str:
 
 
 def piece_of(key: str) -> ComposedPart | None:
-    """Return the object to which a part's key belongs; None for the key of a normal object."""
+    """Return the temporary object of an upload that a key names; None for the key of a normal object."""
     found = _PIECE.fullmatch(key)
     return ComposedPart(key=found["key"], upload=found["upload"], name=found["name"] or "") if found else None
 
@@ -259,7 +262,7 @@ class GoogleAdapter(S3Adapter):
                 return
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Report versions, and soft deletion, in the form of S3's versions."""
+        """Return whether the bucket has versions or soft deletion; both are reported in the form of S3's versioning."""
         query = [("fields", "versioning,softDeletePolicy")]
         page = parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
@@ -300,7 +303,9 @@ class GoogleAdapter(S3Adapter):
         return self._put(what, place, part_key(key, upload, number), {MD5: stated.get(MD5, "")}, body)
 
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
-        """Compose parts into one object; the parts are deleted, or listed as unfinished."""
+        """Compose parts into one object, then delete them; parts that cannot be deleted are listed as an unfinished
+        upload.
+        """
         listed = [fields_in(part) for part in ET.fromstring(body)]
         sources = [(part_key(key, upload, int(t["PartNumber"])), t["ETag"].strip('"')) for t in listed]
         level = 0

@@ -27,7 +27,9 @@ _MAXIMUM_PREFIX_BYTES = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketPrefix:
-    """A bucket and a prefix in it, without a trailing slash; empty: the whole bucket."""
+    """The place of a target or a run: a bucket and a prefix in it, without a trailing slash; empty: the whole
+    bucket.
+    """
 
     bucket: str
     prefix: str
@@ -35,11 +37,11 @@ class BucketPrefix:
 
     @property
     def url(self) -> str:
-        """The URL of the place in the form that a user writes."""
+        """The URL of the place, such as s3://bucket/prefix."""
         return self.url_of(self.prefix) if self.prefix else f"{self.scheme}://{self.bucket}"
 
     def url_of(self, key: str) -> str:
-        """Return the URL of an object in the form that a user writes."""
+        """Return the URL of an object, such as s3://bucket/key."""
         return f"{self.scheme}://{self.bucket}/{key}"
 
     @property
@@ -48,7 +50,7 @@ class BucketPrefix:
         return f"{self.prefix}/" if self.prefix else ""
 
     def area(self, run_id: str) -> BucketPrefix:
-        """Return the place of a run."""
+        """Return the place of a run below this place."""
         return dataclasses.replace(self, prefix=f"{self.below}{RUN}{run_id}")
 
     def removal(self, access: Access) -> str:

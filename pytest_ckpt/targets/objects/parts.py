@@ -26,10 +26,10 @@ def composite(checksums: Sequence[int]) -> str:
 
 
 def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
-    """Return the total bytes of sorted parts, each (number from 1, bytes). Raises OSError if they do not form an
-    object.
+    """Return the total bytes of an object's parts, sorted by number; each is (number from 1, bytes).
 
-    ``size`` is the object's size, if it was known before.
+    Raises OSError if a part is missing, if a part other than the last does not have ``step`` bytes, or if the total is
+    not ``size`` (None: unknown).
     """
     total = sum(count for _, count in parts)
     is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))

@@ -83,7 +83,9 @@ def clean_in_process(request: Mapping[str, Any]) -> list[str]:
 
 
 def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
-    """Return sentences about deleted objects that a bucket still keeps; empty if there are none, or if unknown."""
+    """Return a sentence on versions and delete markers that a bucket still keeps; empty if there are none, or if
+    unknown.
+    """
     try:
         kept = bucket.versions(bucket.place.below)
     except OSError:

@@ -17,7 +17,7 @@ from pytest_ckpt.targets.objects.wire import Answer, Wire
 
 
 def answer_of(top: ET.Element, headers: Mapping[str, str] | None = None) -> Answer:
-    """Return an answer with a body."""
+    """Return an answer whose body is an XML document."""
     return Answer(headers=headers or {}, data=ET.tostring(top))
 
 
@@ -30,7 +30,7 @@ def element(name: str, **words: str) -> ET.Element:
 
 
 def added(top: ET.Element, name: str, **words: str) -> None:
-    """Append such an element to another one."""
+    """Append an XML element with a child for each keyword to ``top``."""
     top.append(element(name, **words))
 
 
@@ -63,7 +63,7 @@ class S3Adapter(ABC):
         return self._wire.endpoint
 
     def tallies(self) -> Tallies:
-        """Return the counts so far."""
+        """Return the counts of the requests so far, by endpoint and operation."""
         return self._wire.tallies()
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether the space of deleted objects is freed only later."""
+        """Return whether the store keeps deleted objects for some time, so that their space is freed only later."""
 
     @abstractmethod
     def _uploads(self, what: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:

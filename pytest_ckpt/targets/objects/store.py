@@ -28,8 +28,9 @@ from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, Sto
 
 
 def library_place(bucket: Bucket, key: str) -> ObjectPlace:
-    """Return the place below a key. If there are several endpoints, it contains the current endpoint of this
-    process."""
+    """Return the place of objects below a key, for a library. It names the endpoint that this process currently
+    uses.
+    """
     return ObjectPlace(
         url=bucket.url(key),
         endpoint="" if is_aws_itself(bucket.endpoint, bucket.region) else bucket.endpoint,
@@ -43,10 +44,10 @@ WAY = "by requests over the network: the client keeps no cache"
 
 
 class ObjectSink:
-    """An object of ``size`` bytes that is being written; None: only `write` is used, which collects complete parts.
+    """An object that is being written. ``size`` is in bytes; None: the size is unknown and only `write` is used.
 
-    `write_at` sends from the caller's memory. `finish` completes the upload and compares the object in the store with
-    the sent bytes.
+    `write` collects data until a part is complete. `write_at` sends from the caller's memory. `finish` completes the
+    upload and compares the object in the store with the sent bytes.
     """
 
     alignment = 1
@@ -100,8 +101,9 @@ class ObjectSink:
         self._send(number + 1, view, is_complete=is_last and not number)
 
     def finish(self) -> Entry:
-        """Complete the object; return the bytes that the store acknowledges. Raises OSError if they are not all
-        bytes."""
+        """Complete the object; return its entry with the store's acknowledgement. Raises OSError if it does not match
+        the data.
+        """
         with self._phases.phase("fsync", self._name):
             if self._rest or not self._sent:
                 with memoryview(self._rest) as part:
@@ -193,7 +195,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return translate_error(error, library, what, place)
 
     def adopt(self, names: Collection[str]) -> None:
-        """Add objects that a library wrote there to this draft, with the store's facts about each."""
+        """Add objects that a library wrote at `place` to this draft, with their sizes and ETags from the store."""
         self._adopted += names
         for name in names:
             with self._phases.phase("fsync", name):
@@ -216,7 +218,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove the objects sent by this rank."""
+        """Remove this rank's objects, and unfinished uploads, including objects written by a library."""
         for name, sink in self._sinks.items():
             with contextlib.suppress(FileNotFoundError):
                 sink.abort()
@@ -233,7 +235,7 @@ def marker_text(entries: Sequence[Entry]) -> bytes:
 
 
 class ObjectsCommitted:
-    """The objects listed in a marker, read in the phases of the caller that opened them. The marker is read once.
+    """The objects listed in a marker, which is read once; ``phases`` times the reads.
 
     A library's own commit object, ``commit``, does not list objects: it commits all objects with the same prefix.
     """
@@ -284,7 +286,7 @@ class ObjectsCommitted:
         return translate_error(error, library, what, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
-        """Return the bytes of the existing objects."""
+        """Return {name: size in bytes} of the objects that exist."""
         found: dict[str, int] = {}
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -385,7 +387,7 @@ class ObjectStore(StoreWithoutCache):
         return self._bucket.is_there(self._marker(ref))
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small object."""
+        """Write a small object; return False if it exists and ``when`` is "if absent"."""
         try:
             self._bucket.put(f"{self._below}{name}", data, if_absent=when == "if absent")
         except FileExistsError:
@@ -415,7 +417,7 @@ class ObjectStore(StoreWithoutCache):
         """Do nothing, because nothing remains."""
 
     def requests(self) -> Tallies:
-        """Return the counts of its requests."""
+        """Return the counts of this process's requests."""
         return self._bucket.tallies()
 
     def close(self) -> None:

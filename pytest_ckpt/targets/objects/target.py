@@ -30,8 +30,10 @@ EndpointLocation = Literal["loopback", "this host", "elsewhere"]
 
 
 def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
-    """Return whether an endpoint is on this host or remote; an unresolved name is remote. Names are resolved only with
-    ``may_ask``."""
+    """Return whether an endpoint is on the loopback interface, on another address of this host, or elsewhere.
+
+    A name is resolved only with ``may_ask``; an unresolved name counts as elsewhere.
+    """
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return "loopback"
@@ -46,7 +48,7 @@ def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
 
 
 def _is_own(address: str) -> bool:
-    """Return whether an address belongs to this host, because only such addresses can be bound."""
+    """Return whether an address belongs to this host; a socket can only be bound to such an address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as trial:
         trial.bind((address, 0))
@@ -99,8 +101,10 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
 
 
 def _put(bucket: Bucket, key: str, name: str) -> None:
-    """Put the object. Raises UsageError if the answer contains a version id, because this version would remain after
-    its deletion."""
+    """Put the test object. If the answer contains a version id, the version is deleted and UsageError is raised.
+
+    In such a bucket every deleted checkpoint would remain as a version.
+    """
     version = bucket.put_version(key, _DATA)
     if version:
         with contextlib.suppress(OSError):
@@ -109,7 +113,7 @@ def _put(bucket: Bucket, key: str, name: str) -> None:
 
 
 def keeps_versions(name: str) -> UsageError:
-    """Return why a bucket with versions is refused."""
+    """Return the error that refuses a bucket with versions."""
     return UsageError(
         f"{name}: the bucket keeps versions, so that every checkpoint that is deleted would stay.",
         "Name a bucket that was made without versioning. To suspend it is not enough: delete markers stay, and with "
@@ -313,7 +317,7 @@ class ObjectTarget:
             )
 
     def _check_versions(self, bucket: Bucket) -> None:
-        """Refuse a bucket that keeps deleted objects. If the query is forbidden, use the operator's declaration."""
+        """Refuse a bucket that keeps deleted objects. If the query is forbidden, ``--ckpt-unversioned`` decides."""
         try:
             keeps = bucket.keeps_versions()
         except OSError as error:

@@ -1,9 +1,9 @@
 """HTTP to an endpoint: persistent connections, bodies from and into the caller's memory, and repeated requests.
 
 Each thread has a connection. If the store answers a request with 503, too late or not at all, the request is repeated
-after an increasing pause, for as long as an `Access` permits, and at least a few times. Every such request is counted
-and timed. If there are several endpoints, all threads use one until it is silent or refuses connections, and then the
-next one.
+after an increasing pause. This ends after the time that an `Access` permits, but not before a few attempts. Every such
+request is counted and timed. If there are several endpoints, all threads use one until it is silent or refuses
+connections, and then the next one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Wire:
         return self._endpoints[self._at].url
 
     def tallies(self) -> Tallies:
-        """Return the counts so far."""
+        """Return the counts of the requests so far, by endpoint and operation."""
         with self._lock:
             return copy.deepcopy(self._tallies)
 
@@ -107,8 +107,8 @@ class Wire:
     ) -> Answer:
         """Return the answer to a request. Its body is read ``into`` memory, if given. Raises StoreError.
 
-        ``what`` describes the operation on ``place`` for errors. ``around`` is sent before and after the body, and is
-        not counted.
+        Messages of errors name the operation ``what`` on ``place``. ``around`` is sent before and after ``body``; its
+        bytes are not counted.
         """
         line = encoded_query(query)
         first_sent = time.monotonic()
@@ -158,7 +158,7 @@ class Wire:
         self._open, self._of_thread = [], threading.local()
 
     def __del__(self) -> None:
-        """Close leftover connections at garbage collection, because a process may open an area and drop it."""
+        """Close leftover connections at garbage collection, because a process may drop an area without closing it."""
         self.close()
 
     def _once(

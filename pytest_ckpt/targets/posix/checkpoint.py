@@ -41,8 +41,7 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """Counts the directory fsyncs of a draft, of one rank for its host, or of a commit: required ones and completed
-    ones.
+    """Counts required and completed directory fsyncs: in a draft, by one rank for its host, or in a commit.
 
     A directory must be synced from the moment when a name in it is created or changed. So an omitted or failed fsync is
     counted as required and not completed.
@@ -78,7 +77,9 @@ def start_writeback(descriptor: int, offset: int, count: int) -> None:
 
 
 class SinkAtOffsets:
-    """A file of known size: its space is reserved immediately, and requests use direct I/O."""
+    """A file of known size. Its space is reserved immediately, and requests use direct I/O if the target
+    supports it.
+    """
 
     alignment = BLOCK_BYTES
     part_bytes: int | None = None
@@ -119,7 +120,7 @@ class SinkAtOffsets:
             start_writeback(self._file.descriptor, offset, count)
 
     def finish(self) -> Entry:
-        """Truncate the file to its size, fsync and close it."""
+        """Truncate the file to its size, fsync and close it; return its entry."""
         descriptor, entry = self._file.descriptor, Entry(name=self._name, bytes=self._size)
         try:
             with self._phases.phase("write", self._name):
@@ -206,9 +207,9 @@ def _sync_file_system(directory: Path) -> None:
 
 
 class PosixCalls:
-    """The calls of a replayed save in ``directory``; ``data`` contains the content of each file, by number.
+    """The calls of a replayed save in ``directory``; ``data`` contains the content of each file, by file number.
 
-    Lanes use it concurrently, each on different files.
+    Several threads use it concurrently, each for different files.
     """
 
     def __init__(
@@ -326,7 +327,7 @@ class PosixDraft:
             self._finished.append(Entry(name=name, bytes=size))
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return the fsynced files."""
+        """Return this rank's fsynced files, and the proof of the fsyncs so far."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
@@ -337,7 +338,7 @@ class PosixDraft:
         return tuple(self._finished), proof
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Fsync the directory."""
+        """Fsync the directory, once; return this rank's files and the proof of the fsyncs."""
         if not self._directories.attempted:
             self._directories.owe()
             with self._phases.phase("directory", self._directory.name):
@@ -345,7 +346,7 @@ class PosixDraft:
         return self.written()
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Rename the directory."""
+        """Commit the checkpoint by the method of the area: a rename of the directory, or a marker file."""
         return self._publish(entries)
 
     def abort(self) -> None:
@@ -356,8 +357,8 @@ class PosixDraft:
 def make_directory(directory: Path) -> None:
     """Create a directory that another rank may have created; a symbolic link in its place is an error.
 
-    After another host has created it, a client may briefly cache that it does not exist, as STALE permits. The creation
-    is then repeated, because it queries the server instead of the client's cache.
+    If another host has created the parent directory, this client may cache for some time that it does not exist, as
+    STALE permits. The creation is then repeated: it queries the server instead of the client's cache.
     """
 
     def make() -> None:
@@ -407,7 +408,7 @@ _READ_BYTES = 64 << 20
 
 
 class PosixCommitted:
-    """The files in a directory, read in the phases of the caller that opened them."""
+    """The files of a committed checkpoint in a directory; ``phases`` times their reads."""
 
     def __init__(self, directory: Path, way: DirectSupport, phases: Phases) -> None:
         self._directory, self._way, self._phases = directory, way, phases
@@ -460,8 +461,8 @@ class SourceAtOffsets:
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Read until the buffer is full or the file ends.
 
-        The end is determined by a read and not by a size query: some clients cache an old size until a process queries
-        it, and readers of checkpoints read first.
+        The end is determined by a read and not by a size query, as by readers of checkpoints. Some clients cache an old
+        size until a process queries it.
         """
 
         def read(descriptor: int, part: memoryview, at: int) -> int:

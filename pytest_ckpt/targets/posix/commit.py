@@ -1,7 +1,8 @@
 """The commit of a checkpoint on a mounted file system: the rename of its directory, or a marker file in it.
 
-Saves of ranks and checks of behaviour use the same object to commit, so a check tests what a save relies on. The caller
-performs the calls: ranks count them, checks report each call before it begins, and one check times each call.
+Saves of ranks and checks of behaviour use the same object to commit, so a check tests the calls on which a save relies.
+The caller performs the calls: ranks count them, checks report each call before it begins, and one check times each
+call.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class Commit(Protocol):
     sign: str
 
     def draft_of(self, final: Path) -> Path:
-        """Return the directory in which files are written before the commit, given the directory of the committed
-        checkpoint."""
+        """Return the directory in which files are written before the commit; ``final`` is the directory after the
+        commit.
+        """
 
     def evidence_of(self, final: Path) -> Path:
-        """Return the path that shows a commit."""
+        """Return the path whose existence shows the commit."""
 
     def files_of(self, final: Path) -> dict[str, bytes]:
         """Return the names and contents of the files that a commit adds to the checkpoint's directory."""
@@ -51,7 +53,9 @@ class Commit(Protocol):
         """Commit a checkpoint whose files and their names are durable, and make the commit durable."""
 
     def is_committed(self, final: Path) -> bool:
-        """Return whether this client sees a committed checkpoint there. Its files are not examined."""
+        """Return whether this client sees a committed checkpoint at ``final``. The checkpoint's own files are not
+        examined.
+        """
 
 
 class CommitByRename:
@@ -61,7 +65,7 @@ class CommitByRename:
     sign = "final name"
 
     def draft_of(self, final: Path) -> Path:
-        """Return the temporary directory next to it."""
+        """Return the temporary directory, which is next to the final one."""
         return final.with_name(partial_name(final.name))
 
     def evidence_of(self, final: Path) -> Path:
@@ -105,7 +109,7 @@ class CommitByMarker:
         return final / MARKER
 
     def files_of(self, final: Path) -> dict[str, bytes]:
-        """Return the marker file."""
+        """Return name and content of the marker file."""
         return {MARKER: f"{final.name} is committed\n".encode()}
 
     def synced_by(self, final: Path) -> tuple[Path, ...]:

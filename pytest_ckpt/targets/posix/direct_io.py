@@ -47,7 +47,7 @@ _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 def stated_alignment(descriptor: int) -> int | None:
     """Return the alignment in bytes that the kernel states for direct requests on a file.
 
-    0: the file has no direct I/O, and the kernel uses the page cache although the file was opened with O_DIRECT. None:
+    Return 0 if the file has no direct I/O: the kernel then uses the page cache in spite of O_DIRECT. Return None if
     neither kernel nor file system states a value. The server is not queried, because fetching the attributes would also
     refresh a cached size.
     """
@@ -151,7 +151,7 @@ class DirectFile:
             os.fsync(self._buffered)
 
     def close(self) -> None:
-        """Close it. Raises the error of either close."""
+        """Close both descriptors of the file. Raises the error of either close."""
         try:
             os.close(self.descriptor)
         finally:
@@ -167,10 +167,10 @@ class DirectFile:
         *,
         is_end: Callable[[int], bool] | None = None,
     ) -> int:
-        """Continue until ``wanted`` bytes are written or read, or the file ends; return the number of bytes.
+        """Repeat ``call`` until ``wanted`` bytes are written or read, or the file ends; return the number of bytes.
 
-        Switch to buffered I/O if the target refuses direct I/O. A direct read also ends at the end of the file, within
-        a block; ``is_end`` checks for this end.
+        Switch to buffered I/O if the target refuses direct I/O. A direct read that ends within a block may have reached
+        the end of the file; if a buffered read cannot tell this, ``is_end`` decides.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -214,7 +214,9 @@ class DirectFile:
             self._stated_bytes = stated
 
     def _fitting(self, offset: int, wanted: int) -> int:
-        """Return how many of the next bytes fill complete blocks; direct I/O cannot transfer others."""
+        """Return how many of the next ``wanted`` bytes a direct request can transfer: complete blocks, at a multiple of
+        a block.
+        """
         block = max(self._stated_bytes, self._way.block_bytes)
         fitting = 0 if offset % block else wanted - wanted % block
         if fitting < wanted and not self._way.refused:
@@ -222,7 +224,7 @@ class DirectFile:
         return fitting
 
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
-        """Whether the file ends at an offset within a block, tested by a buffered read of the next byte.
+        """Return whether the file ends at an offset within a block, tested by a buffered read of the next byte.
 
         The size is not queried: some clients would then refresh it, which would hide that readers get a truncated file.
         """
@@ -255,8 +257,7 @@ class DirectFile:
             return self._buffered
 
     def _open_buffered(self, flags: int) -> int:
-        """Open the file for buffered I/O. Requests have the same size as direct ones, and kernel readahead is
-        disabled."""
+        """Open the file for buffered I/O without kernel readahead; return the descriptor."""
         descriptor = os.open(self._path, flags, 0o600)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -264,7 +265,7 @@ class DirectFile:
 
 
 def _block_of(number: int) -> int:
-    """Return the largest power of two, at most the largest block, that divides both offset and length."""
+    """Return the largest power of two that divides ``number``, at most the largest block."""
     number |= _LARGEST_BLOCK_BYTES
     return number & -number
 

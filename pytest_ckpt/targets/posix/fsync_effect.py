@@ -67,7 +67,7 @@ def _around_fsync(descriptor: int, seen: int, devices: Path) -> FsyncCounts:
 
 
 def _is_counted(descriptor: int) -> bool:
-    """Whether the kernel counts the dirty pages of this file."""
+    """Return whether the kernel counts the dirty pages of this file."""
     try:
         page_counts(descriptor)
     except OSError as error:
@@ -84,7 +84,9 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Judge by the device's writes during the fsync, which include writes of other processes."""
+    """Return the counts from the device's written bytes before and after the fsync; other processes' writes are
+    included.
+    """
     if before is None or after is None:
         return FsyncCounts(
             unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no separate block device"
@@ -107,8 +109,10 @@ def _options(mount: Mount) -> dict[str, str]:
 
 
 def _file_below(file: Path, mount: Mount) -> Path | None:
-    """Return the file whose pages the kernel counts, if it is another file; for an overlay, the file in its upper
+    """Return the file whose pages the kernel counts instead of ``file``: on an overlay, the file in its upper
     directory.
+
+    None if there is no such file.
     """
     if mount.file_system != "overlay":
         return None

@@ -19,7 +19,7 @@ class PosixNames:
         self._directory = str(directory)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory; an empty path is the directory that contains all."""
+        """Create a directory; an empty path is the directory of this object."""
         os.mkdir(f"{self._directory}/{path}", 0o700)  # noqa: PTH102 - see the class
 
     def create(self, path: str) -> None:
@@ -45,5 +45,5 @@ class PosixNames:
         os.unlink(f"{self._directory}/{path}")  # noqa: PTH108 - see the class
 
     def remove_directory(self, path: str = "") -> None:
-        """Remove an empty directory; without a path, the one that contains all."""
+        """Remove an empty directory; an empty path is the directory of this object."""
         os.rmdir(f"{self._directory}/{path}")  # noqa: PTH106 - see the class

@@ -115,7 +115,7 @@ def find_gauge(directory: Path) -> Probe | None:
     """Return a call that counts cached pages correctly on this file system, or None.
 
     Some file systems keep data in places that the kernel does not count (overlays, file systems with their own caches).
-    So a file is written and read, and a probe is accepted only if it then finds the file in the cache.
+    So a file is written and read. A probe is accepted only if it then finds the file in the cache.
     """
     with canary_in(directory) as canary:
         tries = (_gauge_that_sees(canary) for _ in range(TRIES))
@@ -124,7 +124,7 @@ def find_gauge(directory: Path) -> Probe | None:
 
 @contextlib.contextmanager
 def canary_in(directory: Path) -> Iterator[Path]:
-    """Write a file of some MiB in a directory and fsync it; it is removed at the end."""
+    """Write a file of some MiB in a directory and fsync it; yield its path. The file is removed at the end."""
     canary = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -160,7 +160,7 @@ def _gauge_that_sees(path: Path) -> Probe | None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Advise the kernel to drop the pages of fsynced files; dirty pages would not be dropped."""
+    """Advise the kernel to drop the cached pages of fsynced files; dirty pages are not dropped."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -171,7 +171,9 @@ def evict(paths: Iterable[Path]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageCounts:
-    """The pages of a file in this host's page cache: all pages, and those not yet written to storage."""
+    """The number of a file's pages in this host's page cache: all pages, and pages that are not yet written to
+    storage.
+    """
 
     cached: int
     unwritten: int
@@ -222,12 +224,12 @@ def inspect_storage(directory: Path) -> StorageStack:
 
 
 def find_gauge_to_the_end(directory: Path) -> Probe | None:
-    """Return a call that counts cached pages of files in a directory and of the host's files below it; None if there is
-    none.
+    """Return a call that counts cached pages of a directory's files, and of the files of this host that contain their
+    bytes.
 
-    A file is written and read. It must then be in the cache of the target and, if a file of this host contains the
-    bytes, in the cache of that file. A cache between both that a drop does not reach would hide the reads from the
-    lower file.
+    None if there is no such call. To test it, a file is written and read. It must then be in the cache of the target
+    and, if a file of this host contains its bytes, in the cache of that file. A cache between both, which a drop does
+    not reach, would hide the reads from the lower file.
     """
     stack = inspect_storage(directory)
     probe = None if stack.blind else find_gauge(directory)
@@ -272,10 +274,11 @@ class FileBelow:
                 os.close(descriptor)
 
     def counts_reads(self, directory: Path) -> bool:
-        """Return whether a file that is read from the target after a drop is then cached in the lower files.
+        """Return whether bytes read from the target are then cached in the lower files; tested with a file that is
+        dropped and read.
 
         The drop is the same as before loads: of these files, or else of the whole host. A loop device with direct I/O
-        caches no pages in the file below it.
+        caches no pages in the file below it; this is accepted without a test.
         """
         if self._is_direct:
             return True
@@ -299,8 +302,8 @@ class FileBelow:
         """Return how many bytes of the target's files, given with their sizes, are cached a second time in the lower
         files.
 
-        If their offsets are unknown, all cached pages of the lower files count, minus the file system's own metadata.
-        For files of less than 16 MiB the result may be half of their size.
+        If the offsets in the lower files are unknown, all cached pages of these files count. The result is 0 if these
+        pages may be the file system's own metadata: 1 % of the size or 8 MiB, but at most half of the size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
@@ -310,7 +313,9 @@ class FileBelow:
         return 0 if cached <= own else min(size, cached)
 
     def _placed(self, file: Path, size: int) -> int:
-        """Return the cached bytes of a file; parts without a known offset count as cached."""
+        """Return how many bytes of a file are cached in the lower file; parts without a known offset count as
+        cached.
+        """
         descriptor, below = os.open(file, os.O_RDONLY), os.open(self._paths[0], os.O_RDONLY)
         try:
             cached = sum(
@@ -340,7 +345,7 @@ class _LoopDevice:
 
 
 def _loop(device: str, path: Path) -> _LoopDevice:
-    """Return the state of a loop device; the file at that path must be the kernel's backing file."""
+    """Return the state of a loop device. Raises OSError if ``path`` is not the kernel's backing file."""
     descriptor = os.open(device, os.O_RDONLY)
     try:
         status = bytearray(_LOOP_STATUS_BYTES)

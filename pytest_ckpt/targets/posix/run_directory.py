@@ -78,7 +78,9 @@ class DirectoryIdentity:
         return self.mount_point, self.file_system, source
 
     def is_same(self, other: DirectoryIdentity) -> bool:
-        """Whether both are the same directory: same mount, same mounts inside, and same number if both have one."""
+        """Return whether both are the same directory: same mount, same mounts inside, and same number if both
+        have one.
+        """
         is_known = self.number and other.number
         is_other = bool(is_known) and self.number != other.number
         return (self._mount, self.covered) == (other._mount, other.covered) and not is_other
@@ -122,7 +124,10 @@ def _image_below(mount: Mount) -> str:
 
 
 def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
-    """Whether a directory is the one that was created for a run, judged by its inode number and its mount."""
+    """Return whether a directory may be the one that was created for a run.
+
+    False only if both inode numbers are known and differ.
+    """
     made = area.identity[1] if len(area.identity) > 1 else ""
     return not standing.number or not made or str(standing.number) == made
 
@@ -138,8 +143,10 @@ def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
 
 
 def sign_of(run_id: str, what: str) -> Marker:
-    """Return a file with a unique name that other hosts look for. If it remains after a kill, its content identifies
-    the run."""
+    """Return a file with a unique name, by which other hosts recognise the target.
+
+    If it remains after a kill, its content identifies the run.
+    """
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
     return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
 
@@ -184,8 +191,9 @@ class PosixAreaView:
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
-        """Create a file for other hosts and remove it at the end; yield the reason if this is impossible, otherwise an
-        empty text.
+        """Create a file that other hosts look for, and remove it at the end.
+
+        Yield the reason if it cannot be created, otherwise an empty text.
         """
         try:
             yield self._why_not_made(sign)
@@ -194,7 +202,7 @@ class PosixAreaView:
                 (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for some time; return a description of what was found instead, empty if it is
+        """Look for another host's file for at most ``seconds``; return a description of the result, empty if it is
         found.
 
         On a local file system the file cannot appear, so one look is sufficient.
@@ -236,8 +244,8 @@ _REMOVE_SECONDS_OF_A_NAME = 0.005
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
-    """The remains of an earlier run whose controller has ended: its directory, or a file by which its hosts recognised
-    the target.
+    """The remains of an earlier run whose controller has ended: its directory, or a file by which hosts recognise the
+    target.
 
     If ``elsewhere`` is set, the controller was on that host, and this host cannot determine whether it has ended.
     """
@@ -261,7 +269,9 @@ def directory_of(area: AreaRef) -> Path:
 
 
 def keep_a_file(directory: Path) -> None:
-    """Write a file in a run's directory, fsync it, read it, and remove it. Raises OSError if the storage refuses."""
+    """Test a run's directory: write a file, fsync it, read it and remove it. Raises OSError if the storage refuses a
+    call.
+    """
     file = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -277,9 +287,9 @@ def keep_a_file(directory: Path) -> None:
 
 
 def refuses_to_rename(directory: Path) -> bool:
-    """Whether the file system refuses to rename a directory that contains a file; tested in a run's directory.
+    """Return whether the file system refuses to rename a directory that contains a file; tested in a run's directory.
 
-    Errors other than a refusal are ignored here; the run will report them with the call.
+    Errors other than a refusal are ignored here; the run reports them when they occur again.
     """
     before = directory / f"rename-{own_name()}"
     after, name = before.with_suffix(".renamed"), "file"
@@ -326,9 +336,9 @@ class RunDirectory:
         self.identity: tuple[int, ...] = ()
 
     def create(self, word: str = "") -> tuple[int, ...]:
-        """Create the directory, record its owner in it, and return its identity.
+        """Create the directory, record its owner in it, and return its identity: device and inode number.
 
-        ``word`` is the record of the owning process, by default this one's. Raises UsageError if the target does not
+        ``word`` is the text of the owner's record, by default this process's. Raises UsageError if the target does not
         permit it.
         """
         word = word or owner_word(self.run_id)
@@ -361,10 +371,10 @@ def remove_begun(path: Path) -> None:
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
     """Remove a run's directory with the run's files in it, and return the remains, one sentence each.
 
-    ``identity`` is (device, inode) of the directory at its creation. If one of them has changed, the run's record in
-    the directory decides. ``names`` are the paths below it, with ``/``, of every file the run may have created; a name
-    that ends in ``/`` is a directory in which the run created everything. With ``keep_directory`` the directory itself
-    remains, with its owner's record.
+    ``identity`` is (device, inode) of the directory at its creation. If only one of both has changed, the owner's
+    record in the directory decides. ``names`` are the paths, relative to the directory, of all files that the run may
+    have created. A name that ends in ``/`` is a directory in which the run created everything. With ``keep_directory``
+    the directory itself remains, with its owner's record.
     """
     if not identity:
         return []
@@ -398,7 +408,9 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
 
 
 def _is_on(directory: Path, device: int) -> bool:
-    """Whether a directory is still on its original file system; if a user-space client ends, its mount disappears."""
+    """Return whether a directory is still on its original file system. If a user-space client ends, its mount
+    disappears.
+    """
     try:
         return directory.stat().st_dev == device
     except OSError:
@@ -406,7 +418,7 @@ def _is_on(directory: Path, device: int) -> bool:
 
 
 def _has_owner_record(directory: int, run_id: str) -> bool:
-    """Whether an open directory contains the owner's record of this run."""
+    """Return whether an open directory contains the owner's record of this run."""
     try:
         with open(OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=directory)) as file:
             return bool(json.load(file)["run"] == run_id)
@@ -471,7 +483,7 @@ def remove_in_time(
 
 
 def remove_in_process(request: Mapping[str, Any]) -> list[str]:
-    """Perform `remove_in_time` in its separate process."""
+    """Perform `remove_in_time` in the separate process; return the remains, one sentence each."""
     directory = Path(request["directory"])
     names = {f"{name}/" for name in request["directories"]}
     names |= {f"{subject}/{file}" for subject, files in request["beside"].items() for file in files}

@@ -45,11 +45,10 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 
 
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
-    """Return why results from a directory do not apply to the target: it is another kind of file system; otherwise
-    empty.
+    """Return the reason why results from a directory do not apply to the target; empty if they do.
 
-    ``name`` is the directory's role: a second mount, or a volume to fill. A FUSE file system above the first mount
-    shows the same files but has its own caches and guarantees.
+    The reason is another kind of file system. ``name`` is the directory's role: a second mount, or a volume to fill. A
+    FUSE file system above the first mount shows the same files but has its own caches and guarantees.
     """
     kind = mount_of(directory).file_system
     if kind == target.kind:
@@ -69,7 +68,7 @@ def fault_of_second_mount(mount: Path, area: AreaRef) -> str:
 
 
 def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
-    """Return the area of a run on another mount of this host."""
+    """Return the area of a run as seen through another mount of this host."""
     return dataclasses.replace(
         area, location=str(user_path(second_mount, "--ckpt-second-mount") / directory_of(area).name)
     )

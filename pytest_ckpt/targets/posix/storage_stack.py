@@ -2,7 +2,7 @@
 
 Mounts: ``/proc/self/mountinfo``, without touching the path. Block devices: ``/sys/dev/block/MAJOR:MINOR`` with
 ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS have anonymous device numbers:
-``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs. the commands ``zpool`` and ``zfs`` print the devices of a ZFS
+``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs; the commands ``zpool`` and ``zfs`` print the devices of a ZFS
 pool and its fsync setting. debugfs (readable by root) shows whether Lustre's client caches files on a local disk.
 """
 
@@ -92,7 +92,7 @@ class Mount:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this host can write to it."""
+        """Whether only this host can write to the mounted file system."""
         return self.file_system in _LOCAL
 
     @property
@@ -164,7 +164,7 @@ def devices_of_pool(pool: str, run_command: Command = output_of) -> list[str]:
 
 
 def ignores_fsync(dataset: str, run_command: Command = output_of) -> bool:
-    """Whether a dataset is configured so that fsync does not wait (``sync=disabled``)."""
+    """Return whether a dataset is configured so that fsync does not wait (``sync=disabled``)."""
     return run_command(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
 
 
@@ -277,7 +277,9 @@ class _Walk:
             self._add("unknown", "devices that the kernel does not name", depth)
 
     def _devices_of_btrfs(self, source: str) -> list[Path]:
-        """Return all devices of a btrfs file system, given the mount's source, which is one of them."""
+        """Return all devices of a btrfs file system that contains the device ``source``; empty if sysfs does not list
+        them.
+        """
         name = Path(os.path.realpath(source)).name
         for devices in sorted((self.root / "sys/fs/btrfs").glob("*/devices")):
             found = sorted(devices.iterdir())

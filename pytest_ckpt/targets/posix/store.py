@@ -67,9 +67,9 @@ TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
 
 
 def clone_of(stated: str, own: Path) -> tuple[Path, str]:
-    """Return the run's directory ``own`` in the clone that a command reported, and why it is not a snapshot.
+    """Return the run's directory in the clone ``stated``, and the reason why it is not a snapshot of ``own``.
 
-    The reason is empty if this host sees a snapshot.
+    ``stated`` is the path that the snapshot command reported. The reason is empty if this host sees a snapshot.
     """
     clone = Path(stated) / own.name
     if not stated.startswith("/"):
@@ -85,7 +85,7 @@ def clone_of(stated: str, own: Path) -> tuple[Path, str]:
 
 
 def _shows_what_is_new(clone: Path, own: Path) -> bool:
-    """Whether the clone changes when the target changes."""
+    """Return whether a new file of the target appears in the clone, so that the clone is not a snapshot."""
     name = f"after-{secrets.token_hex(8)}"
     new = own / name
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -105,7 +105,9 @@ def volume_of(directory: Path) -> Volume:
 
 
 def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
-    """Write a new file. Raises OSError; bytes written before the error remain."""
+    """Write a new file, fsync it, and advise the page cache to drop it. Raises OSError; bytes written before an error
+    remain.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         unsynced = 0
@@ -123,7 +125,7 @@ def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def _sync(descriptor: int) -> None:
-    """Allocate the space of the written bytes, and advise the page cache to drop them."""
+    """Fsync the written bytes, so that their space is allocated, and advise the page cache to drop them."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -154,7 +156,7 @@ class PosixStore:
         return self._directory.is_dir()
 
     def replaced(self) -> str:
-        """Return a sentence if the run's directory was replaced; empty otherwise."""
+        """Return a sentence if the run's directory is no longer the original one; empty otherwise."""
         now = standing_of(self._directory)
         if self._standing is None:
             self._standing = now
@@ -175,7 +177,7 @@ class PosixStore:
         return _size(self._directory / subject) is not None
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
-        """Create the checkpoint's directory under its first name; another rank may have created it."""
+        """Create the checkpoint's directory under its name before the commit; another rank may have created it."""
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
             return self.commit(ref, entries, phases)
@@ -208,7 +210,7 @@ class PosixStore:
         make_directory(self._partial(ref))
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees the directory."""
+        """Return whether this client sees the directory that `announce` created."""
         return _size(self._partial(ref)) is not None
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
@@ -222,7 +224,10 @@ class PosixStore:
         return self.by.is_committed(final) and (draft == final or not draft.exists())
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a temporary file, make it durable, and rename it atomically to its place."""
+        """Write a durable temporary file, and give it the final name atomically; return False if the name exists.
+
+        A name may exist only if ``when`` is "if absent"; otherwise the file is replaced.
+        """
         place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
         _write_new(made, data)
         try:
@@ -238,7 +243,7 @@ class PosixStore:
         return True
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of the subject's directories with a final name."""
+        """Return the numbers of the subject's directories that have a final name."""
         names = (entry.name for entry in (self._directory / subject).iterdir())
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
@@ -261,7 +266,7 @@ class PosixStore:
             unlink(self._partial(ref), names)
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove the empty directory; wait for a client that does not yet know that another host created it."""
+        """Remove the empty directory; retry while this client does not yet see that another host created it."""
 
         def remove() -> None:
             try:
@@ -288,7 +293,9 @@ class PosixStore:
         return find_gauge_to_the_end(self._directory / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Count the cached pages of files in this host's page cache."""
+        """Return how many bytes of files are in this host's page cache, including a second copy in files below the
+        target.
+        """
         counts = [(path, *resident_bytes(path, cast("Probe", probe))) for path in (self._final(ref) / n for n in names)]
         below = self._file_below()
         cached = below.cached_bytes([(path, size) for path, _, size in counts]) if below else 0
@@ -296,14 +303,14 @@ class PosixStore:
         return CachedBytes(resident_bytes=resident, bytes=sum(size for _, _, size in counts))
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Advise the page cache to drop files."""
+        """Advise the page cache to drop files, and the files below the target; return the method."""
         evict(self._final(ref) / name for name in names)
         if below := self._file_below():
             below.evict()
         return "posix_fadvise(DONTNEED) on every file after its fsync"
 
     def drop_cache(self) -> str | None:
-        """Drop this host's page cache."""
+        """Drop this host's page cache; return the method, None without permission."""
         return drop_all()
 
     def drop_names(self) -> bool:
@@ -425,8 +432,10 @@ def open_tier(area: AreaRef) -> PosixTier:
 
 
 class PosixTier(PosixStore):
-    """The directory of a run in this host's local tier. On the controller's host, the controller creates and removes
-    it."""
+    """The directory of a run in this host's local tier.
+
+    A rank creates and removes it. On the controller's host, the controller does so.
+    """
 
     of_each_host = True
 

@@ -53,7 +53,7 @@ class FileImage:
 
     @property
     def bytes(self) -> int:
-        """The size of the file."""
+        """The size of the file in bytes."""
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
@@ -90,9 +90,10 @@ class FileImage:
         return sum(last - first for stretch, first, last in self._within(start, stop) if stretch.number >= 0)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Split bytes that were read from ``offset`` on at the starts and ends of tensors.
+        """Split bytes that were read from ``offset`` on where a tensor or other content begins.
 
-        Yield (bytes, number of the tensor in the file or -1, its place, offset in it, expected bytes of a piece).
+        Yield (bytes, number of the tensor in the file or -1, tensor's identity, offset in the tensor, expected other
+        content).
         """
         for part, stretch, inside in self._parts(data, offset):
             if stretch.number < 0:
@@ -127,7 +128,9 @@ class FileImage:
             yield data[start - offset : stop - offset], stretch, start - stretch.start
 
     def _within(self, start: int, stop: int) -> Iterator[tuple[_ByteRange, int, int]]:
-        """Yield each stretch that bytes ``start`` .. ``stop`` of the file touch, and from where to where they do."""
+        """Yield each byte range that overlaps ``start`` .. ``stop``, with the file offsets where the overlap begins and
+        ends.
+        """
         for number in range(bisect.bisect_right(self._ends, start), len(self._stretches)):
             stretch = self._stretches[number]
             if stretch.start >= stop:

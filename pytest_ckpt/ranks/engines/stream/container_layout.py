@@ -364,7 +364,7 @@ class _Pickle:
         self.data += data
 
     def number(self) -> int:
-        """Give the next number to the object that was written last."""
+        """Give the next number to the object that was written last, and return it."""
         number, self._count = self._count, self._count + 1
         self._reference(pickle.BINPUT, pickle.LONG_BINPUT, number)
         return number

@@ -2,9 +2,9 @@
 model.
 
 A rank computes the containers of its files from its shard. It generates their bytes in small buffers just before it
-writes them, with several requests in flight, and with direct I/O if the target supports it. It reads the files in one
-pass into the same buffers. During the reads, other threads compare every byte and return the buffers. If a read waits
-for a buffer, the wait is timed, because the storage does not cause it.
+writes them. Several requests are in flight, with direct I/O if the target supports it. It reads the files in one pass
+into the same buffers. During the reads, other threads compare every byte and return the buffers. If a read waits for a
+buffer, the wait is timed, because the storage does not cause it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STAGED_PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request for ``bytes`` bytes of file number ``file`` from ``offset`` on."""
+    """A request for ``bytes`` bytes from ``offset`` on of the file with number ``file``."""
 
     file: int
     offset: int
@@ -176,7 +176,9 @@ class StreamEngine:
         return self._found.loaded
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return the comparisons made during the reads, and add faults in the sizes and ends of files."""
+        """Return the result of the comparisons that were made during the reads; add faults in the sizes and ends of
+        files.
+        """
         del checkpoint
         found = self._found
         for request, got in found.read:
@@ -329,9 +331,9 @@ class StreamEngine:
         self._found.add_of(request, faults, count=count, checked=checked)
 
     def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request], None], maximum: int) -> None:
-        """Let at most ``maximum`` threads, each of which can have a buffer, work through the requests.
+        """Perform ``act`` for all requests with at most ``maximum`` threads, each of which can have a buffer.
 
-        The first error stops all and is raised here.
+        After the first error no more requests are begun, and the error is raised.
         """
         waiting: Iterator[_Request] = iter(requests)
         lock = threading.Lock()
@@ -355,7 +357,7 @@ class StreamEngine:
     def _write(
         self, image: FileImage, sink: Sink, copy: Bytes | None, buffers: deque[Bytes], request: _Request
     ) -> None:
-        """Make the bytes of one request in a buffer, or use the bytes of a copy of the state, and write them."""
+        """Generate the bytes of one request in a buffer, or use the bytes of a copy of the state, and write them."""
         if copy is not None:
             with self._flights:
                 sink.write_at(request.offset, copy[request.offset : request.offset + request.bytes])
@@ -448,7 +450,7 @@ class StagedFiles:
         return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
-        """Return the copies for the next save, one per file, once; None per file if there is no copy for it."""
+        """Return the copies for the next save, one per file; a copy is returned only once, then None for each file."""
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)
 

@@ -46,9 +46,9 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """How much sooner, at most, the pass would have ended if a buffer had always been free.
+        """The seconds by which the pass would have ended earlier, at most, if a buffer had always been free.
 
-        Readers with a request and no buffer waited concurrently, so it is the mean of their waits.
+        This is the mean over the readers of the time in which they waited for a buffer, because they wait concurrently.
         """
         return self._waited_seconds / self._all_readers
 
@@ -107,7 +107,7 @@ def one_pass(
     read: Callable[[_Request, Bytes], int],
     take: Callable[[Arrival[_Request]], None],
 ) -> Ring[_Request]:
-    """Read all requests without a pause, while other threads process the data; return the ring when all threads have
+    """Read all requests without a pause, while other threads process the data; return the ring after all threads have
     ended.
 
     ``read`` fills a buffer from its start and returns the number of bytes. Raises the first error of any thread.

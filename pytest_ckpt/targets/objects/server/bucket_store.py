@@ -53,8 +53,8 @@ class Space:
     def read(self, offset: int, size: int) -> Iterator[bytes]:
         """Yield copies of all bytes of a range.
 
-        sendfile is not used, because it would pass the file's pages to the connection: if space is freed before the
-        client has read them, the client would receive zeros.
+        The system call sendfile is not used: it would pass the file's pages to the connection. If space were freed
+        before the client had read them, the client would receive zeros.
         """
         end = offset + size
         while offset < end:
@@ -80,7 +80,9 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 
 
 class StoredPart:
-    """The received bytes of a part, with their CRC-32 after all have arrived, and other checksums that were sent."""
+    """The received bytes of a part. ``crc32`` is set after all bytes have arrived; ``checksums`` are other checksums
+    that were sent with it.
+    """
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
         self.bytes, self.etag, self.crc32 = size, etag, 0
@@ -108,7 +110,7 @@ class Object:
 
     @property
     def bytes(self) -> int:
-        """The size."""
+        """The size in bytes."""
         return sum(piece.bytes for piece in self.pieces)
 
 
@@ -126,7 +128,7 @@ class Condition:
     etag: str = ""
 
     def check(self, found: Object | None) -> None:
-        """Raise Refused if the condition is not met."""
+        """Raise RequestRefused if the condition is not met."""
         if (self.absent and found) or (self.etag and (found is None or found.etag != self.etag)):
             raise RequestRefused(
                 412, "PreconditionFailed", "At least one of the preconditions you specified did not hold"
@@ -173,7 +175,7 @@ class BucketStore:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def get(self, bucket: str, key: str) -> Object:
-        """Return an object. Raises Refused."""
+        """Return an object. Raises RequestRefused."""
         with self._lock:
             found = self._of(bucket).get(key)
         if found is None:
@@ -252,8 +254,9 @@ class BucketStore:
 
 
 def ranges(stored_object: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
-    """Yield each piece that contains some of an object's bytes from ``first`` up to ``stop``, and the range within
-    it."""
+    """Yield (piece, offset in it, bytes) for the pieces that contain an object's bytes from ``first`` up to
+    ``stop``.
+    """
     begin = 0
     for piece in stored_object.pieces:
         start, end = max(first, begin), min(stop, begin + piece.bytes)

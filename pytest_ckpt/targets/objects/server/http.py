@@ -63,12 +63,12 @@ def moment(seconds: float) -> str:
 
 
 def answered(name: str, **words: str) -> ET.Element:
-    """Return an XML document with these texts."""
+    """Return an XML document named ``name`` with a child element for each keyword."""
     return _fields(ET.Element(name, {} if name == "Error" else {"xmlns": _NAMESPACE}), **words)
 
 
 def add(top: ET.Element, name: str, **words: str) -> None:
-    """Add a group of texts to an XML document."""
+    """Append an element to an XML document, with a child element for each keyword."""
     _fields(ET.SubElement(top, name), **words)
 
 
@@ -205,7 +205,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, said)
 
     def _received(self) -> StoredPart:
-        """Read the body. Raises Refused if it does not match its checksum."""
+        """Read the body. Raises RequestRefused if it does not match its checksum."""
         for name in self.headers:
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
                 raise RequestRefused(501, "NotImplemented", "This server takes no bodies in signed chunks")
@@ -304,8 +304,9 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
     def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
-        """Read an XML body. Raises Refused if it is invalid, or if ``is_digested`` and it does not match its
-        digests."""
+        """Read an XML body. Raises RequestRefused if it is invalid, or if ``is_digested`` and it does not match its
+        digests.
+        """
         text = self._read_text()
         stated = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
         if is_digested:
