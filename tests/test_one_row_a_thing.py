@@ -34,7 +34,8 @@ RELEVANT = (
     "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py",
     "tests/test_fast_set.py",
 )  # fmt: skip
-PATIENCE_SECONDS = 1200
+# The fast set takes 10 minutes on a machine without other load.
+PATIENCE_SECONDS = 3600
 FINDS_AN_OBJECT_FAULT = """
 from tests.support.object_checks import failed
 from tests.support.object_matrix import MATRIX
@@ -164,7 +165,7 @@ def test_the_new_engine_saves_and_loads(tree, tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(2 * PATIENCE_SECONDS)
+@pytest.mark.timeout(PATIENCE_SECONDS + 300)
 def test_every_fast_test_passes_with_one_more_of_each(tree):
     """Also one that nobody thought of as one that knows them."""
     left_out = [f"--deselect={test}" for test in OF_THE_WHOLE_TREE]

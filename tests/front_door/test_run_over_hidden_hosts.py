@@ -74,10 +74,11 @@ def test_where_a_host_does_not_answer_the_directory_stays_and_that_is_said(
 ) -> None:
     hosts.sweeps = False
     started = held(door, hosts, target.path)
+    # Later they end by themselves, because their controller is gone: how soon, nobody knows.
+    assert processes_of(started.run_id)
     run = interrupted(started)
     assert run.code == 2, run.text
     (left,) = run.document["left_behind"]
     assert "a does not report whether processes of the run are left there, so it may still write" in left
     assert "; b does not report" in left
     assert [path.name for path in run.target.iterdir()] == [started.run_directory.name]
-    assert processes_of(started.run_id), "they went on"
