@@ -201,16 +201,16 @@ TRUTHS: tuple[Truth, ...] = (
     ),
     Truth(
         name="drift",
-        sentence="An array that becomes slower with use: its first operation takes 1.2 % more than the usual time, later "
-        "ones up to 30 % more.",
+        sentence="An array that becomes slower with use: its first operation takes 1.2 % more than the usual time, "
+        "later ones up to 30 % more.",
         margins=_margins(_drift_late, 0.05, 0.1, 0.15, 0.2),
         draw=_drift,
         late=_drift_late,
     ),
     Truth(
         name="cache",
-        sentence="A cache in the array makes the first operations of a run four times as fast: 0 to 14 operations, each "
-        "number equally likely. In service, other jobs fill the cache.",
+        sentence="A cache in the array makes the first operations of a run four times as fast: 0 to 14 operations, "
+        "each number equally likely. In service, other jobs fill the cache.",
         margins=_margins(_exceeds, -0.05),
         draw=_cache,
         late=_exceeds,
