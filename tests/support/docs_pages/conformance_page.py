@@ -14,8 +14,8 @@ from tests.support.matrix_of_speed import OF_SPEED
 PAGE = CHECKOUT / "docs" / "conformance.md"
 
 _INTRODUCTION = (
-    "For each fault, all checks were run on a target with two clients, this fault and no other fault. The checks of the",
-    "column \"fails\" must fail, and the checks of the column \"may fail too\" may fail. No other check may fail, and every",
+    "For each fault, all checks were run on a target with two clients and only this fault. The checks in the",
+    'column "fails" must fail, and those in the column "may fail too" may fail. No other check may fail, and every',
     "failure must state its reason.",
 )
 _OF_OBJECTS = (
@@ -43,7 +43,7 @@ def from_the_tables() -> str:
     lines += ["## The matrix", "", *_INTRODUCTION, "", *head]
     for row in MATRIX:
         fails = _listed(row.fails) or f"nothing; reported by {_listed(row.reported)}"
-        where = f" The fault applies to the files of `{row.parameters['path']}` only." if "path" in row.parameters else ""
+        where = f" It applies only to files of `{row.parameters['path']}`." if "path" in row.parameters else ""
         lines.append(f"| {row.fault} | {row.sentence}{where} | {fails} | {_listed(row.may_fail)} |")
     lines += ["", "Faults of speed, which only a complete run can show:", "", *head]
     for speed in OF_SPEED:
