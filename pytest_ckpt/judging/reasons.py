@@ -72,7 +72,7 @@ class Reason:
     @property
     def text(self) -> str:
         """The reason for the certificate."""
-        own = " The time limit is a default of this program: a longer time is reported and does not fail it."
+        own = " The time limit is a default of this program: a longer time is reported and is not a failure."
         return self.because.text + (own if self.own_limit else "")
 
 
