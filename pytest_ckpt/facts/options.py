@@ -313,9 +313,8 @@ OPTIONS: tuple[Option, ...] = (
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
            help="suites, such as performance,scaling",
            more="Names: performance, strategies, contention, conformance, endurance, failover, maintenance, serving, "
-           "scaling, metadata, all. The value auto means the suites that the gate table requires. If a required "
-           "requirement belongs to a suite that is not chosen, it counts as not run. With --ckpt-profile=smoke, all "
-           "leaves out metadata."),
+           "scaling, metadata, all. The value auto means the suites that the gate table requires. If a suite is not "
+           "chosen, its requirements count as not run. With --ckpt-profile=smoke, all leaves out metadata."),
     Option(key="data_pairs", group="checks", parent="suite", owners=("performance",), name="data-pairs", metavar="N",
            parse="read_operations", example="3", roles=("plan", "disclosed"), unset=0,
            help="pairs of saves and loads of constant and of unique data",
