@@ -88,7 +88,7 @@ def test_all_replicas_restore_at_once(
     units=("s",),
     figure="the time of a restart of all copies, read or projected at the rate of STORM's slowest load",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
-    source="as LOAD: load budget x mean time to failure; copies: accelerators / accelerators of one copy",
+    source="as LOAD: load budget x mean time to failure; number of copies: accelerators / accelerators of one copy",
     next_step="Look at the rate and at the host that was last: the storage or the network gives all replicas together "
     "too little.",
     help="Another kind of load is too slow",
@@ -98,10 +98,10 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
 ) -> Decision:
     """A restart of the cluster reads every data-parallel copy of the model within the load limit.
 
-    LOAD reads one copy, and a failure makes all copies read. STORM reads as many copies as the ranks have. If the
-    cluster has more, the time is a projection: the bytes of all copies at the rate of STORM's slowest load. More
-    clients may get a higher rate, so a projection beyond the limit does not decide. With ZeRO-1, each copy reads the
-    model files and its own part of the optimizer; with ZeRO-3, all of the checkpoint.
+    LOAD reads one copy. After a failure all copies of the model read. STORM reads as many copies as the ranks have.
+    If the cluster has more, the time is a projection: the bytes of all copies at the rate of STORM's slowest load.
+    More clients may get a higher rate, so a projection beyond the limit is reported and does not fail RESTART. With
+    ZeRO-1, each copy reads the model files and its own part of the optimizer; with ZeRO-3, all of the checkpoint.
     """
     if no_time := _no_time(storm, measurement.cache):
         return no_time
@@ -144,7 +144,7 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
     title="Any rank restores any other's files",
     units=("s",),
     figure="the slowest load",
-    limit="the load limit of the cluster",
+    limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="as LOAD: load budget x mean time to failure",
     next_step="Look at the phase and rank that took longest: these files were written by another host.",
     help="Another kind of load is too slow",
@@ -170,7 +170,7 @@ def test_ranks_load_what_another_wrote(
     spans=("joined", "split"),
     own_launch="resized",
     figure="the slowest load",
-    limit="the load limit of the cluster",
+    limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="as LOAD: load budget x mean time to failure",
     next_step="Look at the phase and rank that took longest, with fewer readers or half a file each.",
     help="Another kind of load is too slow",
@@ -201,7 +201,7 @@ def test_the_checkpoint_is_loaded_by_another_number_of_ranks(
     title="Two jobs save at the same time",
     units=("s",),
     figure="the slowest save of either job",
-    limit="the save limit of the cluster",
+    limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="as SAVE: save budget x interval between checkpoints",
     next_step="Look at the job that was late: the storage serves the other one first. Set quality-of-service limits.",
     help="Other work slows saves or reads",
@@ -248,7 +248,7 @@ def test_two_jobs_save_at_the_same_time(
     severity="advisory",
     units=("s", "s of an empty queue"),
     figure="the slowest save; the longest time of a turn in which training waited for samples, if it waited",
-    limit="the save limit of the cluster; 0 s of an empty queue",
+    limit="the save limit of the cluster ({save} for 16,000 accelerators); 0 s of an empty queue",
     source="as SAVE, and --ckpt-suite=contention:loader-rate, whose default is our proposal",
     next_step="Ask for a quality-of-service limit for readers or writers, and look which of them lost.",
     help="Other work slows saves or reads",
@@ -261,7 +261,7 @@ def test_saves_and_data_loading_bear_each_other(
     Training reads its data from the same storage. A save that starves the data loaders delays the next steps; data
     loaders that slow a save stop all ranks. All ranks save at a pace of 0.8 of the save limit. Every host reads samples
     at random from uncached files at --ckpt-suite=contention:loader-rate, into a queue that training empties: the queue
-    must never be empty. The 99th percentile of a read is reported and does not decide.
+    must never be empty. The 99th percentile of a read is only reported.
     """
     paced = _paced(mixed.pace, measurement, limits)
     if isinstance(paced, Decision):

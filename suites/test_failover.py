@@ -51,13 +51,13 @@ def test_a_broken_component_costs_no_byte_and_little_time(
 ) -> Decision:
     """When a component breaks during a save or load, no byte is wrong and no rank stalls for more than 60 s.
 
-    Drives, controllers and servers fail, some of them during a checkpoint. The command of --ckpt-actions [failover]
-    fault breaks a component at a random moment of three saves and three loads; the command of --ckpt-actions [failover]
-    repair repairs it. A save or load may end with an error: then it must not be committed, and every checkpoint
-    committed before must load in full after the repair. If the commit itself ends with an error, only its answer may be
-    lost: a checkpoint that exists after the repair counts as committed, and must contain every byte, as must one whose
-    save succeeds. The next save, while the storage rebuilds, takes at most 1.5 times the save limit. A rank stalls when
-    it moves no byte and no call ends, for longer than in an undisturbed save or load.
+    Drives, controllers and servers fail, some of them during a checkpoint. The operator gives two
+    commands (--ckpt-actions [failover]): `fault` breaks a component at a random moment of three saves and three loads,
+    and `repair` repairs it. A save or load may end with an error. Such a save must not be committed, and every earlier
+    checkpoint must load completely after the repair. If the commit itself ends with an error, it may have succeeded: a
+    checkpoint that exists after the repair counts as committed. Every committed checkpoint must contain every byte. The
+    next save runs while the storage rebuilds, and takes at most 1.5 times the save limit. A rank stalls if it moves no
+    byte and no call ends, for longer than in an undisturbed save or load.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))

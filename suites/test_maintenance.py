@@ -47,12 +47,12 @@ MAXIMUM_UPGRADE_SAVE = 1.5
 def test_storage_that_is_changed_goes_on_serving(
     upgrade: Upgrade, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """While the storage is restarted or upgraded, every save and load succeeds, and no save takes over 1.5 limits.
+    """While the storage restarts or is upgraded, saves and loads succeed, and saves take at most 1.5 times the limit.
 
-    Storage is maintained while jobs run: servers are restarted one after the other. The command of
-    --ckpt-actions [upgrade] command is run once, at a random moment of a save; saves and loads take turns until it has
-    returned. None may fail, every byte that is loaded must be right, and each save takes at most 1.5 times the save
-    limit.
+    Storage is maintained while jobs run: servers are restarted one after the other. The operator gives a command
+    for this (--ckpt-actions [upgrade] command). The command is run once, at a random moment of a save. Saves and
+    loads take turns until the command has returned. No save or load may fail, every loaded byte must be right, and
+    each save takes at most 1.5 times the save limit.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_UPGRADE_SAVE
     detail = tuple(_detail_of_upgrade(upgrade, limit))
@@ -103,10 +103,11 @@ def test_storage_that_is_changed_goes_on_serving(
 def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum: float) -> Decision:
     """A snapshot taken in the middle of a save contains no commit of it or a complete checkpoint, and costs little.
 
-    Backups and clones are taken during writes. The command of --ckpt-actions [snapshot] take takes a snapshot at a
-    random moment of six saves. The clone must contain the previously committed checkpoint completely; if it shows the
-    save as committed, that checkpoint must be complete, too. In the median a save with a snapshot takes at most 10 %
-    longer than the preceding save without one.
+    Backups and clones are taken during writes. The operator gives a command that takes a snapshot (--ckpt-actions
+    [snapshot] take). The command is run at a random moment of each of six saves. The snapshot must contain the
+    previously committed checkpoint completely. If the snapshot shows the save as committed, this checkpoint must be
+    complete, too. In the median, a save with a snapshot takes at most 10 % longer than the preceding
+    save without a snapshot.
     """
     detail = tuple(_detail_of_snapshots(snapshots))
     if decided := wrong_bytes(snapshots.integrity, detail) or _wrong_clone(snapshots, detail):

@@ -33,7 +33,7 @@ _CACHED_NAMES = {
     title="Many names are kept as they were created",
     severity="advisory",
     units=("files",),
-    figure="the names that stat or a listing shows wrongly",
+    figure="the number of names that stat or a listing shows wrongly",
     limit="0; no limit on the rates",
     source="POSIX open(), stat(), readdir(), unlink(); the number of files is --ckpt-suite=metadata:files, 100,000 "
     "(storage acceptance list of NVIDIA, N-013a: 1,000,000 files, N-013b: 500,000 sub-directories)",
@@ -45,9 +45,9 @@ _CACHED_NAMES = {
     help="STALE, VISIBLE, NAMES on NFS",
 )
 def test_many_names_are_kept(metadata: Metadata, measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """All ranks together create empty files in directories, look up, list and remove them; no name is lost or stays.
+    """All ranks together create, look up, list and remove empty files in directories, and no name is wrong.
 
-    By default 100,000 files in 1,000 directories. Every created name is found by stat and is listed once. A removed
+    The default is 100,000 files in 1,000 directories. Every created name is found by stat and is listed once. A removed
     name is not listed any more, and no call fails.
     The rate of each kind of call is reported: all ranks call at the same time, and the slowest rank counts. Then one
     rank removes three directories that have as many files as a checkpoint of the plan, as libraries remove old

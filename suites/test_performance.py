@@ -55,7 +55,7 @@ _KINDS: tuple[OperationKind, ...] = ("save", "load")
     units=("s",),
     figure="the slowest save",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
-    source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
+    source="derived from the cluster: save budget x interval; MLPerf Storage rules: the slowest process",
     of_strategy=lambda strategy: strategy.blocks,
     next_step="Look at the phase and rank that took longest. If write or fsync is slow on all ranks, the storage or "
     "the network is too slow. If only one host is slow, check that host first. The command pytest-ckpt plan derives "
@@ -90,9 +90,9 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
 def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -> Decision:
     """Every uncached load ends within the load limit.
 
-    After each failure all ranks load the last checkpoint before training continues. The load limit is the restore
-    budget times the mean time between failures. The clock stops when the slowest rank has all its tensors in memory; a
-    load with missing bytes does not count. If the run planned misses (--ckpt-confidence), that many loads may miss the
+    After each failure all ranks load the last checkpoint before training continues. The load limit is the load
+    budget times the mean time to failure. The clock stops when the slowest rank has all its tensors in memory. A load
+    with missing bytes does not count. If the run planned misses (--ckpt-confidence), that many loads may miss the
     limit, and the verdict states how many did.
     """
     return within(loads, limits.load_limit_seconds, limits.reason("load_limit_seconds"), limits.stated.assurance)

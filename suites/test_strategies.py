@@ -53,7 +53,7 @@ _LIMITS_FROM = 0.5
     figure="the most that a save took from training: blocked, less the copy of the state in the client's memory, and "
     "longer steps during the save",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
-    source="as SAVE: overhead x interval, whatever the way of saving",
+    source="as SAVE: save budget x interval, for every strategy",
     of_strategy=lambda strategy: not strategy.blocks,
     next_step="Find the longest part: the wait for the previous save, the save to a local tier (its "
     "disk), or the steps during the save (cores, memory bandwidth and network that the save uses).",
@@ -92,8 +92,8 @@ def test_saves_take_little_from_training(
     "BACKGROUND",
     title="Every save is committed before the next is due",
     units=("s",),
-    figure="the slowest save, from its begin until it is committed",
-    limit="the interval between checkpoints of the cluster",
+    figure="the slowest save, from its start until it is committed",
+    limit="the interval between checkpoints of the cluster ({interval} for 16,000 accelerators)",
     source="derived from the cluster: mean time to failure / checkpoints per failure",
     of_strategy=lambda strategy: strategy.stages,
     next_step="Check the phase and rank that took longest: the storage writes the checkpoint too slowly.",
@@ -102,7 +102,7 @@ def test_saves_take_little_from_training(
 def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: ClusterLimits) -> Decision:
     """Every save is committed within the interval between two checkpoints.
 
-    The clock runs from the begin of the save until the slowest rank has made its files durable and the checkpoint is
+    The clock runs from the start of the save until the slowest rank has made its files durable and the checkpoint is
     committed. Storage that takes longer makes the next save wait, and training with it.
     """
     reason = (
@@ -129,10 +129,10 @@ def test_saves_risk_little_work(
 ) -> Decision:
     """The training time that the storage takes and the work that a save puts at risk cost at most the save limit.
 
-    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, one of
-    k intervals ends with a failure, so the time until the commit counts divided by k. An asynchronous save that meets
-    the limit therefore takes no more from training than a blocking save that just meets SAVE. The copy of the state in
-    the client's memory, which training waits for, is reported by BLOCKING and is not included.
+    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, one
+    of k intervals ends with a failure, so the cost is the time until the commit divided by k. An asynchronous save
+    that meets the limit therefore takes no more from training than a blocking save that just meets SAVE. The copy
+    of the state in the client's memory, which training waits for, is reported by BLOCKING and is not included.
     """
     failures = limits.checkpoints_per_failure
     return _judge_cost(

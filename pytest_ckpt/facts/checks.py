@@ -22,7 +22,7 @@ class Check:
     ``code`` is ``module:function`` in its package ``room`` of ``pytest_ckpt.conformance``: ``posix`` for mounted file
     systems, ``objects`` for object stores. The function receives (the package's context, Findings). ``needs`` are the
     options that must be given for the check. ``relies`` names software that relies on the behaviour. ``how`` is the
-    procedure, in one sentence for the documentation. ``limit`` is the default limit of the value that the check
+    procedure, in a few sentences for the documentation. ``limit`` is the default limit of the value that the check
     measures, in ``unit``.
     """
 
@@ -61,7 +61,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="directory",
         code="commit:rename_directory",
         relies="Orbax, Hugging Face",
-        how="A directory of 1,000 files is renamed repeatedly; a watcher lists all of them or an empty directory.",
+        how="A directory of 1,000 files is renamed repeatedly, and a watcher lists it by its old and new name. Each "
+        "listing contains all files, or the name does not exist.",
     ),
     Check(
         requirement="COMMIT",
@@ -105,8 +106,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="torch DCP, Megatron-Core, Hugging Face (index); jobs that evaluate or serve the newest checkpoint",
-        how="The other client waits for a marker that is renamed into the checkpoint's directory last: "
-        "then all files are there, intact.",
+        how="At the end of a save a marker is renamed into the checkpoint's directory. The other client waits for the "
+        "marker; then all files are there, intact.",
     ),
     Check(
         requirement="PUBLISH",
@@ -116,7 +117,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="Orbax, Hugging Face",
-        how="The other client waits for the name of a directory that is renamed when complete: then all files are "
+        how="When a directory is complete, it is renamed. The other client waits for its new name; then all files are "
         "there. Not run if the target refuses such a rename.",
     ),
     Check(
@@ -212,9 +213,9 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="overwrite",
         code="overwrite:in_place",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="A small file is overwritten in place; a reader sees the old text, the new text, or an empty "
-        "one (no bytes, or only zeros, which are counted), never a mixture. A longer text is never cut at the old "
-        "length.",
+        how="A small file is overwritten in place. A reader sees the old text, the new text or an empty text, never a "
+        "mixture. Empty is a text of no bytes, or of zeros only; these are counted. A longer text is never cut at the "
+        "old length.",
     ),
     Check(
         requirement="POINTER",
@@ -224,7 +225,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="As POINTER overwrite, with the reader on the other client. Measured: how long the old text is still read.",
+        how="As POINTER overwrite, with the reader on the other client. Measured: the time during which the old text "
+        "is read.",
     ),
     Check(
         requirement="SPARSE",
@@ -254,9 +256,9 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         requirement="CLONE-FRESH",
         subject="copy",
         code="sparse:copy_fresh",
-        relies="cp, shutil and rsync, by which checkpoints are copied and published",
+        relies="cp, shutil and rsync, which copy and publish checkpoints",
         how="A file is copied right after it was written without fsync: by SEEK_DATA and SEEK_HOLE, by copy_file_range "
-        "or by FICLONE. The copy contains every byte; a call that is not offered is reported.",
+        "or by FICLONE. The copy contains every byte. A call that the file system does not support is reported.",
     ),
     Check(
         requirement="TRUNCATE",
@@ -264,7 +266,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="overwrite:truncate_at_once",
         limit=30.0,
         unit="s",
-        relies="ranks that open one file with O_TRUNC; seen to hang for 35 h on NFS",
+        relies="ranks that open one file with O_TRUNC; on NFS such ranks hung for 35 h",
         how="Processes open the same file with O_TRUNC and write, repeatedly, under a watchdog.",
     ),
     Check(
@@ -272,8 +274,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="race",
         code="races:make_directory",
         relies="all",
-        how="Processes create the same directories concurrently; each then creates a file in them: one creates a "
-        "directory, all see it.",
+        how="Processes create the same directories concurrently, then each creates a file in every directory. One "
+        "process creates a directory, and all processes see it.",
     ),
     Check(
         requirement="MKDIR",
@@ -281,14 +283,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="races:make_directory_second",
         needs="second client",
         relies="all",
-        how="Two clients create the same directories concurrently; each then creates a file in them: one creates a "
-        "directory, both see it.",
+        how="Two clients create the same directories concurrently, then each creates a file in every directory. One "
+        "client creates a directory, and both clients see it.",
     ),
     Check(
         requirement="LARGE",
         subject="offsets",
         code="sparse:large_offsets",
-        relies="saves into a single file",
+        relies="software that saves into a single file",
         how="Sparse files are written around 2 GiB, 4 GiB, 2 TiB and 8 TiB and read back, with their size.",
     ),
     Check(
@@ -337,8 +339,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="rank-killed",
         code="durable:rank_killed",
         relies="every training job",
-        how="A process is killed in mid-save, many times: the previous checkpoint loads bit-exact, and the "
-        "interrupted one has no final name.",
+        how="A process is killed in the middle of a save, many times. The previous checkpoint loads bit-exact, and the "
+        "interrupted checkpoint has no final name.",
     ),
     Check(
         requirement="DURABLE",
@@ -346,7 +348,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="durable:power_cut",
         needs="power cut",
         relies="torch DCP, Megatron-Core, NVRx, DeepSpeed; Orbax for names",
-        how="Saves are acknowledged to a witness elsewhere, then the power is cut: every acknowledged save "
+        how="Saves are acknowledged to a process outside the storage, then the power is cut. Every acknowledged save "
         "is there, bit-exact.",
     ),
     Check(
@@ -372,16 +374,18 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="full:mid_save",
         needs="small directory",
         relies="every training job",
-        how="Space ends in mid-save: the previous checkpoint loads bit-exact; after space returns the next save works.",
+        how="Space ends in the middle of a save: the previous checkpoint loads bit-exact. When space is free again, "
+        "the next save works.",
     ),
     Check(
         requirement="COMMIT-FULL",
         subject="each-phase",
         code="full:each_phase",
         needs="small directory",
-        relies="every training job; Automodel lost its pointer so",
-        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the previous "
-        "checkpoint and a pointer to the previous or the new one remain; after space returns the next save works.",
+        relies="every training job; Automodel, which lost its pointer on a full volume",
+        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer). The previous "
+        "checkpoint remains, and a pointer names it or the new checkpoint. When space is free again, the next save "
+        "works.",
     ),
     Check(
         requirement="LIVE",
@@ -390,7 +394,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=300.0,
         unit="s",
         relies="every training job",
-        how="Every kind of call that a checkpoint makes is timed one by one; each returns within the limit.",
+        how="Every kind of call of a checkpoint is timed separately; each call returns within the limit.",
     ),
     Check(
         requirement="CAPABILITIES",
@@ -445,7 +449,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         requirement="CAPABILITIES",
         subject="extras",
         code="capabilities:extras",
-        relies="reported: missing features; judged: available ones",
+        relies="software that uses these features",
         how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. A missing "
         "feature is reported; an available one must work.",
     ),
@@ -458,9 +462,9 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         subject="marker",
         room="objects",
         code="visible:commit",
-        relies="all that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
-        how="Objects are put, then a marker that names them, while both clients wait for the marker: a client "
-        "that sees it finds every object, intact; 100 times.",
+        relies="software that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
+        how="Objects are put, then a marker that names them, while both clients wait for the marker. When a client "
+        "sees the marker, it finds every object, intact. This is done 100 times.",
     ),
     Check(
         requirement="OBJECT-VISIBLE",
@@ -476,7 +480,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         subject="head",
         room="objects",
         code="visible:head",
-        relies="s3torchconnector, s3fs, Orbax (does a checkpoint exist?)",
+        relies="s3torchconnector, s3fs and Orbax, which look whether a checkpoint exists",
         how="As OBJECT-VISIBLE get, by HEAD.",
     ),
     Check(
@@ -493,8 +497,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:create",
         relies="locks and commits by If-None-Match; pytest-ckpt's own marker",
-        how="If-None-Match: * is refused if the object exists; of 16 processes on two clients that create one "
-        "concurrently one wins, 100 times.",
+        how="If-None-Match: * is refused if the object exists. 16 processes on two clients create the same object "
+        "concurrently, 100 times: each time one process wins.",
     ),
     Check(
         requirement="OBJECT-CREATE",
@@ -510,8 +514,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:update",
         relies="pointers to the newest checkpoint; table formats",
-        how="If-Match with an outdated ETag is refused; of 16 processes that update an object concurrently with its "
-        "ETag one wins, 100 times.",
+        how="If-Match with an outdated ETag is refused. 16 processes update an object concurrently with its ETag, 100 "
+        "times: each time one process wins.",
     ),
     Check(
         requirement="OBJECT-MULTIPART",
@@ -528,8 +532,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:parts",
         relies="every save of large objects; transfer managers that send parts again",
-        how="Parts of different sizes are sent out of order, repeatedly and by two clients, and some are not named at "
-        "the end. The object consists of the named parts.",
+        how="Parts of different sizes are sent out of order, repeatedly and by two clients, and the request that "
+        "completes the upload does not name all of them. The object consists of the named parts.",
     ),
     Check(
         requirement="OBJECT-LIMITS",
@@ -546,8 +550,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:many_parts",
         relies="every save of objects above 50 GB",
-        how="An object is made of 10,000 parts (in a shorter run of 1,001 parts, numbered up to 10,000), most of them "
-        "copies by the store. It is read at its start, middle and end.",
+        how="An object is uploaded in 10,000 parts, most of them copied by the store. A run with fewer trials uses "
+        "1,001 parts, numbered up to 10,000. The object is read at its start, middle and end.",
     ),
     Check(
         requirement="OBJECT-DIGEST",
@@ -572,7 +576,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:digest_kept",
         relies="tools that compare a checksum without reading the object",
-        how="Checksums that were sent with an object come back with HEAD.",
+        how="HEAD returns the checksums that were sent with an object.",
     ),
     Check(
         requirement="OBJECT-RANGE",
@@ -580,8 +584,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:range_bytes",
         relies="safetensors, s3torchconnector, every reader of shards",
-        how="First, last, single, suffix and border-crossing ranges are exactly these bytes; a range beyond the"
-        " end is cut or refused with 416.",
+        how="The first, last, single, suffix and border-crossing ranges contain exactly the requested bytes. A range "
+        "beyond the end is cut or refused with 416.",
     ),
     Check(
         requirement="OBJECT-RANGE",
@@ -589,8 +593,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:range_overwritten",
         relies="readers of large objects in pieces",
-        how="Two ranges of an object that is overwritten during the reads, read with the same If-Match, are "
-        "of one version, or refused with 412.",
+        how="An object is overwritten while two of its ranges are read with the same If-Match. Both ranges are of one "
+        "version, or the request is refused with 412.",
     ),
     Check(
         requirement="OBJECT-OVERWRITE",
@@ -625,8 +629,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:large_object",
         relies="saves of a complete model into one object; consolidated checkpoints",
-        how="An object above 5 GiB is made of parts, most of them copies by the store; its size and ranges around "
-        "2, 4 and 5 GiB are right on both clients.",
+        how="An object above 5 GiB is uploaded in parts, most of them copied by the store. Its size and its ranges "
+        "around 2, 4 and 5 GiB are right on both clients.",
     ),
     Check(
         requirement="OBJECT-CROWD",
@@ -647,7 +651,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         limit=300.0,
         unit="s",
         relies="every training job",
-        how="Every kind of request that a checkpoint makes is timed one by one; each ends within the limit.",
+        how="Every kind of request of a checkpoint is timed separately; each request ends within the limit.",
     ),
 )
 

@@ -67,14 +67,13 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailoverTrial:
-    """One injected fault, ``moment_seconds`` after the start of operation ``moment_in`` (counted from 1) of
-    ``operations``.
+    """One injected fault. The fault command started ``moment_seconds`` after the start of a save or load.
 
-    ``operations`` ran in sequence until the break command had returned. Then the repair command ran, and a save ran
-    while the storage was rebuilding (``after``). ``committed_in_error``: a save failed before its commit, but its
-    checkpoint existed. ``commit_answer_lost``: the commit ended with an error, and its checkpoint existed after the
-    repair, so it counts as committed. ``lost`` is why a committed checkpoint could not be loaded after the repair;
-    empty if all were loaded.
+    ``operations`` ran in sequence from that save or load on. The last one failed, or was running when the fault command
+    returned. Then the repair command ran, and a save ran while the storage was rebuilding (``after``).
+    ``committed_in_error``: a save failed before its commit, but its checkpoint existed. ``commit_answer_lost``: the
+    commit ended with an error, and its checkpoint existed after the repair, so it counts as committed. ``lost`` is why
+    a committed checkpoint could not be loaded after the repair; empty if all were loaded.
     """
 
     kind: TriedKind

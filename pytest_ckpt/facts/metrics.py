@@ -65,8 +65,8 @@ RUNNING = Metric("ckpt_operation_running", "1 while ranks perform this operation
                  "own saves and loads.", (*_OPERATION, "scenario"))  # fmt: skip
 DONE = Metric("ckpt_operations", "Number of completed saves or loads.", _OPERATION, is_counter=True)
 MOVED = Metric("ckpt_moved_bytes", "Bytes of all completed saves or loads.", _OPERATION, "bytes", is_counter=True)
-SECONDS = Metric("ckpt_operation_seconds", "Time of the newest save or load: until its slowest rank is done and, for a "
-                 "save, the checkpoint is committed.", _OPERATION, "seconds")  # fmt: skip
+SECONDS = Metric("ckpt_operation_seconds", "Time of the newest save or load, until its slowest rank has finished and, "
+                 "for a save, the checkpoint is committed.", _OPERATION, "seconds")  # fmt: skip
 SLOWEST = Metric("ckpt_operation_slowest_seconds", "Time of the slowest save or load of the run so far.", _OPERATION,
                  "seconds")  # fmt: skip
 BYTES = Metric("ckpt_operation_bytes", "Bytes of the newest save or load, all ranks together.", _OPERATION, "bytes")

@@ -22,8 +22,8 @@ GROUPS: tuple[Group, ...] = ("target", "cluster and limits", "workload", "checks
 """The groups of ``--help`` and of the documentation, in order."""
 
 ROLES: dict[Role, str] = {
-    "limit": "`pytest-ckpt judge` has this option too, and re-judges a finished run with another value.",
-    "plan": "`pytest-ckpt judge` keeps the value of the run: it decides what was measured.",
+    "limit": "`pytest-ckpt judge` has this option too, to judge a finished run with another value.",
+    "plan": "`pytest-ckpt judge` keeps the value of the run, because the value decided what was measured.",
     "condition": "A trend compares only runs with the same value.",
     "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
 }
@@ -123,8 +123,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="target", group="target", metavar="PATH", parse="read_path", example="/mnt/array/ckpt",
            roles=("condition",),
            help="directory on the storage, or s3://bucket/prefix",
-           more="The directory exists; checkpoints are written below it. gs://bucket/prefix and az://container/prefix "
-           "name other object stores, scheme://… names a target of a plugin."),
+           more="The directory must exist; checkpoints are written below it. gs://bucket/prefix and "
+           "az://container/prefix name other object stores. scheme://… names a target of a plugin."),
     Option(key="endpoint", group="target", metavar="URL", parse="read_endpoints",
            example="https://s3.array.example:9000", roles=("condition", "disclosed"), field="endpoints", unset=(),
            help="endpoint of the object store",
@@ -133,7 +133,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="ca_bundle", group="target", metavar="FILE", parse="read_path", example="/etc/ssl/array-ca.pem",
            roles=("disclosed",), variables=("AWS_CA_BUNDLE", "SSL_CERT_FILE"),
            help="certificates (PEM) that verify the TLS of the endpoint",
-           more="They replace the certificates of the system. The run passes the path to all hosts."),
+           more="They replace the certificates of the system. If both variables are set, the first one applies. The "
+           "run passes the path to all hosts."),
     Option(key="unversioned", group="target", default="off", parse="read_switch", example="on",
            roles=("disclosed",), is_flag=True, is_listed=False,
            help="declaration that the bucket keeps no versions",
@@ -141,7 +142,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="hosts", group="target", metavar="LIST", default="localhost", parse="read_hosts",
            example="node1:8,node2:8", roles=("condition", "disclosed"), unset=(),
            help="hosts and slots: a:8,b:8 or @file",
-           more="The ranks run on these hosts; @file is a host file with one host a line."),
+           more="The ranks run on these hosts. @file names a host file with one host a line."),
     Option(key="ranks", group="target", metavar="N", parse="read_processes", example="64",
            roles=("plan", "disclosed"),
            help="number of ranks (default: slots of hosts, or 8)"),
@@ -169,45 +170,48 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="load_budget", group="cluster and limits", metavar="%", default="1%", parse="read_share",
            example="0.5%", roles=("limit", "plan", "disclosed"),
            help="share of the MTTF for a restore",
-           more="MTTF is the mean time between failures of the cluster."),
+           more="MTTF is the mean time to failure of the cluster."),
     Option(key="checkpoints_per_failure", group="cluster and limits", metavar="K", default="20", parse="read_number",
            example="30", roles=("limit", "plan", "disclosed"), is_listed=False,
            help="checkpoints saved per failure"),
     Option(key="failures", group="cluster and limits", metavar="RATE", default="llama3", parse="read_failures",
            example="observed:419/54d@16000", roles=("limit", "plan", "disclosed"),
            help="failure model: mttf:50000h",
-           more="Failure model of the accelerators: llama3, mttf:50000h, node-days:6.5 (failures in 1,000 node-days), "
-           "observed:419/54d@16000."),
+           more="This is the mean time to failure of one accelerator. Other values are llama3, node-days:6.5 (failures "
+           "in 1,000 days of a node of 8) and observed:419/54d@16000 (419 failures in 54 days of 16,000 "
+           "accelerators)."),
     Option(key="gate_table", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
-           help="required requirements and limits",
+           help="requirements of a certificate, and limits",
            more=f"A gate table that ships ({', '.join(GATE_TABLES)}), or a TOML file that extends one of them. auto "
            "chooses by the kind of the target."),
     Option(key="waivers", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
            roles=("disclosed",),
            help="waivers (TOML): requirement, reason, expiry date",
-           more="A run with a waived required requirement is not certified."),
+           more="If a waived requirement is required, the run is not certified."),
     Option(key="model", group="workload", metavar="NAMES", default="all", parse="read_models",
            example="llama3-8b,llama3-70b", roles=("plan", "disclosed"), field="models",
-           help="models: llama3-8b,llama3-70b",
-           more="all: every built-in model, from 8B to 1T parameters. If there are too few ranks, a local file system "
-           "gets the part of one node (--ckpt-mode), and shared storage only models whose ranks fit. Files describe "
-           "other models: ./my-model.toml, or a config.json of Hugging Face."),
+           help="models, such as llama3-8b,llama3-70b",
+           more="The value all means every built-in model, from 8B to 1T parameters. If there are too few ranks for a "
+           "model, a local file system gets the part of one node (--ckpt-mode), and on shared storage this model is "
+           "left out. Files describe other models: ./my-model.toml, or a config.json of Hugging Face."),
     Option(key="parallel", group="workload", metavar="LIST", parse="read_parallel",
            example="tp=8,pp=4,ep=1,dp=2,zero=1", roles=("plan", "disclosed"), field="-", is_listed=False,
            help="parallelism of models from files",
-           more="Tensor, pipeline, expert and data parallelism, ZeRO stage (3: fully sharded). They replace the values "
-           "of the file."),
+           more="The values are tensor (tp), pipeline (pp), expert (ep) and data (dp) parallelism, and the ZeRO stage "
+           "(3: fully sharded). They replace the values of the file."),
     Option(key="optimizer", group="workload", metavar="NAME", parse="read_optimizer", example="adamw-bf16",
            roles=("plan", "disclosed"), field="-", is_listed=False,
            help="optimizer of models from files",
-           more="adamw, adamw-bf16, muon, adafactor or bytes:N. With weights in bfloat16 a parameter has 14 bytes in a "
-           "checkpoint (adamw), 10 (adamw-bf16, muon), 6 (adafactor) or N. It replaces the optimizer of the file."),
+           more="Values: adamw, adamw-bf16, muon, adafactor, bytes:N. If the weights are in bfloat16, a checkpoint has "
+           "14 bytes for each parameter with adamw, 10 with adamw-bf16 and muon, 6 with adafactor, and N with bytes:N. "
+           "The option replaces the optimizer of the file."),
     Option(key="mode", group="workload", metavar="MODE", default="auto", parse="read_mode", example="full",
            roles=("plan", "disclosed"),
-           help="ranks: full, subset or open",
-           more="full: all ranks of the layout; subset: ranks 0 to 7 of the layout, one node; open: as many ranks as "
-           "--ckpt-ranks. auto: full if there are enough ranks, else subset on a local file system."),
+           help="ranks of a model: full, subset or open",
+           more="With full, the run has all ranks of the layout; with subset, ranks 0 to 7 of the layout (one node); "
+           "with open, as many ranks as --ckpt-ranks. With auto, the mode is full if there are enough ranks. If there "
+           "are fewer, it is subset on a local file system, and on shared storage the model is left out."),
     Option(key="engine", group="workload", metavar="NAME", default=DEFAULT.name, parse="read_engines",
            example="torch", roles=("plan", "condition", "disclosed"), field="engines",
            help="how bytes reach the storage",
@@ -220,8 +224,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="io_depth", group="workload", parent="engine", owners=("stream",), name="depth", metavar="N",
            parse="read_depth", example="4", roles=("plan", "condition", "disclosed"), unset=0,
            help="requests in flight per rank",
-           more="Without it, a ramp of a few seconds on scratch files finds the number before the first save, with at "
-           "most 128 MiB of buffers per rank. If files have too few requests for a ramp, it is 2."),
+           more="Without the parameter, a test of a few seconds on scratch files finds the best number before the "
+           "first save, with at most 128 MiB of buffers per rank. If files have too few requests for this test, the "
+           "number is 2."),
     Option(key="replay_file", group="workload", parent="engine", owners=("replay",), name="file", metavar="FILE",
            parse="read_path", example="job.pattern.json", field="-", roles=("plan", "condition", "disclosed"),
            help="recorded job to replay",
@@ -230,8 +235,8 @@ OPTIONS: tuple[Option, ...] = (
            parse="read_pace", example=PACES[1], unset=PACES[0], field="-",
            roles=("plan", "condition", "disclosed"),
            help="pauses between calls: asap or recorded",
-           more="asap, the default: each call starts when the previous call has ended. recorded: each call starts "
-           "after the pause of the job."),
+           more="With asap, each call starts when the previous call has ended. With recorded, each call starts after "
+           "the pause of the job. Without the parameter, asap applies."),
     Option(key="strategy", group="workload", metavar="NAME", default=STRATEGIES[0].name, parse="read_strategies",
            example="sync,async", roles=("plan", "disclosed"), field="strategies",
            help="when training resumes during a save",
@@ -240,20 +245,20 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="changed_pages", group="workload", parent="strategy", owners=("incremental", "hybrid"), name="changed",
            metavar="PERCENT", parse="read_changed", example="10%", roles=("plan", "disclosed"), unset=0.0,
            help="share of pages that change between two saves, from 1 %",
-           more="Required. Dense training changes all pages; sparse experts, adapters and frozen layers change about "
-           "10 %."),
+           more="The parameter is mandatory. Dense training changes all pages. Sparse experts, adapters and frozen "
+           "layers change about 10 %."),
     Option(key="full_every", group="workload", parent="strategy", owners=("incremental", "hybrid"), name="full-every",
            metavar="N", default="10", parse="read_full_every", example="5", roles=("plan", "disclosed"),
            help="saves from one full save to the next",
-           more="With fewer than N saves only the first one is full."),
+           more="If a run has fewer saves than this number, only its first save is full."),
     Option(key="local_tier", group="workload", parent="strategy", owners=("tiered",), name="local-tier",
            metavar="PATH", parse="read_path", example="/mnt/nvme/ckpt", roles=("plan", "disclosed"),
            help="directory for the first copy of a checkpoint",
-           more="Required. The directory exists on a disk or in memory of each host."),
+           more="The parameter is mandatory. The directory must exist on each host, on a disk or in memory."),
     Option(key="drain_every", group="workload", parent="strategy", owners=("tiered",), name="drain-every", metavar="N",
            default="10", parse="read_number", example="5", roles=("plan", "disclosed"),
            help="saves from one drain to the target to the next",
-           more="A run makes only saves that are drained; the limit of a drain follows from N."),
+           more="A run makes only saves that are drained. The time limit of a drain follows from this number."),
     Option(key="target_share", group="workload", parent="strategy", owners=("tiered",), name="target-share",
            metavar="PERCENT", default="10%", parse="read_share", example="5%", roles=("plan", "disclosed"),
            help="share of failures that restore from the target",
@@ -261,7 +266,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="compress", group="workload", parent="strategy", owners=("compressed",), name="codec", metavar="CODEC",
            parse="read_codec", example="lz4", roles=("plan", "condition", "disclosed"), unset="zstd:1",
            help="codec and level: zstd:1 to zstd:22, lz4:0 to lz4:12",
-           more="zstd:1 is the default."),
+           more="Without the parameter, the codec is zstd:1."),
     Option(key="step_seconds", group="workload", parent="strategy", owners=_CONTINUE, name="step", metavar="DURATION",
            default="50ms", parse="read_step", example="1s", roles=("plan", "disclosed"),
            help="duration of one simulated training step during a save"),
@@ -271,23 +276,24 @@ OPTIONS: tuple[Option, ...] = (
            more="For the rest of the step the rank waits, as for an accelerator."),
     Option(key="profile", group="workload", metavar="NAME", default="acceptance", parse="read_profile",
            example="nightly", roles=("plan", "disclosed"),
-           help="acceptance, nightly, smoke",
-           more="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "
-           "smoke: 1/1000, 3 and 3."),
+           help="size and operations: acceptance, nightly, smoke",
+           more="The profile acceptance has the full size, 10 saves and 10 loads; nightly 1/100 of the size, 10 saves "
+           "and 10 loads; smoke 1/1000 of the size, 3 saves and 3 loads."),
     Option(key="scale", group="workload", metavar="SHARE", parse="read_scale", example="1/50",
            roles=("plan", "disclosed"),
            help="share of the full size; below 1: a rehearsal",
-           more="It replaces the share of the profile."),
+           more="The option replaces the share of the profile."),
     Option(key="operations", group="workload", metavar="N", parse="read_operations", example="300",
            roles=("plan", "disclosed"),
            help="number of saves and of loads; below 10: a rehearsal",
-           more="It replaces the number of the profile."),
+           more="The option replaces the number of the profile."),
     Option(key="confidence", group="workload", metavar="%", parse="read_assurance", example="95/99",
            roles=("plan", "disclosed"), field="assurance",
            help="confidence/share within the limit, such as 95/99",
-           more="It replaces the number of saves and of loads by the number that shows this share with this confidence "
-           "if all meet the limit and are independent: 59 for 95/95, 299 for 95/99. `95/99:misses=1` plans 473, of "
-           "which one save and one load may miss the limit; the plan must show as much as ten of ten."),
+           more="The run has enough saves and loads to show this share with this confidence, if all of them meet the "
+           "limit and are independent: 59 of each for 95/95, 299 for 95/99. With `95/99:misses=1` it has 473 of each, "
+           "and one save and one load may miss the limit. A plan with misses must show at least as much as ten of ten "
+           "operations."),
     Option(key="keep_last", group="workload", metavar="K", parse="read_operations", example="2",
            roles=("plan", "condition", "disclosed"), unset=0,
            help="keep only the newest K checkpoints",
@@ -295,7 +301,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="compressible", group="workload", metavar="SHARE", parse="read_share", example="30%",
            roles=("plan", "condition", "disclosed"), unset=0.0, is_listed=False,
            help="share of zeros in every page",
-           more="It shows the data reduction of an array. The run is a rehearsal."),
+           more="Such content shows the data reduction of an array. The run is a rehearsal."),
     Option(key="seed", group="workload", metavar="N", parse="read_seed", example="42", roles=("disclosed",),
            is_listed=False,
            help="seed of the content of the checkpoints",
@@ -305,10 +311,10 @@ OPTIONS: tuple[Option, ...] = (
            help="leave the checkpoints on the target"),
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
-           help="names such as performance,scaling",
+           help="suites, such as performance,scaling",
            more="Names: performance, strategies, contention, conformance, endurance, failover, maintenance, serving, "
-           "scaling, metadata, all. auto: the suites with required requirements. A required requirement of another "
-           "suite counts as not run. With --ckpt-profile=smoke, all leaves out metadata."),
+           "scaling, metadata, all. The value auto means the suites that the gate table requires. If a suite is not "
+           "chosen, its requirements count as not run. With --ckpt-profile=smoke, all leaves out metadata."),
     Option(key="data_pairs", group="checks", parent="suite", owners=("performance",), name="data-pairs", metavar="N",
            parse="read_operations", example="3", roles=("plan", "disclosed"), unset=0,
            help="pairs of saves and loads of constant and of unique data",
@@ -325,7 +331,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="near_full", group="checks", parent="suite", owners=("endurance",), name="near-full", default="off",
            parse="read_switch", example="on", roles=("plan", "disclosed"), is_flag=True,
            help="fill the target's volume to 80 and 90 %",
-           more="The ballast is removed (requirement NEARFULL). The run is refused if the volume contains other data."),
+           more="Requirement NEARFULL. The run removes this ballast. A run is refused if the volume contains other "
+           "data."),
     Option(key="serving_readers", group="checks", parent="suite", owners=("serving",), name="readers", metavar="N",
            default="8", parse="read_number", example="16", roles=("plan", "disclosed"),
            help="ranks that load one replica of the weights together",
@@ -367,20 +374,22 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="client_cache", group="checks", metavar="SIZE", parse="read_cache_size", example="200GB",
            roles=("plan", "disclosed"), field="client_cache_bytes", is_listed=False,
            help="on-disk cache of the storage client per host; 0: no cache",
-           more="If the kernel cannot report cached pages, COLD may rest on the volume that was moved. Without the "
-           "option, the cache counts as unknown."),
+           more="If the kernel cannot report cached pages, the volume that was moved can prove COLD, and the size of "
+           "the cache is needed for this proof. Without the option, the cache counts as unknown."),
     Option(key="small_volume", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-small",
            roles=("plan", "disclosed"),
            help="directory on a small volume that may be filled",
-           more="A separate volume or quota on the same storage. Checks fill it for a moment."),
+           more="The volume or quota is separate, on the same storage. Checks fill it for a moment."),
     Option(key=ACTIONS, group="checks", metavar="FILE", parse="read_path", example="actions.toml", field="-",
            roles=(),
            help="commands (TOML) for power cut, failover, snapshot",
-           more="Commands that change the storage, in tables of a TOML file. They run on this host without a shell."),
+           more="Each table of the file contains the commands of one action. The commands change the storage; they run "
+           "on this host without a shell."),
     Option(key="power_cut", group="checks", parent=ACTIONS, owners=("power_cut",), name="command", metavar="COMMAND",
            parse="read_command", example="/usr/local/sbin/pull-the-plug --and-wait", roles=("plan", "disclosed"),
            help="command that cuts the power of the storage and returns when it is back",
-           more="On a network mount it prints boot-id ID or uptime SECONDS of the server, before and after the cut."),
+           more="On a network mount the command prints boot-id ID or uptime SECONDS of the server, before and after "
+           "the cut."),
     Option(key="power_cuts", group="checks", parent=ACTIONS, owners=("power_cut",), name="times", metavar="N",
            default="3", parse="read_cuts", example="10", roles=("disclosed",),
            help="number of power cuts",
@@ -389,7 +398,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="fault_command", group="checks", parent=ACTIONS, owners=("failover",), name="fault", metavar="COMMAND",
            parse="read_command", example="ssh array-admin fail-drive 7", roles=("plan", "disclosed"),
            help="command that fails a component of the storage",
-           more="It runs at random moments of separate saves and loads (requirement FAILOVER) and needs repair."),
+           more="It runs at random moments of separate saves and loads (requirement FAILOVER). It needs the command "
+           "repair."),
     Option(key="repair_command", group="checks", parent=ACTIONS, owners=("failover",), name="repair",
            metavar="COMMAND", parse="read_command", example="ssh array-admin replace-drive 7",
            roles=("plan", "disclosed"),
@@ -406,7 +416,7 @@ OPTIONS: tuple[Option, ...] = (
            field="snapshot_command",
            help="command that takes a snapshot of the target",
            more="Its last output line is the directory in which each host sees the snapshot. It runs during separate "
-           "saves (requirement SNAPSHOT) and needs remove."),
+           "saves (requirement SNAPSHOT). It needs the command remove."),
     Option(key="remove_snapshot", group="checks", parent=ACTIONS, owners=("snapshot",), name="remove",
            metavar="COMMAND", parse="read_command", example="/usr/local/sbin/unmount-and-delete",
            roles=("plan", "disclosed"), field="remove_snapshot_command",
@@ -414,18 +424,19 @@ OPTIONS: tuple[Option, ...] = (
            more="Its last argument is the directory. It runs after each snapshot, also if the run ends early."),
     Option(key="drop_caches", group="checks", metavar="CMD", default="auto", parse="read_command",
            example="sudo /usr/local/sbin/drop-caches", roles=("condition", "disclosed"),
-           help="auto, never or a command",
-           more="The command drops the page cache; it runs on every host without a shell."),
+           help="how page caches are dropped: auto, never or a command",
+           more="The command runs on every host without a shell."),
     Option(key="io_timeout", group="checks", metavar="DURATION", default="300s", parse="read_seconds",
            example="10min", field="io_timeout_seconds", roles=("disclosed",), is_listed=False,
            help="time without progress after which a rank counts as hung",
-           more="A save or load of a rank that would take 50 times as long, and 10 times its limit, is ended too."),
+           more="A slow save or load of a rank is ended too, if at its pace it would take more than 50 times this time "
+           "and more than 10 times its limit."),
     Option(key="report", group="evidence", metavar="DIR", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
-           help="certificate and evidence"),
+           help="directory of the certificate and the evidence"),
     Option(key="resume", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
            help="continue the run of --ckpt-report",
-           more="After a crash, a kill or a reboot, or with more suites. Complete measurements under the same "
+           more="Use it after a crash, a kill or a reboot, or to add suites. Complete measurements under the same "
            "conditions are kept."),
     Option(key="system", group="evidence", metavar="FILE", parse="read_path", example="system.toml", roles=(),
            help="description of the system under test (TOML)",
@@ -435,7 +446,7 @@ OPTIONS: tuple[Option, ...] = (
            more="Needs the extra: pip install 'pytest-ckpt[pdf]'."),
     Option(key="sign", group="evidence", metavar="KEY", parse="read_path", example="key.pem", roles=(),
            help="private key (Ed25519, PEM) that signs the report",
-           more="It signs report and manifest at the end of the run."),
+           more="The run signs report and manifest at its end."),
     Option(key="history", group="evidence", metavar="DIR", parse="read_path", example="/var/lib/ckpt", roles=(),
            help="directory of earlier runs, for pytest-ckpt trend"),
     Option(key="metrics", group="evidence", metavar="DESTINATION", parse="read_metrics",
@@ -447,8 +458,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="config", group="evidence", metavar="FILE", parse="read_path", example="nightly.toml", roles=(),
            field="-",
            help="all options (TOML); see: pytest-ckpt options",
-           more="Each line is an option, such as ckpt_save_budget = \"3%\"; a table such as [suite.endurance] contains "
-           "parameters."),
+           more="Each line of the file is an option, such as ckpt_save_budget = \"3%\"; a table such as "
+           "[suite.endurance] contains parameters."),
 )  # fmt: skip
 """All options, in the order in which a finished run lists them."""
 

@@ -57,7 +57,7 @@ STRATEGIES = (
     ),
     StrategySpec(
         name="async:process",
-        help="as async, and a process of the engine's library writes the copy",
+        help="as async, but a process of the engine's library writes the copy",
         make="pytest_ckpt.ranks.strategies.asynchronous:AsyncStrategy",
         blocks=False,
         stages=True,
@@ -71,7 +71,7 @@ STRATEGIES = (
     ),
     StrategySpec(
         name="hybrid",
-        help="a full save as by sync, and between two of them deltas as by async",
+        help="full saves as with sync, and deltas between them as with async",
         make="pytest_ckpt.ranks.strategies.asynchronous:HybridStrategy",
         blocks=False,
         stages=True,

@@ -41,7 +41,9 @@ class Published(Publication):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReliedOn:
-    """A library relies on the behaviour in its default mode. ``loss`` is the cost of a violation."""
+    """A library relies on the behaviour in its default mode. ``loss`` is the consequence of a violation."""
+
+    ""
 
     library: str
     version: str
@@ -51,7 +53,7 @@ class ReliedOn:
     @property
     def text(self) -> str:
         """Two sentences for the certificate."""
-        return f"Relied on by {self.library} {self.version}, {self.call}. Loss if it fails: {self.loss}."
+        return f"Relied on by {self.library} {self.version}, {self.call}. Consequence if it fails: {self.loss}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +72,7 @@ class Reason:
     @property
     def text(self) -> str:
         """The reason for the certificate."""
-        own = " The time limit is a default of this program: a longer time is reported and does not decide."
+        own = " The time limit is a default of this program: a longer time is reported and is not a failure."
         return self.because.text + (own if self.own_limit else "")
 
 
@@ -101,6 +103,10 @@ _LOAD = Derived(inputs="the load limit (--cluster, --ckpt-failures, --ckpt-load-
 _INTERVAL = Derived(
     inputs="the interval between checkpoints (--cluster, --ckpt-failures, --ckpt-checkpoints-per-failure)"
 )
+_CALLS = Derived(
+    inputs="a call that does not return makes a save miss the save limit (--cluster, --ckpt-failures, "
+    "--ckpt-checkpoints-per-failure, --ckpt-save-budget)",
+)
 _FILES = Derived(
     inputs="the files of a checkpoint by host (--ckpt-model, --ckpt-engine, --ckpt-hosts) and the save limit "
     "(--cluster, --ckpt-failures, --ckpt-checkpoints-per-failure, --ckpt-save-budget)",
@@ -115,7 +121,9 @@ _DIRECTORY = _orbax(
 _READ = _torch(
     "FileSystemReader.read_data, which compares no checksum", "a job continues with wrong weights and no error"
 )
-_SYNC = _torch("FileSystemWriter(sync_files=True), which calls os.fsync on each file", "an acknowledged checkpoint")
+_SYNC = _torch(
+    "FileSystemWriter(sync_files=True), which calls os.fsync on each file", "an acknowledged checkpoint is lost"
+)
 _ERROR = _torch(
     "FileSystemWriter, which commits unless write, fsync or close fails", "a committed checkpoint has holes"
 )
@@ -126,9 +134,12 @@ _LATEST = ReliedOn(
     call="DeepSpeedEngine.save_checkpoint(save_latest=True), which overwrites the file latest in place",
     loss="a restore does not find the newest checkpoint",
 )
-_MKDIR = _torch("FileSystemWriter.prepare_local_plan, by which every rank makes the directory", "the save, which ends")
+_MKDIR = _torch(
+    "FileSystemWriter.prepare_local_plan, with which every rank creates the directory", "the save ends with an error"
+)
 _LIST = _transformers(
-    "get_last_checkpoint, which calls os.listdir", "the newest checkpoint is not found, or a removed one is"
+    "get_last_checkpoint, which calls os.listdir",
+    "the newest checkpoint is not found, or a removed checkpoint is found",
 )
 _ROTATE = _transformers(
     "rotate_checkpoints, which deletes a checkpoint that another process may read", "the reader gets wrong weights"
@@ -213,7 +224,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         name="LARGE",
         because=_torch(
-            "dcp_to_torch_save, which writes the complete model into one file", "the file, beyond the offset"
+            "dcp_to_torch_save, which writes the complete model into one file", "the part beyond the offset is lost"
         ),
     ),
     Reason(name="NAMES", because=_LIST),
@@ -224,11 +235,12 @@ REASONS: tuple[Reason, ...] = (
     Reason(name="ERRORS", because=_ERROR),
     Reason(name="FULL", because=_KEEP),
     Reason(name="COMMIT-FULL", because=_KEEP),
-    Reason(name="LIVE", because=_SAVE, own_limit=True),
+    Reason(name="LIVE", because=_CALLS, own_limit=True),
     Reason(
         name="OBJECT-COMMIT",
         because=_connector(
-            "S3FileSystem.rename, which copies the metadata to its name after all shards", "a restore finds no shard"
+            "S3FileSystem.rename, which copies the metadata to its name after all shards",
+            "a restore does not find a shard",
         ),
     ),
     Reason(
@@ -246,11 +258,15 @@ REASONS: tuple[Reason, ...] = (
     Reason(name="OBJECT-DIGEST.part", because=_DIGEST),
     Reason(
         name="OBJECT-RANGE.bytes",
-        because=_connector("S3StorageReader, which reads tensors in ranges", "wrong weights without an error"),
+        because=_connector(
+            "S3StorageReader, which reads tensors in ranges", "a restore gets wrong weights without an error"
+        ),
     ),
     Reason(
         name="OBJECT-RANGE.overwritten",
-        because=_s3fs("S3File, which sends If-Match with each range", "a tensor of two versions without an error"),
+        because=_s3fs(
+            "S3File, which sends If-Match with each range", "a restore gets a tensor of two versions without an error"
+        ),
     ),
     Reason(
         name="OBJECT-OVERWRITE",
@@ -258,17 +274,17 @@ REASONS: tuple[Reason, ...] = (
             library="megatron-core",
             version="0.16.1",
             call="FileSystemWriterAsync.finish, which writes .metadata through multi-storage-client",
-            loss="a mixed .metadata",
+            loss="a restore reads a .metadata that is mixed from two writers",
         ),
     ),
     Reason(name="OBJECT-LIST", because=_STEPS),
     Reason(name="OBJECT-LARGE", because=_PARTS),
     Reason(
         name="OBJECT-CROWD",
-        because=_connector("S3StorageReader.read_metadata, on every rank", "the restart, which ends"),
+        because=_connector("S3StorageReader.read_metadata, on every rank", "the restart ends with an error"),
         own_limit=True,
     ),
-    Reason(name="OBJECT-LIVE", because=_SAVE, own_limit=True),
+    Reason(name="OBJECT-LIVE", because=_CALLS, own_limit=True),
 )
 
 

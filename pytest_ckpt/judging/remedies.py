@@ -32,8 +32,8 @@ class KnownFailure:
 
 
 _BY_PATH = (
-    "it finds a file by its path, which a rename has just removed: open returns ENOENT although the name always "
-    "existed, so a reader of the latest pointer fails, or starts without a checkpoint"
+    "the file system finds a file by its path: if a rename has just removed this path, open returns ENOENT although "
+    "the name always existed, so a job that reads the latest pointer fails, or starts without a checkpoint"
 )
 
 KNOWN: tuple[KnownFailure, ...] = (
@@ -46,8 +46,8 @@ KNOWN: tuple[KnownFailure, ...] = (
             "STALE.names",
             "POINTER.overwrite-second-client",
         ),
-        why="by default a client answers from its caches for 1 s: old bytes of a file that another host has rewritten "
-        "and closed, old sizes, deleted names",
+        why="by default a client uses its caches for 1 s: it shows old bytes of a file that another host has rewritten "
+        "and closed, old sizes and deleted names",
         cure="Set the volume options performance.stat-prefetch off and performance.quick-read off, and the mount "
         "options attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false: all five together. COMMIT.file may "
         "then fail: without these caches a rename comes between the look-up of a name and the open more often.",
@@ -56,15 +56,15 @@ KNOWN: tuple[KnownFailure, ...] = (
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=("COMMIT.file", "COMMIT.file-second-client"),
-        why="it looks a name up and then opens the file that it found: if a rename has just "
-        "replaced that file, open fails with ENOENT, or repeatedly with ESTALE, so a reader of the latest pointer "
-        "dies, or starts without a checkpoint",
+        why="a client looks up a name and then opens the file that it found: if a rename has just "
+        "replaced that file, open fails with ENOENT, or repeatedly with ESTALE, so a job that reads the latest pointer "
+        "fails, or starts without a checkpoint",
     ),
     KnownFailure(
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=("EXCLUSIVE.create-second-client", "MKDIR.race-second-client"),
-        why="of hundreds of races of two hosts for a name one has no winner: both hosts get EEXIST, and the name "
+        why="in one of hundreds of races of two hosts for a name, no host wins: both hosts get EEXIST, and the name "
         "exists",
     ),
     KnownFailure(
@@ -78,10 +78,10 @@ KNOWN: tuple[KnownFailure, ...] = (
             "STALE.names",
             "NAMES.second-client",
         ),
-        why="by default a client keeps sizes, names and listings for 20 s: a file that grew on another host is read "
-        "cut off at its old length",
-        cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0. COMMIT.directory may then fail: listings "
-        "are no longer kept.",
+        why="by default a client caches sizes, names and listings for 20 s: if a file grew on another host, the client "
+        "reads it only to its old length",
+        cure="Mount sshfs with dir_cache=no,attr_timeout=0,entry_timeout=0. COMMIT.directory may then fail: listings "
+        "are no longer cached.",
     ),
     KnownFailure(
         name="sshfs",
@@ -94,39 +94,39 @@ KNOWN: tuple[KnownFailure, ...] = (
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("COMMIT.file", "COMMIT.file-second-client"),
-        why="it finds a file by its path and caches its length for 20 s: while the file is replaced, "
-        "open returns ENOENT although the name always existed, or a reader gets new bytes cut off at the old length: "
-        "bytes of no version",
+        why="a client finds a file by its path and caches its length for 20 s: while the file is replaced, "
+        "open returns ENOENT although the name always existed, or a reader gets the new bytes cut off at the old "
+        "length, which no version of the file has",
     ),
     KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("COMMIT.directory", "COMMIT.directory-second-client"),
-        why="it opens a directory by one path and lists it by another: a directory that is being renamed is listed "
-        "empty, so a job finds a checkpoint without files",
+        why="a client opens a directory by one path and lists it by another: during a rename a listing of the "
+        "directory is empty, so a job finds a checkpoint without files",
     ),
     KnownFailure(name="bindfs", kinds=("fuse.bindfs",), checks=("COMMIT.file",), why=_BY_PATH),
     KnownFailure(
         name="gocryptfs",
         kinds=("fuse.gocryptfs",),
         checks=("COMMIT.file",),
-        why="while a file is replaced a reader gets ENOENT, the length of another version, or bytes of two: a reader "
-        "of the latest pointer dies, or starts from bytes that no process wrote",
+        why="while a file is replaced, a reader gets ENOENT, the length of another version, or bytes of two versions: "
+        "a job that reads the latest pointer fails, or starts from bytes that no process wrote",
     ),
     KnownFailure(
         name="gocryptfs",
         kinds=("fuse.gocryptfs",),
         checks=("COMMIT.directory",),
-        why="a directory that is being renamed is listed without some of its files, or without any, so a job finds a "
-        "checkpoint with files missing",
+        why="during a rename a listing of the directory lacks some or all of its files, so a job finds a checkpoint "
+        "with files missing",
     ),
     KnownFailure(name="ZFS by FUSE (zfs-fuse)", kinds=("fuse.zfs",), checks=("COMMIT.file",), why=_BY_PATH),
     KnownFailure(
         name="mergerfs",
         kinds=("fuse.mergerfs",),
         checks=("COMMIT.directory",),
-        why="it renames a directory branch by branch: during the rename it is listed without some of its files, or "
-        "without any",
+        why="mergerfs renames a directory branch by branch: during the rename a listing of the directory lacks some or "
+        "all of its files",
     ),
     KnownFailure(name="exFAT or NTFS by FUSE", kinds=("fuseblk",), checks=("COMMIT.file",), why=_BY_PATH),
     KnownFailure(
@@ -134,14 +134,14 @@ KNOWN: tuple[KnownFailure, ...] = (
         kinds=("fuse.ext4",),
         checks=("COMMIT.file",),
         why=_BY_PATH,
-        cure="Mount it with the kernel's own driver: mount -t ext4.",
+        cure="Mount the file system with the kernel's own driver: mount -t ext4.",
     ),
     KnownFailure(
         name="rclone mount",
         kinds=("fuse.rclone",),
         checks=("COMMIT.file", "DURABLE.rank-killed", "UNLINK.open-reader"),
-        why="it uploads a file some time after it was closed and synced, by its name at that moment: a file that "
-        "is renamed in between is empty or cut short",
+        why="rclone uploads a file some time after the file was closed and synced, under the name that the file has "
+        "then: if the file is renamed before the upload, it is empty or cut short",
     ),
 )
 

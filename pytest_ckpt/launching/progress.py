@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
     from pytest_ckpt.sizing.steps import Steps
 
-_GIB = 1 << 30
 # Saves that take hours print their progress once a minute.
 _ENDURANCE_LINE_SECONDS = 60.0
 _TICK_SECONDS = 0.2
@@ -312,10 +311,10 @@ class Progress:
         kind, planned = operation.kind, self._planned[row.steps.subject]
         demand = planned.demand
         needed = demand.save_bytes_per_second if kind == "save" else demand.load_bytes_per_second
-        rate = operation.bytes_per_second / _GIB
         return (
             f"{self._place()} {planned.subject} {kind} {operation.index} of {planned.operations}: "
-            f"{format_seconds(operation.seconds)}, {rate:.3g} GiB/s (needed: {needed / _GIB:.3g}){self._left()}"
+            f"{format_seconds(operation.seconds)}, {format_rate(operation.bytes_per_second)} "
+            f"(needed: {format_rate(needed)}){self._left()}"
         )
 
     def _place(self) -> str:

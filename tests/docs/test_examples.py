@@ -116,7 +116,7 @@ def test_the_commands_of_a_page_do_what_it_says(page, make_home):
     ("shown", "printed", "exactly"),
     [
         ("a 1 b\n", "a 1 b\n", True),
-        ("save  529 ms,  0.198 GiB/s\n", "save 1.2 s, 12 MB/s\n", False),
+        ("save  529 ms,  213 MB/s\n", "save 1.2 s, 12 MB/s\n", False),
         ("first\n…\nlast\n", "first\nlast\n", True),
         ("first\n…\nlast\n", "first\na\nb\nlast\n", True),
         ("run … of\n", "run 20261121T051649-0660df of\n", True),

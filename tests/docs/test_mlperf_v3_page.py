@@ -42,7 +42,7 @@ def test_a_row_says_what_is_not_known(judged):
         assert any(text.startswith("load 10") for text in unknown)
         # Of a run that saves and then loads the last save has an upper bound.
         bounded = "at most" in row.figure("save")["basis"]
-        assert ("save 10, but for an upper bound" in unknown) == bounded
+        assert ("save 10 (only an upper bound is known)" in unknown) == bounded
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['submitter']}-{row['system'][-20:]}-{row['model']}")

@@ -75,7 +75,7 @@ def test_a_cure_says_what_fails_with_it_that_was_met_without(row):
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
 def test_a_cause_tells_of_what_its_reproduction_shows_most(row):
     """Bytes of no version are no name that was missing."""
-    words = {"bytes of no version": "bytes of", "ENOENT at open": "ENOENT", "some of the files, or none": "listed"}
+    words = {"bytes of no version": "bytes of", "ENOENT at open": "ENOENT", "some of the files, or none": "listing"}
     for check, way in row.shows.items():
         shown = {word: count for word, count in SEEN[row.name]["shown"][way].items() if word in words}
         if check in row.fails and shown:

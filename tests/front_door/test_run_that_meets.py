@@ -250,7 +250,7 @@ def test_where_there_is_no_terminal_each_operation_is_one_plain_line(good: Run) 
     ]
     assert [line[: len(start)] for line, start in zip(lines, wanted, strict=True)] == wanted
     for line in lines:
-        assert "GiB/s (needed: " in line
+        assert "B/s (needed: " in line
     assert "\r" not in good.text
     assert "\x1b" not in good.text
 

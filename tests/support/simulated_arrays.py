@@ -201,15 +201,16 @@ TRUTHS: tuple[Truth, ...] = (
     ),
     Truth(
         name="drift",
-        sentence="An array that becomes slower with use: by 1.2 % with the first operation, by 30 % in the end.",
+        sentence="An array that becomes slower with use: its first operation takes 1.2 % more than the usual time, "
+        "later ones up to 30 % more.",
         margins=_margins(_drift_late, 0.05, 0.1, 0.15, 0.2),
         draw=_drift,
         late=_drift_late,
     ),
     Truth(
         name="cache",
-        sentence="A cache in the array that serves 0 to 14 operations, all counts equally likely, four times as fast. "
-        "In service, other jobs fill the cache.",
+        sentence="A cache in the array makes the first operations of a run four times as fast: 0 to 14 operations, "
+        "each number equally likely. In service, other jobs fill the cache.",
         margins=_margins(_exceeds, -0.05),
         draw=_cache,
         late=_exceeds,
@@ -224,7 +225,7 @@ TRUTHS: tuple[Truth, ...] = (
     ),
     Truth(
         name="straggling server",
-        sentence="One server takes 1.5 times as long for 10 % of the time. Each slow period is longer than a run.",
+        sentence="For 10 % of the time one server takes 1.5 times as long. Each slow period is longer than a run.",
         margins=_margins(_straggling_late, 0.2),
         draw=_straggling,
         late=_straggling_late,

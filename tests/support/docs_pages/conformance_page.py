@@ -14,8 +14,9 @@ from tests.support.matrix_of_speed import OF_SPEED
 PAGE = CHECKOUT / "docs" / "conformance.md"
 
 _INTRODUCTION = (
-    "Each fault was switched on, on a target with two clients and no other fault, and all checks were run. Faults that",
-    "corrupt data may also break other checks. No other check may fail, and every failure must state its reason.",
+    "For each fault, all checks were run on a target with two clients and only this fault. The checks in the",
+    'column "fails" must fail, and those in the column "may fail too" may fail. No other check may fail, and every',
+    "failure must state its reason.",
 )
 _OF_OBJECTS = (
     "Faults of object stores. Each is one defect in the S3 server that comes with pytest-ckpt. Only the checks named",
@@ -42,9 +43,9 @@ def from_the_tables() -> str:
     lines += ["## The matrix", "", *_INTRODUCTION, "", *head]
     for row in MATRIX:
         fails = _listed(row.fails) or f"nothing; reported by {_listed(row.reported)}"
-        where = f" (here: {row.parameters['path']})" if "path" in row.parameters else ""
+        where = f" It applies only to files of `{row.parameters['path']}`." if "path" in row.parameters else ""
         lines.append(f"| {row.fault} | {row.sentence}{where} | {fails} | {_listed(row.may_fail)} |")
-    lines += ["", "Faults of speed, which only a whole run can show:", "", *head]
+    lines += ["", "Faults of speed, which only a complete run can show:", "", *head]
     for speed in OF_SPEED:
         fails = _listed(speed.fails) or "nothing"
         lines.append(f"| {speed.title} | {speed.sentence} | {fails} | {_listed(speed.may_fail)} |")
@@ -66,7 +67,7 @@ def _listed(names: Iterable[str]) -> str:
     if chosen == WHOLE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))
     if chosen and chosen >= CONTENT - WHOLE_FILES - {"POINTER.overwrite", "POINTER.overwrite-second-client"}:
-        return "whatever reads something back"
+        return "other checks that read data back"
     return ", ".join(sorted(chosen))
 
 

@@ -49,6 +49,12 @@ def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
     }
 
 
+def _failed(found: Row) -> set[str]:
+    """Return the required checks that failed."""
+    verdicts = found["not_met"].items()
+    return {name for name, v in verdicts if (v["outcome"], v["severity"]) == ("failed", "required")}
+
+
 def _is_not_given(verdict: Row) -> bool:
     return bool(verdict["reason"] == "not given")
 
@@ -81,16 +87,21 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
         versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
         yield f"### {row.name}"
         yield ""
-        listed = [f"Linux {found['kernel']}", versions, f"mounted as `{found['kind']}`", f"gates `{found['gates']}`"]
-        yield f"{row.how[0].upper()}{row.how[1:]}. {'; '.join(filter(None, listed))}; {len(found['met'])} verdicts met."
+        gates = f"gate table `{found['gates']}`"
+        listed = [f"Linux {found['kernel']}", versions, f"mounted as `{found['kind']}`", gates]
+        yield f"Configuration: {row.how}. {'; '.join(filter(None, listed))}; {len(found['met'])} verdicts met."
         yield ""
         not_given = [name for name, verdict in found["not_met"].items() if _is_not_given(verdict)]
         if not_given:
-            yield f"Not run, because this run had no prerequisite for it: {', '.join(not_given)}."
+            yield f"Not run, because the run was not given what they need: {', '.join(not_given)}."
             yield ""
         if row.cures:
             shown = _without_our_code(row, found, row.cured_ways)
-            yield f"This configuration is the cure for {row.cures}. {shown}".rstrip()
+            removed = sorted(_failed(recorded()[row.cures]) - _failed(found))
+            yield (
+                f"Checks that failed on [{row.cures}](#{_slug(row.cures)}) and did not fail in this configuration: "
+                f"{', '.join(removed)}. {shown}"
+            ).rstrip()
             yield ""
         for name, verdict in found["not_met"].items():
             if verdict["severity"] == "required" and not _is_not_given(verdict):
@@ -105,7 +116,7 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
             yield ""
         if lost := found.get("server_lost"):
             left = f" {' '.join(f'{line}.' for line in lost['left'])}" if lost["left"] else ""
-            yield f"With the server killed, or the client unmounted, during a save: {lost['because']}{left}"
+            yield f"If the server is killed, or the client unmounted, during a save: {lost['because']}{left}"
             yield ""
         advisory = [name for name, v in found["not_met"].items() if _is_advisory_failure(name, v)]
         if advisory:

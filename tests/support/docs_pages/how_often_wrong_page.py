@@ -65,7 +65,7 @@ def _run(document: Document) -> Iterator[str]:
 
 
 def _arrays() -> Iterator[str]:
-    yield "| kind | truth | good from a margin of |"
+    yield "| kind | truth | smallest margin of a good array |"
     yield "|---|---|---|"
     for truth in (*TRUTHS, *TRUTHS_OF_STEADINESS):
         of = " (STEADY only)" if truth in TRUTHS_OF_STEADINESS else ""
@@ -96,7 +96,7 @@ def _risks(document: Document, row: str) -> Iterator[str]:
             shares = ", ".join(
                 f"{_share(passed_share(point))} at {_share(point['margin'])}" for point in each["points"]
             )
-            yield f"- {each['truth']}: arrays that pass, by their margin: {shares}."
+            yield f"- {each['truth']}: share of arrays that pass, by their margin: {shares}."
             continue
         points = [_point(each, margin_at(truth.late, share)) for share in LATE_SHARES]
         cells = [_share(1 - passed_share(point) if point["is_good"] else passed_share(point)) for point in points]

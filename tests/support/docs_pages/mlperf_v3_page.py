@@ -65,7 +65,7 @@ class JudgedRow:
             if bases.get("rank 0 only"):
                 yield last
             elif bases.get("at most"):
-                yield f"{last}, but for an upper bound"
+                yield f"{last} (only an upper bound is known)"
         if self.report["published"]["signs"]:
             yield "whether some loads came from a cache"
 
@@ -152,9 +152,9 @@ def _counts(document: Mapping[str, Any], rows: Sequence[JudgedRow]) -> Iterator[
     suspect = sum(bool(row.report["published"]["signs"]) for row in rows)
     middle, most = format_percent(longer[len(longer) // 2], digits=2), format_percent(longer[-1])
     yield (
-        f"Rows: {len(rows)} of the {document['published_rows']} published. The mean of the slowest process is {middle} "
-        f"longer than the published mean in the middle of all saves and loads, and {most} longer at most. {suspect} "
-        "rows have signs of cached loads."
+        f"The table counts {len(rows)} of the {document['published_rows']} published rows. The mean time of the "
+        f"slowest process is longer than the published mean: the median over all saves and loads is {middle}, the "
+        f"maximum {most}. {suspect} rows have signs of cached loads."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_ckpt.cli.options import in_files, on_command_line, roles_of
+from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import (
     ACTIONS,
     GROUPS,
@@ -15,6 +16,7 @@ from pytest_ckpt.facts.options import (
     Role,
     parameters_of,
 )
+from pytest_ckpt.facts.strategies import STRATEGIES
 from tests.support import CHECKOUT
 from tests.support.docs_pages import made_anew
 
@@ -25,13 +27,21 @@ PAGE = CHECKOUT / "docs" / "options.md"
 TEXTS: dict[Group, str] = {
     "target": "The target is the one option that every run needs. [several_hosts.md](several_hosts.md) shows ranks on "
     "several hosts.",
-    "cluster and limits": "Speed is judged for the cluster of `--cluster`; the others are the buyer's terms. "
-    "[limits.md](limits.md) derives the limits, [requirements.md](requirements.md) lists the requirements, "
-    "[conformance.md](conformance.md) the gate tables, [contract.md](contract.md#waivers) shows a waiver.",
+    "cluster and limits": "Speed is judged for a cluster of `--cluster` accelerators. The other options are the "
+    "buyer's terms. [limits.md](limits.md) derives the limits, [requirements.md](requirements.md) lists the "
+    "requirements, [conformance.md](conformance.md) lists the gate tables, and [contract.md](contract.md#waivers) "
+    "shows a waiver.",
     "workload": "A run with the profile `acceptance` and the defaults below can be certified. "
     "[workload.md](workload.md) explains models and modes.",
-    "checks": "Some checks need a second client, a power cut or a small volume; on shared storage they are mandatory.",
-    "evidence": "[evidence.md](evidence.md) shows what each is for, [dashboards.md](dashboards.md) live metrics.",
+    "checks": "Some checks need a second client, a power cut or a small volume. On shared storage a certificate needs "
+    "a second client and a small volume. A power cut is required only if the run was given a command for it.",
+    "evidence": "[evidence.md](evidence.md) explains these options, [dashboards.md](dashboards.md) live metrics.",
+}
+
+# The values of an option that the page shows as a list.
+VALUES = {
+    "engine": [(engine.name, engine.help) for engine in BUILT_IN],
+    "strategy": [(strategy.name, strategy.help) for strategy in STRATEGIES],
 }
 
 LETTERS: dict[Role, str] = {"limit": "L", "plan": "P", "condition": "T", "disclosed": "D"}
@@ -45,7 +55,12 @@ def with_options(page: str) -> str:
 
 def from_the_table() -> str:
     """Return a table of all options, each option by group, and one file that sets them all."""
-    lines = ["## Marks", "", "The marks of an option show how judge, trends and disclosures use its value:", ""]
+    lines = [
+        "## Marks",
+        "",
+        "The marks of an option show how `pytest-ckpt judge`, trends and disclosures use its value:",
+        "",
+    ]
     lines += [*(f"- **{LETTERS[role]}**: {text}" for role, text in ROLES.items()), ""]
     lines += ["## All options", "", "| option | default | what it is |", "|---|---|---|"]
     lines += [_row(option) for option in _in_order()]
@@ -55,7 +70,10 @@ def from_the_table() -> str:
             if option.group == group:
                 lines += _described(option)
     lines += ["## All of them in one file", ""]
-    lines += ["Each value is an example, not advice: such a file contains what differs from the defaults.", ""]
+    lines += [
+        "Each value is an example, not advice. A file needs only the values that differ from the defaults.",
+        "",
+    ]
     lines += ["```toml", *_settings_file(), "```", "", "The file of `--ckpt-actions`:", "", "```toml"]
     return "\n".join([*lines, *_actions_file(), "```", ""])
 
@@ -90,8 +108,12 @@ def _anchor(option: Option) -> str:
 
 
 def _described(option: Option) -> list[str]:
-    text = f"{option.help[0].upper()}{option.help[1:]}. {option.more}".rstrip()
+    values = VALUES.get(option.key, [])
+    more = option.more.partition(":")[0] + ":" if values else option.more
+    text = f"{option.help[0].upper()}{option.help[1:]}. {more}".rstrip()
     lines = [f"### `{option.flag}`", "", text, ""]
+    if values:
+        lines += ["| value | meaning |", "|---|---|", *(f"| `{name}` | {meaning} |" for name, meaning in values), ""]
     if option.aliases:
         lines.append(f"- Also written: `{option.aliases[0]}`")
     if len(option.owners) > 1:

@@ -28,6 +28,7 @@ _WHERE_GIVEN = {"required": "where given", "advisory": "advisory where given"}
 GATES = {name: built_in(name) for name in GATE_TABLES}
 
 _OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
+_INTERVAL = format_seconds(_OF_16000.interval_seconds)
 _SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_16000.load_limit_seconds)
 SUITES = {
     "performance": (
@@ -36,8 +37,10 @@ SUITES = {
     ),
     "strategies": (
         "Saves during which the job continues",
-        "Part of a run if `--ckpt-strategy` names a strategy that does not block. Each is judged on the checkpoints "
-        "of that strategy, in place of SAVE. [strategies.md](strategies.md) explains how each is measured.",
+        "Part of a run if `--ckpt-strategy` names another strategy than `sync`; PREEMPT if "
+        "`--ckpt-suite=strategies:preemption-notice` is given. Each requirement is judged on the checkpoints of the "
+        "strategies to which it applies. If a strategy does not block, BLOCKING replaces SAVE. "
+        "[strategies.md](strategies.md) explains the measurements.",
     ),
     "contention": (
         "Contention and resharded loads",
@@ -77,7 +80,7 @@ SUITES = {
         "Behaviour of the target",
         "Part of a run if the gate table requires one of them. Each is judged by checks; "
         "[conformance.md](conformance.md) describes each check and the software that relies on it. A check without a "
-        "limit is met if the target behaved like a healthy one.",
+        "limit is met if it found no fault.",
     ),
 }
 
@@ -135,8 +138,9 @@ def _described(requirement: Requirement) -> list[str]:
             lines.append(f"| {check.subject} | {check.needs} | {limit} |")
         return [*lines, "", f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]
     maximum = "" if requirement.maximum is None else "; a gate table may set another"
+    limit = requirement.limit.format(maximum=requirement.maximum, save=_SAVE, load=_LOAD, interval=_INTERVAL)
     lines.append(f"- Measured: {requirement.figure}, in {' or '.join(f'`{unit}`' for unit in requirement.units)}")
-    lines.append(f"- Limit: {requirement.limit.format(maximum=requirement.maximum, save=_SAVE, load=_LOAD)}{maximum}")
+    lines.append(f"- Limit: {limit}{maximum}")
     return [*lines, f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]
 
 

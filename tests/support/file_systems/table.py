@@ -19,28 +19,31 @@ from tests.support.file_systems.row import FileSystem
 
 _E2FS = ("e2fsprogs",)
 _BY_PATH = (
-    "It finds a file by its path, which the rename has just removed: open fails with ENOENT although the name always "
-    "exists. A reader of the `latest` pointer fails, or starts without a checkpoint."
+    "The file system finds a file by its path. If a rename has just removed this path, open fails with ENOENT, "
+    "although the name always exists. A job that reads the `latest` pointer fails, or starts without a checkpoint."
 )
 _BY_PATH_AND_LENGTH = (
-    "It finds a file by its path and keeps its length for 20 s: while it is replaced, open returns ENOENT, or a reader "
-    "gets new bytes cut off at the old length: bytes of no version."
+    "sshfs finds a file by its path and caches its length for 20 s. While the file is replaced, open returns ENOENT, "
+    "or a reader gets the new bytes cut off at the old length. These are bytes of no version."
 )
 _REPLACED = {"COMMIT.file": _BY_PATH}
 _SHOWS_REPLACED = {"COMMIT.file": "replaced"}
-_FULL = "A full server returns EIO, because sftp lacks ENOSPC: a job takes it for a broken disk."
-_EMPTY = "A directory that is being renamed is listed empty: it is opened by one path and listed by another."
+_FULL = (
+    "If the server is full, it returns EIO, because sftp has no ENOSPC. A job cannot distinguish this from a broken "
+    "disk."
+)
+_EMPTY = (
+    "sshfs opens a directory by one path and lists it by another. During a rename a listing of the directory is empty."
+)
 _FOUND = (
-    "It looks a name up and opens what it found: a file that a rename has just replaced is gone, and is refused with "
-    "ENOENT, or ESTALE again and again."
+    "The client looks up a name and then opens the file that it found. If a rename has just replaced this file, open "
+    "fails with ENOENT, or repeatedly with ESTALE."
 )
 _OLD_LENGTH = (
-    "For 1 s, a client that sees the marker may read an older version of a file, or one cut off at its old length."
+    "For 1 s, a client that sees the marker may read an older version of a file, or a file cut off at its old length."
 )
-_NOBODY = "Of hundreds of races for a name one has no winner: both clients get EEXIST, and it exists."
-_UNSEEN = {
-    "COLD": "The kernel caches no pages of its files, so it cannot count them; the client's cache is not observable."
-}
+_NOBODY = "In one of hundreds of races for a name, no client wins: both clients get EEXIST, and the name exists."
+_UNSEEN = {"COLD": "In this run the kernel showed no cached pages. The cache of the client process is not observable."}
 
 FILE_SYSTEMS = (
     FileSystem(
@@ -66,7 +69,7 @@ FILE_SYSTEMS = (
         packages=(),
         programs=(),
         start=tmpfs,
-        fails={"COLD": "It is memory: reads do not come from storage."},
+        fails={"COLD": "tmpfs stores files in memory, so reads do not come from storage."},
     ),
     FileSystem(
         name="exFAT",
@@ -95,9 +98,12 @@ FILE_SYSTEMS = (
         programs=("fuse2fs", "mkfs.ext4"),
         start=on_device("ext4", "fuse2fs", "-f"),
         fails=_REPLACED,
-        may_fail={"LIVE.calls": "A directory whose files were all removed may be refused its removal, with ENOTEMPTY."},
+        may_fail={
+            "LIVE.calls": "The removal of a directory may fail with ENOTEMPTY, although all its files were removed."
+        },
         shows=_SHOWS_REPLACED,
-        leaves="It may answer EIO when the directory of the checks is removed: the run names the remaining files.",
+        leaves="fuse2fs may return EIO when the run removes the directory of the checks. The run then names the "
+        "remaining files.",
         is_served=True,
     ),
     FileSystem(
@@ -128,11 +134,12 @@ FILE_SYSTEMS = (
         programs=("gocryptfs",),
         start=over_ext4(gocryptfs()),
         fails={
-            "COMMIT.file": "A reader gets ENOENT, the length of another version, or bytes of two, while it is replaced."
+            "COMMIT.file": "While a file is replaced, a reader gets ENOENT, the length of another version, or bytes of "
+            "two versions."
         },
         may_fail={
-            "COMMIT.directory": "A directory that is being renamed is listed without some of its files.",
-            "POINTER.overwrite": "A reader may get EIO while it is overwritten: seen in two of ten runs.",
+            "COMMIT.directory": "During a rename a listing of the directory lacks some or all of its files.",
+            "POINTER.overwrite": "While a file is overwritten, a reader may get EIO. This occurred in two of ten runs.",
         },
         shows={"COMMIT.file": "replaced", "COMMIT.directory": "renamed_directory"},
         undecided=_UNSEEN,
@@ -144,7 +151,7 @@ FILE_SYSTEMS = (
         packages=("mergerfs",),
         programs=("mergerfs",),
         start=over_ext4(mergerfs("minfreespace=1M")),
-        fails={"COMMIT.directory": "A directory that is being renamed is listed empty, or without some of its files."},
+        fails={"COMMIT.directory": "During a rename a listing of the directory lacks some or all of its files."},
         shows={"COMMIT.directory": "renamed_directory"},
         undecided=_UNSEEN,
         is_served=True,
@@ -158,10 +165,11 @@ FILE_SYSTEMS = (
         fails={
             "COMMIT.file": _BY_PATH_AND_LENGTH,
             "COMMIT.file-second-client": _BY_PATH_AND_LENGTH,
-            "VISIBLE.read-after-close": "A file that the other client has read within 20 s is read cut off at its old "
-            "length after it grew and was closed: from 1 s on, when its kernel asks for the length anew.",
-            "POINTER.overwrite-second-client": "A pointer that the other client has read within 20 s is read cut off "
-            "at its old length after a longer text was written: global_step2 for global_step25.",
+            "VISIBLE.read-after-close": "The other client reads a file, and the file then grows and is closed. From 1 "
+            "s to 20 s after its first read, the other client reads the file only to the old length.",
+            "POINTER.overwrite-second-client": "The other client reads a pointer, and a longer text is then written to "
+            "the pointer. For 20 s the other client reads the new text only to the old length: global_step2 in place "
+            "of global_step25.",
             "NAMES.second-client": "A client keeps listings for 20 s.",
             "ERRORS.full": _FULL,
             "FULL.mid-save": _FULL,
@@ -173,8 +181,10 @@ FILE_SYSTEMS = (
             "EXCLUSIVE.create-second-client": "The loser gets EPERM, not EEXIST: sftp has one error for both.",
             "COMMIT.directory": _EMPTY,
             "COMMIT.directory-second-client": _EMPTY,
-            "VISIBLE.append": "Bytes appended 1.2 s after the other client read the file are not seen there.",
-            "NAMES.many": "Its server is asked several times for each new file: 10,000 take about 10 s, the limit.",
+            "VISIBLE.append": "If bytes are appended 1.2 s after the other client read the file, the other client does "
+            "not see them.",
+            "NAMES.many": "Each new file needs several requests to the server: 10,000 files take about 10 s, the "
+            "limit.",
         },
         shows={
             "COMMIT.file": "replaced",
@@ -226,17 +236,20 @@ FILE_SYSTEMS = (
         programs=("rclone",),
         start=rclone("full"),
         fails={
-            "LOAD": "No whole load: see INTEGRITY.",
-            "INTEGRITY": "After a directory was renamed, files that were written and synced in it are empty.",
-            "COMMIT.file": "It uploads a file some time after it was closed, by its name of that moment: a "
-            "file that is renamed meanwhile is empty or cut short, bytes of no version.",
-            "DURABLE.rank-killed": "Files that were written, synced and renamed with their directory are cut short.",
+            "LOAD": "No load was complete: see INTEGRITY.",
+            "INTEGRITY": "After the rename of a directory, files that were written and synced in it are empty.",
+            "COMMIT.file": "rclone uploads a file some time after the file was closed, under the name that the file "
+            "has then. If the file is renamed before the upload, it is empty or cut short. These are bytes of no "
+            "version.",
+            "DURABLE.rank-killed": "If files are written and synced, and their directory is renamed, these files are "
+            "cut short.",
         },
-        may_fail={"UNLINK.open-reader": "A mapping of a file that was removed ends in SIGBUS."},
+        may_fail={"UNLINK.open-reader": "If a mapped file is removed, a read through the mapping ends with SIGBUS."},
         shows={"INTEGRITY": "committed", "COMMIT.file": "replaced", "DURABLE.rank-killed": "committed"},
         undecided=_UNSEEN,
         gates="gateway",
-        leaves="It may answer EIO when the directory of the checks is removed: the run names the remaining files.",
+        leaves="rclone may return EIO when the run removes the directory of the checks. The run then names the "
+        "remaining files.",
         is_served=True,
     ),
     FileSystem(
@@ -271,10 +284,11 @@ FILE_SYSTEMS = (
         programs=("glusterd", "gluster", "glusterfs"),
         start=glusterfs(),
         fails={
-            "VISIBLE.read-after-close": "The other client reads the old bytes of a file that was closed, for 1 s.",
+            "VISIBLE.read-after-close": "For 1 s after a file was closed, the other client reads its old bytes.",
         },
         may_fail={
-            "POINTER.overwrite-second-client": "The other client reads the old pointer for 1 s.",
+            "POINTER.overwrite-second-client": "For 1 s after a pointer was overwritten, the other client reads its "
+            "old text.",
             "COMMIT.file": _FOUND,
             "COMMIT.file-second-client": _FOUND,
             "STALE.attributes": "A client keeps sizes and times for 1 s, which is the limit.",
