@@ -113,14 +113,14 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Fail the collection in a worker of xdist that finds a suite without a target, because it cannot end the run."""
+    """Fail the collection if a worker of xdist finds a suite without a target: a worker cannot end the run."""
     if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests of plugins; refuse to run a suite without a target, and report errors found earlier."""
+    """Add the tests of plugins. Refuse a suite without a target, and report the errors of the collection."""
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
             raise pytest.UsageError(_NO_TARGET)
