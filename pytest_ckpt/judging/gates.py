@@ -227,7 +227,7 @@ def _spread_rows(
 def _spread_kind(kind: str, default: str) -> str:
     """Return the gate kind that a group's row gives a member with this default.
 
-    An advisory member of a group "where given" stays advisory.
+    An advisory member of a group "where given" becomes "advisory where given".
     """
     return f"advisory {kind}" if (kind, default) == ("where given", "advisory") else kind
 
