@@ -290,8 +290,10 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if the options need single ranks to fail and continue, but the engine saves and loads
-    collectively."""
+    """Raise UsageError if commands change the storage during a run whose engine saves and loads collectively.
+
+    In such a run single ranks must be able to fail and continue.
+    """
     for key in _CHANGES:
         for engine in values["engine"]:
             if values[key] and engine.is_collective:

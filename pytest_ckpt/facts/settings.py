@@ -188,10 +188,7 @@ class Settings:
 
     @property
     def asks_serving(self) -> bool:
-        """Whether the suite "serving" is part of the run: replicas load only the weights, and one client rewrites them.
-
-        Suite ``all`` does not select it.
-        """
+        """Whether the suite "serving" is part of the run: replicas load only the weights; one client rewrites them."""
         return "serving" in self.suites
 
     @property

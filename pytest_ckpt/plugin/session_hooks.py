@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
-    """Refuse an unknown option that looks like one of ours, after every plugin has declared its options."""
+    """Refuse an unknown option with the prefix of pytest-ckpt, after every plugin has declared its options."""
     result = yield
     if any(word.startswith(_OURS) for word in args):
         _, unknown = parser.parse_known_and_unknown_args(args)
@@ -99,7 +99,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Create the tests of our suites from the catalogue, regardless of a user's ``python_files``."""
+    """Create the tests of the suites from the catalogue, also if a user's ``python_files`` does not match the files."""
     found = yield
     # For other files, the cost is one comparison of the name.
     if RUN not in parent.config.stash or not file_path.name.startswith("test_"):

@@ -1,4 +1,4 @@
-"""Calls our hooks in plugins: one plugin at a time, so that every answer and every error is attributed to its plugin.
+"""Calls the hooks of pytest-ckpt in plugins, one plugin at a time, so that each answer and error has its plugin's name.
 
 An error before the first write is a UsageError. An error around a launch fails the measurement. An error at the end
 removes only that plugin's sections from the report.
@@ -101,7 +101,7 @@ _MEND = "Fix the plugin, or run without it."
 
 
 class Plugins(LaunchHooks):
-    """The plugins of a pytest that implement our hooks, in the order in which pytest calls them."""
+    """The plugins that implement hooks of pytest-ckpt, in the order in which pytest calls them."""
 
     def __init__(self, config: pytest.Config, found: Sequence[VendorPlugin]) -> None:
         self._config = config
