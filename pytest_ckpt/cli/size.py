@@ -1,4 +1,4 @@
-"""``pytest-ckpt size``: compute what clusters require of their storage, before a target exists."""
+"""``pytest-ckpt size``: compute the storage that clusters require, before a target exists."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """Files or objects that an earlier run left: what they are, why they are there, and the command that removes them.
+    """Files or objects that an earlier run left: a description, the reason, and the command that removes them.
 
     ``command`` is empty if there is none. ``elsewhere`` is the host of that run if this host cannot determine whether
     the run is still in progress.

@@ -110,9 +110,9 @@ def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -
     Called in the process that starts the ranks, which may be a worker of pytest-xdist. An exception fails these
     measurements, and no rank is started. The time counts as the stage "hooks", not as part of an operation. Example::
 
-    from pathlib import Path
+        from pathlib import Path
 
-    def pytest_ckpt_before_measure(config, subjects):
+        def pytest_ckpt_before_measure(config, subjects):
             raid = Path("/proc/mdstat")
             if raid.exists() and "recovery" in raid.read_text():
                 raise RuntimeError("a RAID array is being rebuilt; start again when it is done")
@@ -128,12 +128,12 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
     (FAILOVER, UPGRADE, SNAPSHOT). Then ``measurement.patterns`` contains the findings, and an exception affects only
     that requirement. Example::
 
-    import json
+        import json
 
-    def pytest_ckpt_after_measure(config, measurement):
+        def pytest_ckpt_after_measure(config, measurement):
             seconds = [operation.seconds for operation in measurement.of_kind("save")]
             with open("acme.jsonl", "a") as log:
-                log.write(json.dumps({"subject": str(measurement.subject), "save_seconds": seconds}) + "\n")
+                log.write(json.dumps({"subject": str(measurement.subject), "save_seconds": seconds}) + "\\n")
     """
 
 

@@ -1,4 +1,4 @@
-"""What clusters require of their storage, by trained model, and published tables of storage performance. Pure.
+"""The storage that clusters require, by trained model, and published tables of storage performance. Pure.
 
 These are the values of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are the same as
 in a run (`pytest_ckpt.sizing.limits`).

@@ -17,8 +17,8 @@ from pytest_ckpt.sizing.models import layout as layout_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPart:
-    """One of ``parts`` equal parts of every file of ``shard``, number ``part``. The files are those of the rank that
-    wrote ``shard``.
+    """Part number ``part`` of ``parts`` equal parts of every file of ``shard``; the rank in ``shard`` wrote
+    the files.
     """
 
     shard: RankLayout
