@@ -1,8 +1,9 @@
-"""The records and functions that plugins of vendors import. Pure.
+"""The records and functions that vendors' plugins import. Pure.
 
-`requirement` decorates a function that judges a run. A plugin returns `EngineSpec` and `Section`. The function of a
-requirement receives `Measurement` with its `Operation`, `ClusterLimits` and `Settings`, and returns a `Decision`.
-`TargetSpec` is an additional kind of target; its code follows the protocols of `pytest_ckpt.targets.protocol`.
+`requirement` decorates a function that judges a run. A plugin's hooks return records such as `EngineSpec` and
+`Section`. The function of a requirement receives `Measurement` with its `Operation`, `ClusterLimits` and `Settings`,
+and returns a `Decision`. `TargetSpec` is an additional kind of target; its code follows the protocols of
+`pytest_ckpt.targets.protocol`.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Section:
 
 
 def read_requirement(stated: object, plugin: str) -> Requirement:
-    """Return a plugin's requirement as a row of the catalogue. Its function receives copies. An error in it gives the
-    outcome "not run".
+    """Check a plugin's requirement, and return it as a row of the catalogue.
 
-    Raises ValueError with a sentence on the problem.
+    Its function then receives copies of facts, and an error in it gives the outcome "not run". Raises ValueError with a
+    sentence on the problem.
     """
     row = requirement_of(stated)
     if row is None or row.function is None:
@@ -82,7 +83,7 @@ def read_requirement(stated: object, plugin: str) -> Requirement:
 
 
 def read_section(stated: object) -> dict[str, Any]:
-    """Return a section in plain types. Raises ValueError with a sentence on the problem."""
+    """Check a plugin's section, and return it in plain types. Raises ValueError with a sentence on the problem."""
     if not isinstance(stated, Section):
         raise ValueError(f"{stated!r} is no pytest_ckpt.vendors.Section")
     if not isinstance(stated.title, str) or not stated.title.strip():
@@ -104,7 +105,9 @@ def read_section(stated: object) -> dict[str, Any]:
 
 
 def read_facts(stated: object) -> dict[str, str]:
-    """Return facts of the environment. Raises ValueError with a sentence on the problem."""
+    """Check a plugin's facts about the environment, and return them. Raises ValueError with a sentence on the
+    problem.
+    """
     if not isinstance(stated, Mapping):
         raise ValueError(f"{stated!r} is not a mapping of names to texts")
     for name, value in stated.items():
@@ -116,7 +119,7 @@ def read_facts(stated: object) -> dict[str, str]:
 
 
 def in_words(error: BaseException) -> str:
-    """Return an exception in one line."""
+    """Return an exception as text in one line."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
@@ -128,7 +131,9 @@ def _texts(stated: object, what: str) -> list[str]:
 
 
 def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: str) -> Callable[..., Decision]:
-    """Return a function that receives copies of the facts. An error in it gives the outcome "not run"."""
+    """Return a plugin's function such that it receives copies of facts, and an error in it gives the outcome
+    "not run".
+    """
 
     @functools.wraps(function)
     def guarded(**facts: object) -> Decision:

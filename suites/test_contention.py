@@ -305,7 +305,7 @@ def test_saves_and_data_loading_bear_each_other(
 
 
 def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """Decide on loads by other numbers of ranks: a failed load decides, also if another one could not be made."""
+    """Decide on loads by other numbers of ranks; a failed load decides, even if another load could not be made."""
     loads = found.loads
     detail = tuple(_describe(name, each) for name, each in loads.items())
     for each in loads.values():
@@ -325,8 +325,7 @@ def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) ->
 
 
 def _paced(pace: SavePace | None, measurement: Measurement, limits: ClusterLimits) -> tuple[float, str] | Decision:
-    """Return the save limit of paced saves, and a description of their pace; or the decision if the pace is too
-    slow."""
+    """Return the limit of paced saves, and a description of their pace; or a decision if the pace is too slow."""
     if pace is None:
         return not_decided("not measured", "An earlier version measured these saves, without a pace.")
     described = _describe_pace(pace)
@@ -354,8 +353,10 @@ def _describe_pace(pace: SavePace) -> str:
 
 
 def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
-    """Return a decision if the times of a pattern are not meaningful: wrong bytes, or bytes that did not come from the
-    storage."""
+    """Return a decision if the times of a load pattern do not measure the storage; None otherwise.
+
+    The loaded bytes are wrong, or they did not come from the storage.
+    """
     detail = (found.reads,)
     if wrong := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
         return wrong
@@ -368,7 +369,7 @@ def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
 def _within(
     measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """Compare the slowest load of the patterns with ``maximum`` load limits at the size that was run."""
+    """Compare the slowest load of the patterns with ``maximum`` times the load limit, at the size that was run."""
     share = measurement.share
     limit = limits.load_limit_seconds * maximum * share
     name, slowest = max(

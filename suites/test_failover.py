@@ -1,4 +1,4 @@
-"""A component of the storage breaks in the middle of saves and loads."""
+"""Saves and loads during which a component of the storage fails."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
 
 
 def stall_seconds(found: Failover, operation: OperationTrial) -> float:
-    """Return the stall of a rank beyond the longest stall in an undisturbed operation of the same kind, in seconds."""
+    """Return how much longer a rank stalled than in the undisturbed operation of the same kind, in seconds."""
     usual = max((o.longest_stall_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
     return max(0.0, operation.longest_stall_seconds - usual)
 
@@ -122,7 +122,7 @@ def _name(trial: FailoverTrial, number: int) -> str:
 
 
 def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Return the decision if bytes are wrong or missing."""
+    """Return the decision "failed" if bytes are wrong or missing; None otherwise."""
     if decided := wrong_bytes(found.integrity, detail):
         return decided
     for number, trial in enumerate(found.trials, start=1):
@@ -136,7 +136,7 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 
 
 def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Return the decision if a save failed although the component had been repaired."""
+    """Return the decision "failed" if a save failed after the repair of the component; None otherwise."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.after and trial.after.error:
             because = f"The save after break {number} was repaired failed: {trial.after.error}."
@@ -145,7 +145,9 @@ def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 
 
 def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, ...]) -> Decision | None:
-    """Return the decision if a rank stalled for too long, or if the save during the rebuild was late."""
+    """Return the decision "failed" if a rank stalled too long, or the save during the rebuild was too slow; None
+    otherwise.
+    """
     stall, where = _longest_stall(found)
     if stall > maximum:
         took, allowed = compared(stall, maximum)

@@ -1,4 +1,4 @@
-"""The storage is restarted, upgraded and snapshotted while checkpoints are saved and loaded."""
+"""Saves and loads while the storage is restarted, upgraded and snapshotted."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum
 
 
 def _failed(found: Upgrade, detail: Sequence[str]) -> Decision | None:
-    """Return the decision if a save or load failed, or a committed checkpoint is missing."""
+    """Return the decision "failed" if a save or load failed, or a committed checkpoint is missing; None otherwise."""
     if found.lost:
         return lost(f"When the command had returned, a committed checkpoint could not be loaded: {found.lost}.", detail)
     failed = next((operation for operation in found.operations if operation.error), None)
@@ -163,7 +163,7 @@ def _is_no_snapshot(trial: SnapshotTrial) -> bool:
 
 
 def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
-    """Return the decision if a save failed, or a committed checkpoint cannot be loaded."""
+    """Return the decision "failed" if a save failed, or a committed checkpoint cannot be loaded; None otherwise."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.lost:
             return lost(f"After snapshot {number}: {trial.lost}.", detail)
@@ -174,7 +174,10 @@ def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
 
 
 def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]) -> Decision:
-    """Return the decision by the median; by chance, six of six saves are slower in one of 64 runs."""
+    """Return the decision on the cost of snapshots, by the median of ``compared`` pairs.
+
+    By chance, six of six saves are slower in one of 64 runs.
+    """
     costs = [trial.cost for trial in found.trials]
     cost = max(0.0, statistics.median(costs))
     figures = (

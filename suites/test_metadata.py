@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 _OF_NVIDIA = (("files", 1_000_000, "N-013a"), ("directories", 500_000, "N-013b"))
-"""The numbers of NVIDIA's storage acceptance list, and its lines."""
+"""The numbers of files and directories in NVIDIA's storage acceptance list, and the lines of the list."""
 
 _CACHED_NAMES = {
     True: "the kernels dropped cached names before each step",

@@ -461,7 +461,10 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
 
 
 def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """Return the decision for a target that declares that its clients have no cache, if there is no better proof."""
+    """Return the decision on cold loads for a target that declares that its clients do not cache their reads.
+
+    A stronger proof replaces the declaration as the basis, if there is one.
+    """
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
     because, proof = "The target declares that its clients do not cache their reads", prove_cold(cache)
@@ -472,7 +475,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
 
 
 def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """Return the decision by another proof, if the kernel cannot count cached pages."""
+    """Decide on cold loads by another proof, if the kernel cannot count cached pages."""
     proof = prove_cold(cache)
     if proof.found == "cached":
         return Decision(
@@ -496,8 +499,10 @@ def _resident(operation: Operation) -> float:
 
 
 def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
-    """Return sentences that compare the ranks of each host with all ranks, slowest host first; a whole host may be
-    late."""
+    """Return sentences that compare the ranks of each host with all ranks, slowest host first.
+
+    All ranks of one host may be late.
+    """
     per_byte = {
         rank: seconds / count
         for rank, (seconds, count) in enumerate(zip(operation.rank_seconds, measurement.rank_bytes, strict=True))
@@ -532,7 +537,7 @@ def _slow_endpoints(measurement: Measurement) -> list[str]:
 
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
-    """Return the files of a rank as text; if there are many, the first two and the count."""
+    """Return the names of a rank's files as text; if there are many, the first two and the count."""
     if measurement.model not in MODELS:
         # For a user's model, a measurement contains only the name.
         return []
@@ -547,9 +552,9 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:
-    """Return the loads that were much faster than the uncached reads of the same run; empty if there are none.
+    """Return a phrase on loads that were much faster than the uncached loads of the same run; empty if there are none.
 
-    The time of uncached reads is the larger of two medians: of all loads, and of the first loads. A cache that fills
+    The time of uncached loads is the larger of two medians: of all loads, and of the first loads. A cache that fills
     during the run makes all except the first loads fast. Medians are used because one slow load does not represent the
     others.
     """

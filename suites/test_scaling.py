@@ -1,4 +1,4 @@
-"""Scaling: the rates of increasing client counts."""
+"""Scaling: the rates of saves and loads with increasing client counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Growth:
     """The step from ``fewer`` clients to ``more``, with the median rates before and after in bytes a second.
-    ``ceiling`` is 0 if none is stated."""
+
+    ``ceiling`` is the declared maximum rate; 0 if none is declared.
+    """
 
     kind: OperationKind
     fewer: int

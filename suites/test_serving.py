@@ -111,7 +111,7 @@ def _part(share: float) -> tuple[str, ...]:
 
 
 def _described(found: Serving) -> tuple[str, ...]:
-    """Return a description of each load, and of the effect of the clients' caches on the second ones."""
+    """Return a description of each load, and of the effect of the clients' caches on the repeated loads."""
     lines = [
         f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
         f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} concurrently, each rank its part of "
@@ -128,7 +128,7 @@ def _described(found: Serving) -> tuple[str, ...]:
 
 
 def _again(found: Serving, cold: WeightsLoad) -> str:
-    """Return a sentence on the effect of caches on the load that followed immediately."""
+    """Return a sentence on the effect of caches on the load that immediately repeated ``cold``."""
     warm = next((load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode), None)
     if warm is None or not cold.seconds:
         return ""

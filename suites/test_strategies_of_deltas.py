@@ -1,4 +1,4 @@
-"""Saves of which some contain only changed pages: restores of whole chains, and the effect of deletions."""
+"""Saves by deltas, which contain only changed pages: restores of whole chains, and the effect of deletions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves to a local tier that drains to the target: drains, restores, lost hosts."""
+"""Saves to a local tier that drains to the target: drains, restores, and the loss of a host."""
 
 from __future__ import annotations
 

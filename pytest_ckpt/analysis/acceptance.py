@@ -1,5 +1,4 @@
-"""Bounds of acceptance sampling: the conclusions from a number of trials about all operations. Pure; assumes
-independent trials.
+"""Bounds of acceptance sampling: conclusions about all operations from a number of independent trials. Pure.
 
 Shares are exact (Clopper and Pearson, Biometrika 26, 1934). The tolerance bound assumes that times are log-normal, so
 it is an estimate (k-factor by the non-central t distribution: Owen, Sandia monograph SCR-607, 1963).
@@ -36,8 +35,8 @@ _MAXIMUM_K = 200.0
 
 
 def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return the exact one-sided lower bound for the share of all trials that meet a limit, given ``met`` of
-    ``trials``.
+    """Return the exact one-sided lower bound of the share of all operations that meet a limit; ``met`` of ``trials``
+    met it.
 
     If the share were smaller, the probability of ``met`` or more would be below ``1 - confidence``. If all trials met
     the limit, the bound is ``(1 - confidence) ** (1 / trials)``.
@@ -58,22 +57,27 @@ def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
 
 
 def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return `least_share` for print: rounded down to a tenth of a percent, so that the printed share is never too
-    large."""
+    """Return `least_share` for print, rounded down to a tenth of a percent.
+
+    The printed share is therefore never too large.
+    """
     return math.floor(least_share(trials, met, confidence) * _STEPS_OF_SHARES) / _STEPS_OF_SHARES
 
 
 def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of losses that is still possible after ``trials`` without a loss, rounded up: 63.2 % for
-    3."""
+    """Return the largest share of losses that is still possible after ``trials`` without a loss.
+
+    It is rounded up to a tenth of a percent: 63.2 % for 3 trials.
+    """
     return 1 - shown_share(trials, trials, confidence)
 
 
 def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) -> int:
-    """Return the fewest trials that show, with at most ``misses``, that at least ``share`` of all operations meet a
-    limit.
+    """Return the number of trials that is necessary to show that at least ``share`` of all operations meet a limit.
 
-    If a share of ``1 - share`` of all operations misses the limit, at most ``misses`` of n trials miss it with a
+    At most ``misses`` of the trials may miss the limit.
+
+    If the share ``1 - share`` of all operations misses the limit, at most ``misses`` of n trials miss it with a
     probability of at most ``1 - confidence``. The result is the smallest such n: 59 for 95 %, 299 for 99 %, 473 for 99
     % with one miss. Exact binomial: Dodge and Romig, Sampling Inspection Tables, 1959.
     """
@@ -88,13 +92,18 @@ def trials_for(share: float, confidence: float = CONFIDENCE, misses: int = 0) ->
 
 
 def shows_ten_of_ten(share: float, confidence: float, misses: int) -> bool:
-    """Return whether the sampling plan, with its permitted misses, shows at least as much as ten trials without one."""
+    """Return whether a sampling plan shows at least as much as ten trials without a miss.
+
+    The plan has the trials of `trials_for`, of which ``misses`` missed the limit.
+    """
     trials = trials_for(share, confidence, misses)
     return least_share(trials, trials - misses) >= least_share(MLPERF_TRIALS, MLPERF_TRIALS)
 
 
 def _at_least(met: int, trials: int, share: float) -> float:
-    """Return the probability that ``met`` or more of ``trials`` succeed."""
+    """Return the probability that ``met`` or more of ``trials`` succeed, if each succeeds with the probability
+    ``share``.
+    """
     some, none = math.log(share), math.log1p(-share)
     ways = math.lgamma(trials + 1)
     return math.fsum(
@@ -105,7 +114,7 @@ def _at_least(met: int, trials: int, share: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """An estimate, with a confidence, of the maximum seconds of a given share of all operations.
+    """An estimated upper bound for the times of a given share of all operations, with a confidence.
 
     ``fit`` is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975): 1 if
     the times are distributed exactly log-normally.
@@ -150,7 +159,10 @@ def k_factor(count: int, share: float = SHARE, confidence: float = CONFIDENCE) -
 
 
 def _noncentral_t(t: float, freedom: int, shift: float) -> float:
-    """Return P((Z + shift) / S <= t): Simpson's rule over S, the root of a chi-square over its degrees of freedom."""
+    """Return P((Z + shift) / S <= t), the distribution of the non-central t, by Simpson's rule over S.
+
+    S is the root of a chi-square variable divided by its degrees of freedom.
+    """
     width = _REACH / math.sqrt(2 * freedom)
     start, end = max(0.0, 1 - width), 1 + width
     step = (end - start) / _STEPS

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 
 MINIMUM_COUNTS = 4
-"""The minimum number of different client counts that distinguishes one model from another."""
+"""The minimum number of different client counts with which one model can be distinguished from another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedRates:
-    """Rates in bytes a second, one per operation, by count of clients (``unit``), for saves or loads.
+    """The rates of saves, or of loads, by count of clients (``unit``), in bytes a second: one per operation.
 
     ``ceiling`` is the maximum that the vendor declares, in bytes a second; 0: not declared.
     """
@@ -32,7 +32,9 @@ class CountedRates:
 
 
 def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]]:
-    """Return the rates of all operations of a kind in one run, in bytes a second, by count of clients."""
+    """Return the rates of the saves or the loads in a run with increasing client counts, by count, in bytes a
+    second.
+    """
     return {
         count.clients: tuple(
             count.bytes / o.seconds for o in (count.saves if kind == "save" else count.loads) if o.seconds > 0
@@ -42,7 +44,7 @@ def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]
 
 
 def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[OperationKind, float]) -> list[CountedRates]:
-    """Return rates by clients for each model, engine and strategy.
+    """Return the rates by count of clients, for each model, engine and strategy.
 
     Clients are hosts if some measurement has several, else ranks. Only complete saves and loads count. If a run
     increased its client count in steps, the rates of these steps replace the rates of its other saves and loads.
@@ -71,12 +73,13 @@ def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """The rate in bytes a second that ``clients`` would get. ``model`` has the smallest leave-one-out error.
+    """The projected rate for ``clients``, in bytes a second. ``model`` is the model with the smallest leave-one-out
+    error.
 
     If the measured rates fit several models, there is no median (``unavailable_reason`` gives the reason), and ``low``
     and ``high`` are bounds. If the rates show no ceiling, ``low`` is the rate of the largest measured count, and
     ``high`` is the rate of linear growth or the declared ceiling. ``leave_one_out_error`` is a root mean square: each
-    count is left out of the fit, and the logarithm of its rate is compared with the model's.
+    count is left out of the fit, and the logarithm of its rate is compared with the model's value.
     """
 
     clients: Count

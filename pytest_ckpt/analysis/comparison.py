@@ -1,7 +1,7 @@
 """Compares two runs: changed settings, changed verdicts, the effect on operation times, the cost of encryption. Pure.
 
-The cost of encryption compares a run with encryption to the same run without it. The limit is 10 %: our proposal (case
-25 of our acceptance cases), because no published limit exists.
+The cost of encryption compares a run with encryption to the same run without it. The limit of 10 % was chosen by this
+program, because no published limit exists.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Plain = Mapping[str, Any]
 def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices: Sequence[str] = ()) -> dict[str, Any]:
     """Return the differences between the reports of two runs, as plain types (schema pytest-ckpt/diff/1).
 
-    ``notices`` are sentences about the directories for the reader.
+    ``notices`` are sentences about the two directories, for the reader.
     """
     one, other = before.get("environment") or {}, after.get("environment") or {}
     return {
@@ -93,7 +93,7 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _system(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of the system; a picture, which is long, is replaced by its digest."""
+    """Return the description of the system as one flat table; a long picture is replaced by its digest."""
     described = dict(_flat(report.get("system") or {}))
     if picture := described.get(f"topology.{PICTURE}"):
         described[f"topology.{PICTURE}"] = f"sha256 {hashlib.sha256(str(picture).encode()).hexdigest()[:16]}"
@@ -176,7 +176,10 @@ def _summary(seconds: list[float]) -> dict[str, Any] | None:
 def _verdict_on(
     was: list[float], now: list[float], bytes_before: int | None, bytes_after: int | None
 ) -> dict[str, Any]:
-    """Return the change of one kind of operation. Checkpoints of different sizes are compared by seconds per byte."""
+    """Return the change of one kind of operation between two runs.
+
+    Checkpoints of different sizes are compared by seconds per byte.
+    """
     if not was or not now:
         return {"ratio": None, "low": None, "high": None, "change": "unknown", "note": "measured in only one run"}
     note = ""
@@ -196,7 +199,7 @@ def _verdict_on(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncryptionCost:
-    """The decision; ``because`` are sentences for a person."""
+    """The decision on the cost of encryption; ``because`` are sentences for a person."""
 
     outcome: Outcome
     maximum_ratio: Annotated[float, Bounds(gt=1)]
@@ -206,9 +209,9 @@ class EncryptionCost:
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
     """Return the cost of encryption from the reports of two runs.
 
-    ``rows`` are the operations that both runs have, from `comparison.compare_reports`. Met: for every save and load,
-    the upper end of the 95 % interval of the ratio is at most the limit. Failed: the lower end of one interval is above
-    the limit. Otherwise it is not decided.
+    ``rows`` are the operations that both runs have, from `comparison.compare_reports`. Met: the upper end of the 95 %
+    interval is at most the limit for every ratio. Failed: the lower end of one interval is above the limit. Otherwise
+    it is not decided.
     """
     outcome: Outcome
     if reasons := [*_not_a_pair(off, on), *_unlike(off, on), *_not_decided(off, on, rows)]:
@@ -230,7 +233,7 @@ def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> Encrypti
 
 
 def _declarations(report: Plain) -> dict[str, str]:
-    """Return the declared encryption, by place (at rest, in flight); a missing description counts as off."""
+    """Return the declared encryption by place (at rest, in flight); a missing declaration counts as off."""
     table = (report.get("system") or {}).get("encryption") or {}
     declared = {place: str(table.get(place, _OFF)).strip() for place in _PLACES}
     return {place: "" if how.casefold() == _OFF else how for place, how in declared.items()}
@@ -255,7 +258,7 @@ def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
 
 
 def _unlike(off: Plain, on: Plain) -> Iterator[str]:
-    """Yield the differences between the runs, other than encryption, that affect times."""
+    """Yield the differences between two runs that affect times, except encryption."""
     options = {
         option.flag
         for option in OPTIONS

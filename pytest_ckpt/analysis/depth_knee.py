@@ -7,15 +7,14 @@ from collections.abc import Collection
 from pytest_ckpt.facts.request_depth import RampStep
 
 NEARLY = 0.95
-"""A depth within 5 % of the best is as good: more requests in flight would only use more memory."""
+"""A depth whose rates are at least this share of the best is as good: more requests in flight only use more memory."""
 
 
 def knee(steps: Collection[RampStep]) -> int:
-    """Return the smallest depth that is within 5 % of the best for saves and for loads.
+    """Return the smallest depth that is nearly as fast as the best depth, for saves and for loads.
 
     The score of a depth is the smaller of its two rates, each as a share of the best rate of its kind. The smallest
-    depth with at least 0.95 of the best score is chosen: if one depth is the best for both kinds, the score is its
-    share of that. Raises ValueError without steps.
+    depth with at least 0.95 of the best score is returned. Raises ValueError without steps.
     """
     if not steps:
         raise ValueError("a ramp without steps has no knee")

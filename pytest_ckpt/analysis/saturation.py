@@ -8,9 +8,9 @@ contention   n / (1 + f (n - 1)): the share f of the work is serial (Amdahl 1967
 coherency    n / (1 + f (n - 1) + k n (n - 1)): clients also wait for each other in pairs (Gunther, universal
 scalability law, 1993), so that more clients can get less
 
-Rates scatter by factors, so fits are of logarithms. An interval contains every shape that the rates do not rule out:
-its profile likelihood is within the 90 % limit (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap over
-repeats of one model would ignore the other models, which fit as well and extrapolate differently.
+Rates vary by factors, so the models are fitted to logarithms. An interval contains every shape that the rates do not
+rule out: its profile likelihood is within the 90 % limit (Venzon and Moolgavkar, Applied Statistics 37, 1988). A
+bootstrap of one model would ignore the other models, which fit as well and extrapolate differently.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 SEEN_EFFICIENCY = 0.7
-"""A ceiling is detected if the largest count gets at most this share of linear growth."""
+"""A ceiling is detected if the largest client count gets at most this share of linear growth."""
 
 WIDEST = 2.0
-"""If the ends of an interval differ by more than this factor, the interval is not used as a projection."""
+"""If the ends of an interval differ by more than this factor, the projection has no median."""
 
 # The 90 % quantile of a chi-squared distribution with one degree of freedom.
 _LIKELIHOOD_OF_90 = 2.706
@@ -42,9 +42,10 @@ _MINIMUM_SCATTER = 0.03
 
 
 def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | None = None) -> Projection:
-    """Return the predicted rate of ``clients``, from the rates of each count (bytes a second, one per repeat).
+    """Return the projected rate for ``clients``, from the rates of each count (bytes a second, one per repeat).
 
-    ``bound`` is the limit by the clients' network or a declared ceiling. Raises ValueError for fewer than four counts.
+    ``bound`` is an upper bound of the rate: the clients' network or a declared ceiling. Raises ValueError for fewer
+    than four counts.
     """
     if len(rates) < MINIMUM_COUNTS:
         raise ValueError(f"{len(rates)} counts of clients: {MINIMUM_COUNTS} are needed, such as 1, 2, 4 and 8")
@@ -99,7 +100,7 @@ def _errors(logs: Sequence[Numbers]) -> Numbers:
 
 
 def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:
-    """Return the logarithms of each model's shapes at the measured counts (one row per shape), and at ``clients``."""
+    """Return the logarithms of each model's shapes: at the measured counts (one row per shape), and at ``clients``."""
     every = np.append(counts, float(clients))
     shares = np.concatenate(([0.0], np.logspace(-5, 0, 401)))
     waits = np.concatenate(([0.0], np.logspace(-8, 0, 401)))
@@ -116,7 +117,7 @@ def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]
 
 
 def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Numbers]:
-    """Return, for each shape, the sum of squares in units of the errors, and the level that fits best."""
+    """Return, for each shape, the weighted sum of squares of the best fit, and the level of that fit."""
     weights = 1 / errors**2
     level = ((means - shapes) * weights).sum(axis=1) / weights.sum()
     misfit = (((means - shapes - level[:, None]) ** 2) * weights).sum(axis=1)
@@ -124,8 +125,10 @@ def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Num
 
 
 def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
-    """Return the leave-one-out error: the root mean square of each mean's distance from the fit of all others, as
-    logarithms."""
+    """Return the leave-one-out error of a model, as logarithms.
+
+    It is the root mean square of each mean's distance from the fit to all other means.
+    """
     squares = []
     for index in range(len(means)):
         others = np.arange(len(means)) != index

@@ -1,6 +1,6 @@
 """Statistics of times without assumptions on their distribution. Pure and deterministic.
 
-A larger job has a slower slowest rank even if no single rank is slower, because it takes the maximum of more times. The
+In a larger job the slowest rank takes longer even if no rank is slower, because it is the maximum of more times. The
 excesses over a high threshold are modelled as exponential: the generalized Pareto distribution with shape 0, which is
 the limit for normal, log-normal, gamma and exponential times (Pickands, Annals of Statistics 3, 1975). The slowest of N
 then follows Gumbel's law and grows with the logarithm of N.
@@ -30,23 +30,25 @@ _T = TypeVar("_T")
 RESAMPLES = 4_000
 CONFIDENCE = 0.95
 MINIMUM = 5
-"""The minimum number of values for an interval."""
+"""The minimum number of values for a confidence interval."""
 
 _SEED = 20_250_101
 
 WINDOWS = (5, 8, 13, 21)
 MAXIMUM_BEFORE = 40
 ALARM_PROBABILITY = 0.0001
-"""The probability of a false alarm in one look at the values, per window. A nightly run looks 365 times a year, so it
-is far below 1 %."""
+"""The probability of a false alarm when the newest values are tested once, over all windows.
+
+A nightly run tests 365 times a year, so the value is far below 1 %.
+"""
 
 MINIMUM_RUNS = 20
-"""The minimum number of runs in which a change can be detected: 8 runs after 12."""
+"""The minimum number of runs in which a change can be detected: the newest 8 runs after 12 others."""
 
 _RESAMPLES_OF_STEPS = 1_000
 
 MINIMUM_TIMES = 80
-"""The minimum number of times from which a tail is estimated: a tenth of them is above the threshold."""
+"""The minimum number of times for an estimate of the tail; a tenth of the times is above the threshold."""
 
 _TAIL = 0.1
 _EULER = 0.5772156649015329
@@ -55,9 +57,9 @@ _LOW, _HIGH = 0.05, 0.95
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """Compares two sets of times: the median of the second over the median of the first, with a confidence interval.
+    """The ratio of two sets of times: the median of the second divided by the median of the first.
 
-    ``low`` and ``high`` are None if there are too few values for an interval.
+    ``low`` and ``high`` are the confidence interval; None if there are too few values for an interval.
     """
 
     ratio: float
@@ -66,14 +68,16 @@ class Ratio:
 
     @property
     def is_change(self) -> bool:
-        """Whether the interval excludes "no change"."""
+        """Whether the interval excludes a ratio of 1 (no change)."""
         return self.low is not None and self.high is not None and not self.low <= 1.0 <= self.high
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A detected change: the newest ``runs`` values differ from the ``before`` values that precede them. ``ratio`` is
-    the ratio of the medians."""
+    """A detected change: the newest ``runs`` values differ from the ``before`` values that precede them.
+
+    ``ratio`` is the ratio of the medians.
+    """
 
     runs: int
     before: int
@@ -85,8 +89,8 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     """Compare two sets of times by their medians, with a 95 % percentile bootstrap interval of the ratio.
 
     Each set is resampled separately 4,000 times, from a fixed seed (Efron and Tibshirani, An Introduction to the
-    Bootstrap, chapter 13). The operations of one run share its conditions: the interval is about these two runs, not
-    about all runs that could have been made.
+    Bootstrap, chapter 13). Operations of one run share the conditions of that run. The interval is therefore about
+    these two runs, not about all possible runs.
     """
     ratio = median(after) / median(before)
     if min(len(before), len(after)) < MINIMUM:
@@ -96,7 +100,7 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
 
 
 class Resample:
-    """Draws as many values as there are, with replacement, from a fixed seed."""
+    """Draws samples with replacement from a fixed seed; a sample has as many values as the original."""
 
     def __init__(self) -> None:
         self._random = random.Random(_SEED)
@@ -107,7 +111,9 @@ class Resample:
 
 
 def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of a statistic, recomputed from resampled values each time."""
+    """Return the 95 % percentile bootstrap interval of a statistic; ``figure`` computes the statistic from one
+    resampling.
+    """
     again = Resample()
     found = sorted(figure(again) for _ in range(resamples))
     tail = round((1 - CONFIDENCE) / 2 * resamples)
@@ -119,8 +125,8 @@ def find_change(values: Sequence[float]) -> Change | None:
     detected.
 
     The newest 5, 8, 13 and 21 values are each compared with up to 40 values before them by the exact two-sided rank
-    test of Mann and Whitney, each at a quarter of 0.01 %. If nothing changes, a look raises a false alarm in at most
-    0.05 % of all cases, for any distribution of the noise: 0.01 %, and as much for each window whose baseline seems to
+    test of Mann and Whitney, each at a quarter of 0.01 %. If nothing changes, one test of a series raises a false alarm
+    with at most 0.05 %, for any distribution of the noise: 0.01 %, and as much for each window whose baseline seems to
     have changed. A change is therefore detected after 5 runs only if at least 22 runs precede it, after 8 runs only
     after 12, and after 13 runs only after 8. If several windows show a change, only those with the same direction as
     the shortest window are considered, and the most significant one is reported. If the baseline itself changed, the
@@ -153,11 +159,11 @@ def _change_between(before: Sequence[float], after: Sequence[float]) -> Change |
 
 
 def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the exact two-sided probability of a rank difference at least this large, if both sets have the same
-    distribution.
+    """Return the exact two-sided probability of a rank difference at least as large as the observed one.
 
-    Source: Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other
-    (1947). Ties count against a difference, so that the probability is never too small.
+    It applies if both sets have the same distribution. Source: Mann and Whitney, On a test of whether one of two random
+    variables is stochastically larger than the other (1947). Ties count against a difference, so that the probability
+    is never too small.
     """
     ordered = sorted(before)
     wins = sum(bisect.bisect_left(ordered, a) for a in after)
@@ -170,10 +176,10 @@ def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
 
 @functools.lru_cache(maxsize=512)
 def _shares(some: int, others: int) -> tuple[float, ...]:
-    """Return, for each number k of pairs, the share of orders in which ``some`` values win at most k pairs against
-    ``others``.
+    """Return, for each number k, the share of orders in which at most k pairs have the larger value in the first set.
 
-    The number of orders with exactly k such pairs is a coefficient of the Gaussian binomial of (some + others, some).
+    The sets have ``some`` and ``others`` values. The number of orders with exactly k such pairs is a coefficient of the
+    Gaussian binomial of (some + others, some).
     """
     counts = [1] + [0] * (some * others)
     for factor in range(1, some + 1):
@@ -195,12 +201,11 @@ class Slowdown:
 
 
 def slowdown(training: Training) -> Slowdown | None:
-    """Return the slowdown over all saves: the excess time of steps during saves, as a share of the median undisturbed
-    step.
+    """Return the slowdown of training over all saves; None if no step ran during a save.
 
-    None if no step ran during a save. The interval is a percentile bootstrap: within each save, the undisturbed steps
-    and the batches of steps during it are resampled from a fixed seed (Efron and Tibshirani, An Introduction to the
-    Bootstrap, chapter 13).
+    It is the excess time of steps during saves, as a share of the median undisturbed step. The interval is a percentile
+    bootstrap: within each save, the undisturbed steps and the batches of steps during it are resampled from a fixed
+    seed (Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13).
     """
     saves = [save for save in training.saves if save.beside]
     if not saves:
@@ -225,7 +230,9 @@ def _share_of_saves(saves: Sequence[tuple[float, Sequence[StepBatch]]]) -> float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowestOfMany:
-    """The time of the slowest of ``ranks`` ranks, in units of the median rank: the mean, and the middle 90 %."""
+    """The time of the slowest of ``ranks`` ranks, divided by the time of the median rank: the mean, and the middle 90
+    %.
+    """
 
     ranks: int
     expected: float
@@ -234,12 +241,13 @@ class SlowestOfMany:
 
 
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
-    """Return the time of the slowest of ``ranks`` ranks, estimated from ``times`` in units of the median; None if too
-    few.
+    """Return the estimated time of the slowest of ``ranks`` ranks; None if there are too few times.
+
+    ``times`` are divided by the time of the median rank.
 
     ``of`` gives the rank of each time. Times of one rank are not independent: a rank with a slow server is late in each
-    operation. A tail from few ranks is therefore less certain than its number of times suggests. A tail from a single
-    rank does not describe other ranks.
+    operation. A tail from few ranks is therefore less certain than its number of times suggests. If all slow times are
+    of a single rank, they do not describe other ranks, and the result is None.
     """
     if len(times) < MINIMUM_TIMES or ranks < 1:
         return None
@@ -268,20 +276,22 @@ def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> Sl
 
 WINDOW_ROUNDS, MAXIMUM_ROUNDS = 5, 25
 MAXIMUM_RANGE, MAXIMUM_SLOPE = 0.20, 0.10
-"""Limits for a steady series of rounds. Source: SNIA Solid State Storage Performance Test Specification. In a window of
-five rounds the values are within a range of 20 % of their mean, and the line of best fit changes by at most 10 % of the
-mean. The window must be reached within 25 rounds."""
+"""The maximum range of a steady window, and the maximum change of its line of best fit, as shares of the mean.
+
+A steady window has five rounds and must be reached within 25 rounds. Source: SNIA Solid State Storage Performance Test
+Specification.
+"""
 
 
 def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
-    """Return two shares of the mean: the range of a window, and the change of its line of best fit over the window."""
+    """Return the range of a window, and the change of its line of best fit over the window, as shares of the mean."""
     mean = statistics.fmean(window)
     slope = statistics.linear_regression(range(len(window)), window).slope
     return (max(window) - min(window)) / mean, abs(slope) * (len(window) - 1) / mean
 
 
 def steady_round(rounds: Sequence[float]) -> int | None:
-    """Return the number (from 1) of the round that completed a steady window; None if there is no such window."""
+    """Return the number (from 1) of the round that completes a steady window; None if there is no such window."""
     for end in range(WINDOW_ROUNDS, min(len(rounds), MAXIMUM_ROUNDS) + 1):
         spread, change = unsteadiness(rounds[end - WINDOW_ROUNDS : end])
         if spread <= MAXIMUM_RANGE and change <= MAXIMUM_SLOPE:

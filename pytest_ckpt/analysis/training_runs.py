@@ -1,4 +1,4 @@
-"""Simulates training runs over measured times: the time for saves, for lost work and for restores of each run.
+"""Simulates training runs with measured times: how long each run saves, repeats lost work, and restores.
 
 Pure: the same seed gives the same numbers. A run consists of periods between failures. Each period begins with a
 restore. Training cycles follow, each one interval long with a save at its end. A failure loses the work since the last
@@ -24,17 +24,17 @@ _BURST_SHARE_OF_MEAN = 1 / 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureArrivals:
-    """The distribution of failures. Their mean time between failures is the cluster's for every kind.
+    """The distribution of the times between failures. The mean time is always the mean time of the cluster.
 
-    ``exponential``: independent failures. ``weibull``: the shape parameter is ``shape``; below 1 failures come in
-    clusters. ``bursts``: the share ``shape`` of failures follows another one after a fiftieth of the mean time.
+    ``exponential``: independent failures. ``weibull``: the shape parameter is ``shape``; below 1, failures come in
+    clusters. ``bursts``: the share ``shape`` of failures follows another failure after a fiftieth of the mean time.
     """
 
     kind: Kind = "exponential"
     shape: float = 1.0
 
     def draw(self, mean_seconds: float, runs: int, chance: np.random.RandomState) -> Seconds:
-        """Return the seconds until the next failure of each run."""
+        """Return the seconds until the next failure of each simulated run."""
         if self.kind == "weibull":
             return chance.weibull(self.shape, runs) * (mean_seconds / math.gamma(1 + 1 / self.shape))
         if self.kind == "bursts":
@@ -46,7 +46,7 @@ class FailureArrivals:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredTimes:
-    """Seconds at full size, one for each measured operation.
+    """The measured times of a subject: seconds at full size, one for each operation.
 
     ``lost_seconds``: the training time that each save costs. ``background_seconds``: the time from the moment when
     training continues until the commit of the save, or with a local tier until its drain. ``load_seconds``: the time of
@@ -63,10 +63,10 @@ class MeasuredTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRuns:
-    """The result of simulated runs of ``seconds``; each array has one element for each run.
+    """The results of simulated training runs; each array has one element for each run.
 
-    The shares of saving, lost work, restores and goodput add up to 1. ``failures`` is the count of failures,
-    ``met_save`` the count of failures during a save.
+    ``goodput``, ``saving``, ``lost_work`` and ``restoring`` are shares of the run that add up to 1. ``failures`` is the
+    number of failures, ``met_save`` the number of failures during a save.
     """
 
     goodput: Seconds
@@ -88,7 +88,7 @@ def simulate_runs(
     arrivals: FailureArrivals,
     seed: int,
 ) -> SimulatedRuns:
-    """Return how ``runs`` training runs of ``seconds`` each spend their time.
+    """Simulate ``runs`` training runs of ``seconds`` each.
 
     Saves begin ``interval_seconds`` apart, and each takes less than the interval. Each failure draws a load and adds
     ``restart_seconds``. The total time of the saves between two failures is drawn from a normal distribution (central

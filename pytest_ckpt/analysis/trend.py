@@ -1,4 +1,4 @@
-"""The trend of many runs: the times of each subject, and whether the newest run differs from previous ones. Pure."""
+"""The trend of many runs: the times of each subject, and whether the newest runs differ from previous ones. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _Of = tuple[_Plain, _Plain]
 def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
-    A point is one run. It has the median of the operations, which is used to find changes, and the slowest one, to
-    which the limit applies. For requests to an object store it is their 99th percentile. Incomplete runs, and runs
+    A point is one run. It has the median time of the operations, which is used to find changes, and the slowest time,
+    to which the limit applies. For requests to an object store it has their 99th percentile. Incomplete runs, and runs
     under conditions other than the newest run's, are counted and left out. ``regression`` is the slowdown, as a share,
     from which a change counts as a regression; None if not requested.
     """
@@ -43,7 +43,7 @@ def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: fl
 
 
 def _newest(entries: Sequence[_Plain]) -> list[str]:
-    """Return a notice if the newest run is in no series because it is incomplete."""
+    """Return a notice if the newest run has incomplete measurements, which are in no series."""
     if not entries:
         return []
     broken = [m["subject"] for m in entries[-1]["subjects"] if not m["is_complete"]]
@@ -81,8 +81,10 @@ def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any
 
 
 def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any]]:
-    """Yield the series of each kind of request to an object store. Incomplete runs, and runs under other conditions,
-    are left out."""
+    """Yield the series of each kind of request to an object store.
+
+    Incomplete runs, and runs under other conditions than the newest run's, are left out.
+    """
     of_runs = [
         (e, m["request_p99_seconds"])
         for e, m in _alike(_found(entries, subject))
@@ -104,12 +106,12 @@ def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any
 
 
 def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
-    """Return the runs that measured a subject, each with its measurement."""
+    """Return (run, measurement) for each run that measured a subject."""
     return [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
 
 
 def _alike(found: list[_Of]) -> list[_Of]:
-    """Return the measurements under the same conditions as the newest one."""
+    """Return the measurements under the same conditions as the newest measurement."""
     newest = _key(found[-1][1])
     return [(e, m) for e, m in found if _key(m) == newest]
 

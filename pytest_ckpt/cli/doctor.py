@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor``: check whether this machine can run and what its runs can prove."""
+"""``pytest-ckpt doctor``: check whether runs can start on this machine, and which proofs they can give."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ComparedRun(TypedDict):
 
 
 class Difference(TypedDict):
-    """A difference; null for a run that does not have the value."""
+    """A value that differs between two runs; null for a run that does not have the value."""
 
     name: str
     before: Any
@@ -55,7 +55,7 @@ class Difference(TypedDict):
 
 
 class ComparedVerdict(TypedDict):
-    """A verdict that differs; null for a run that does not have it."""
+    """A verdict that differs between two runs; null for a run that does not have the verdict."""
 
     id: str
     subject: str
@@ -65,7 +65,7 @@ class ComparedVerdict(TypedDict):
 
 
 class Times(TypedDict):
-    """The seconds of all saves, or loads, of a run."""
+    """The times of all saves, or of all loads, of a run, in seconds."""
 
     count: CountFromOne
     fastest_seconds: Positive
@@ -74,9 +74,10 @@ class Times(TypedDict):
 
 
 class ComparedOperations(TypedDict):
-    """The saves, or loads, of both runs. ``ratio`` is the median after divided by the median before; above 1 is slower.
+    """The saves, or the loads, of both runs. ``ratio`` is the median after divided by the median before; above 1 is
+    slower.
 
-    ``low`` and ``high`` are its 95 % interval, null with fewer than 5 operations in a run.
+    ``low`` and ``high`` are the 95 % interval of the ratio, null if a run has fewer than 5 operations.
     """
 
     subject: Text
@@ -91,8 +92,10 @@ class ComparedOperations(TypedDict):
 
 
 class CountedRequests(TypedDict):
-    """Requests of one kind. ``busy`` counts answers with status 503 or 429. ``p99_seconds`` is the value of the slowest
-    endpoint."""
+    """Requests of one kind in one run. ``busy`` counts answers with status 503 or 429.
+
+    ``p99_seconds`` and ``slowest_seconds`` are the values of the slowest endpoint.
+    """
 
     sent: Count
     again: Count
@@ -102,7 +105,7 @@ class CountedRequests(TypedDict):
 
 
 class ComparedRequests(TypedDict):
-    """Requests of one kind to an object store, over all endpoints; null: no such requests in that run."""
+    """Requests of one kind to an object store, over all endpoints; null for a run without such requests."""
 
     subject: Text
     kind: str
@@ -111,9 +114,10 @@ class ComparedRequests(TypedDict):
 
 
 class Comparison(TypedDict):
-    """The output of pytest-ckpt diff BEFORE AFTER --json. ``encryption``: with --encryption, its cost.
+    """The output of pytest-ckpt diff BEFORE AFTER --json.
 
-    ``notices`` are sentences about the directories for the reader.
+    ``encryption`` is the cost of encryption, with --encryption only. ``notices`` are sentences about the two
+    directories.
     """
 
     schema: Literal["pytest-ckpt/diff/1"]
@@ -132,7 +136,7 @@ class Comparison(TypedDict):
 
 
 class Point(TypedDict):
-    """One run."""
+    """The times of one run in a series."""
 
     id: str
     started: str
@@ -143,7 +147,7 @@ class Point(TypedDict):
 
 
 class Change(TypedDict):
-    """A number of newest runs that differ from the previous runs.
+    """A change between the newest ``runs`` runs and the ``before`` runs that precede them.
 
     ``probability`` is the probability of such a difference without a real change.
     """
@@ -156,8 +160,10 @@ class Change(TypedDict):
 
 
 class Series(TypedDict):
-    """The saves, or loads, of one subject under the same conditions. ``can_show``: whether there are enough runs to
-    detect a change."""
+    """The saves, or the loads, of one subject under the same conditions.
+
+    ``can_show``: the series has enough runs to detect a change.
+    """
 
     subject: Text
     kind: OperationKind
@@ -169,7 +175,7 @@ class Series(TypedDict):
 
 
 class RequestPoint(TypedDict):
-    """One run: the 99th percentile at its slowest endpoint."""
+    """The 99th percentile of one run, at its slowest endpoint."""
 
     id: str
     started: str
@@ -177,7 +183,10 @@ class RequestPoint(TypedDict):
 
 
 class RequestSeries(TypedDict):
-    """One kind of request to an object store. ``can_show``: whether there are enough runs to detect a change."""
+    """One kind of request to an object store.
+
+    ``can_show``: the series has enough runs to detect a change.
+    """
 
     subject: Text
     kind: Text
@@ -189,7 +198,7 @@ class RequestSeries(TypedDict):
 class Trend(TypedDict):
     """The output of pytest-ckpt trend DIRECTORY --json.
 
-    ``regressions`` are series that became slower by ``regression`` or more; exit code 1 when there are any.
+    ``regressions`` are series that became slower by ``regression`` or more. If there are any, the exit code is 1.
     """
 
     schema: Literal["pytest-ckpt/trend/1"]
@@ -202,7 +211,10 @@ class Trend(TypedDict):
 
 
 class PublishedResult(TypedDict):
-    """One system and checkpoint. It is never certified; ``outcomes`` are by requirement."""
+    """The published result of one system for one checkpoint. It is never certified.
+
+    ``outcomes`` maps the id of a requirement to its outcome.
+    """
 
     system: str
     subject: Text
@@ -225,8 +237,8 @@ class PublishedResult(TypedDict):
 class PublishedTree(TypedDict):
     """The output of pytest-ckpt judge TREE --json if the tree contains more than one result.
 
-    ``runs`` are the directories of runs that were read. ``passed_over`` are runs of other benchmarks. Invocations that
-    do not measure (``datasize``, ``datagen``) are in neither list.
+    ``runs`` is the number of run directories that were read, ``passed_over`` the number of runs of other benchmarks.
+    Invocations that do not measure (``datasize``, ``datagen``) count in neither number.
     """
 
     schema: Literal["pytest-ckpt/published/1"]
@@ -241,7 +253,7 @@ class PublishedTree(TypedDict):
 
 
 class HeldResult(TypedDict):
-    """One result with the outcome of each rule. ``division`` is empty without a tree of a submission."""
+    """A published result with the outcome of each rule. ``division`` is empty outside a tree of a submission."""
 
     system: str
     subject: str
@@ -251,7 +263,9 @@ class HeldResult(TypedDict):
 
 
 class Rules(TypedDict):
-    """The output of pytest-ckpt judge --rules --json: rules of a submission that published results meet or break."""
+    """The output of pytest-ckpt judge --rules --json: the submission rules that each published result meets
+    or breaks.
+    """
 
     schema: Literal["pytest-ckpt/rules/1"]
     version: str

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
-    """Return the judgement of one directory, of a run or of results of DLIO; a forecast only if it is shown."""
+    """Return the judgement of one directory, of a run or of results of DLIO; ``foresees`` adds a forecast to a run."""
     from pytest_ckpt.evidence.judged_run import judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ def _print_rules(args: argparse.Namespace) -> int:
 
 
 def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
-    """Return the judgement of results of DLIO; None if the directory contains none."""
+    """Return the judgement of DLIO's results in a directory; None if it contains none."""
     from pytest_ckpt.published.judge import find_results, judge_results  # noqa: PLC0415
 
     places, overlooked = find_results(directory, limits)

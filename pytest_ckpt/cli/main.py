@@ -95,8 +95,10 @@ def _refused(text: str) -> int:
 
 
 class _Help(argparse.HelpFormatter):
-    """Formats help with a wide column for option names; if a command has many options, the usage line contains only
-    "options"."""
+    """Formats help with a wide column for option names.
+
+    If a command has many options, its usage line contains only "options" instead of their names.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
@@ -112,7 +114,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Ends with the contract's exit code for usage errors; its help has a line for each option."""
+    """An argument parser that ends with exit code 4 for usage errors, and whose help has a line for each option."""
 
     def __init__(self, *words: Any, **named: Any) -> None:
         super().__init__(*words, **{"formatter_class": _Help, **named})
@@ -132,8 +134,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parsers(arguments: Sequence[str]) -> tuple[_Parser, dict[str, _Parser]]:
-    """Return the parser of the command, and the parser of each subcommand; subcommands that are not used get no
-    options.
+    """Return the parser of the command, and the parser of each subcommand.
+
+    Only the subcommand in ``arguments`` gets its options.
     """
     parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")

@@ -66,8 +66,10 @@ def on_command_line(option: Option) -> str:
 
 
 def roles_of(option: Option) -> list[Role]:
-    """Return the roles of an option for a reader. A limit can be changed when a run is judged again, so "plan" is
-    omitted for it."""
+    """Return the roles of an option that its description shows.
+
+    A limit can be changed when a run is judged again, so the role "plan" is omitted for it.
+    """
     return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt record``: runs a job once, and records its calls on files: no names, no data."""
+"""``pytest-ckpt record``: run a job once and record its calls on files, without names and data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record, and print the findings."""
+    """Record the job, write its pattern, and print a description of the pattern."""
     from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
     from pytest_ckpt.recording.files import newest_of, saves_of  # noqa: PLC0415
     from pytest_ckpt.recording.trace import calls_of, refuse_unseen, states_below, trace  # noqa: PLC0415

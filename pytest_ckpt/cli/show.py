@@ -1,4 +1,4 @@
-"""``pytest-ckpt show``: a description of a pattern as text."""
+"""``pytest-ckpt show``: print a description of a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``pytest-ckpt simulate``: simulate the training time that a month on the measured storage loses."""
+"""``pytest-ckpt simulate``: simulate a month of training on the measured storage, and print the training time that is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
-    """Return the measurements of a run, its own options, and the changes in its directory since it ended."""
+    """Return the measurements of a run, the run's options, and the changes in its directory since the run ended."""
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415

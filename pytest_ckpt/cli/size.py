@@ -1,4 +1,4 @@
-"""``pytest-ckpt size``: compute what clusters require of their storage, before a target exists."""
+"""``pytest-ckpt size``: compute the storage that clusters require, before a target exists."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the figures."""
+    """Print the storage that the clusters require."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import refuse_options_of_own_models  # noqa: PLC0415

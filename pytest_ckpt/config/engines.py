@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 GROUP = "pytest_ckpt.engines"
-"""The group of entry points; each names an `EngineSpec` by its own name."""
+"""The group of entry points for engines. Each entry point has the name of its engine and refers to an `EngineSpec`."""
 
 OPTION = "--ckpt-engine"
 _NOT_OURS = {
     "gds": "GPUDirect Storage is not supported. It requires a GPU and kvikio and was not tested on "
     "such a machine; without them kvikio uses the page cache, which must never be certified as GPUDirect."
 }
-"""Engines that a user may look for, and why they do not exist."""
+"""Names of engines that users may expect, and the reason why each is not supported."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REFERENCE = re.compile(r"[\w.]+:[\w.]+")
@@ -45,7 +45,9 @@ class Engines:
     known: Mapping[str, Callable[[], EngineSpec]]
 
     def choose(self, name: str) -> EngineSpec:
-        """Return an engine. Raises ValueError for an unknown name, UsageError for an engine that cannot be read."""
+        """Return an engine by name. Raises ValueError for an unknown name, UsageError for an engine that cannot be
+        read.
+        """
         if name not in self.known:
             if why := _NOT_OURS.get(name):
                 raise UsageError(f"{OPTION} {name}: {why}", f"Choose one that there is: {OPTION}={DEFAULT.name}.")
@@ -54,10 +56,10 @@ class Engines:
 
 
 def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
-    """Return the built-in engines and ``specs``, without access to the machine.
+    """Return the built-in engines and ``specs``, without a search for installed packages.
 
-    Built-in engines have priority, except over an engine that already has its pattern: a run records the pattern, and
-    the file is not read again.
+    If names are equal, a built-in engine takes precedence over ``specs``. An engine in ``specs`` with a pattern takes
+    precedence over the built-in one: a run records the pattern, and the file is not read again.
     """
     specs = list(specs)
     with_pattern = [spec for spec in specs if spec.files.pattern]
@@ -65,8 +67,7 @@ def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
 
 
 def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
-    """Return the engines that are available here: built-in ones, engines of plugins (``hooked``), engines of installed
-    packages.
+    """Return the available engines: built-in engines, engines of plugins (``hooked``), engines of installed packages.
 
     Raises UsageError if two engines have the same name.
     """
@@ -87,7 +88,7 @@ def is_installed(spec: EngineSpec) -> bool:
 
 
 def missing_packages(spec: EngineSpec) -> list[str]:
-    """Return which of the libraries that an engine needs are not installed."""
+    """Return the libraries that an engine needs and that are not installed."""
     return [name for name in spec.packages if importlib.util.find_spec(name) is None]
 
 
@@ -103,7 +104,7 @@ def check_installed(spec: EngineSpec) -> None:
 
 
 def read_spec(given: object, owner: str) -> EngineSpec:
-    """Return an engine of another package. Raises ValueError with the problem."""
+    """Check an engine of another package, and return it with its owner. Raises ValueError with the problem."""
     if not isinstance(given, EngineSpec):
         raise ValueError(f"{given!r} is no pytest_ckpt.vendors.EngineSpec")
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
@@ -120,9 +121,10 @@ def read_spec(given: object, owner: str) -> EngineSpec:
 
 
 def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
-    """Return an engine in the form of a plan or report; it cannot be run.
+    """Return an engine from a plan or report, for judging only: the engine cannot be run.
 
-    Raises KeyError, TypeError for another form, and ValueError for an invalid pattern or another digest.
+    Raises KeyError or TypeError for an invalid form, and ValueError if the pattern is invalid or does not match its
+    digest.
     """
     named = plain.get("files") or {}
     return EngineSpec(
@@ -153,8 +155,10 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
 
 
 def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec], *, compressible: float) -> None:
-    """Raise UsageError if a codec is given, but the engine does not compress or its content would contradict its
-    description."""
+    """Raise UsageError if a compressing strategy cannot be used or would give a wrong ratio.
+
+    It needs an engine whose files pass through the codec, and content without added zeros (``compressible``).
+    """
     named = [strategy.name for strategy in strategies if strategy.compresses]
     if not named:
         return
@@ -173,7 +177,7 @@ def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec
 
 
 def check_codec_installed(settings: Settings) -> None:
-    """Raise UsageError if the library of the codec is needed and not installed; it is not imported."""
+    """Raise UsageError if a strategy compresses and the library of the codec is not installed."""
     package, module = (getattr(CODECS[settings.compress.partition(":")[0]], name) for name in ("package", "module"))
     if settings.compresses and importlib.util.find_spec(module.partition(".")[0]) is None:
         raise UsageError(
@@ -184,7 +188,7 @@ def check_codec_installed(settings: Settings) -> None:
 
 
 def _check_files(given: EngineSpec) -> None:
-    """Raise ValueError for file names that the clean-up would not find in a checkpoint's directory."""
+    """Raise ValueError for an engine's file names that the clean-up could not recognise in a checkpoint directory."""
     rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
         raise ValueError(f"files of engine {given.name} is {rule!r}, and a FileRule is expected")

@@ -29,8 +29,10 @@ _NEAR = "object-local"
 def settle(
     settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
-    """Return the gate table for this kind of target, and the settings with the suites that the table selects for
-    ``auto``."""
+    """Return the settings with their suites, and the gate table for this kind of target.
+
+    The suites ``auto`` are replaced by the suites that the gate table requires.
+    """
     gates = load_gates(settings.gate_table, gate_kind, catalogue)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
 
@@ -51,7 +53,7 @@ def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tupl
 
 
 def built_in(name: str) -> Gates:
-    """Return a table that ships with the package."""
+    """Return a gate table that ships with the package."""
     text = (resources.directory("templates") / "gates" / f"{name}.toml").read_text()
     return read_gates(text, known_names(), built_in, ships=True)
 
@@ -59,7 +61,7 @@ def built_in(name: str) -> Gates:
 def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:
     """Return the table that ``--ckpt-gate-table`` names: auto, a built-in table, or a file. Raises UsageError.
 
-    ``auto`` is the table of the target's ``gate_kind``. A file may name the requirements of plugins tooin
+    ``auto`` is the table of the target's ``gate_kind``. A file may also name requirements of plugins, which are in
     ``catalogue``.
     """
     gates = _named_gates(word, gate_kind, catalogue)

@@ -1,12 +1,12 @@
 """The ``config.json`` of models on Hugging Face: the meaning of its fields, by family (``model_type``). Pure.
 
-Field names and defaults are taken from the configuration classes in transformers 4. Each family has a row here with its
-other parameters (biases, norms, experts), taken from its modeling file in transformers.
+Field names and defaults are taken from the configuration classes in transformers 4. Each family has a row in `FAMILIES`
+with its other parameters (biases, norms, experts), from its modeling file.
 
 A new family needs a public model with its published count in tests/config/test_model_files.py and docs/own_models.md.
 
-A wrong count without a message is worse than no count. So an unknown family is refused, and no other family is
-suggested. A field that adds parameters is refused if the row of its family does not count it.
+A wrong count without a message is worse than no count. So an unknown family is refused. A field that adds parameters is
+refused too, if the row of its family does not count it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ConfigFields = Mapping[str, Any]
 
 
 class UncountedError(ValueError):
-    """A family or a field that no row here counts; another source of sizes (transformers) may know it."""
+    """A family or field whose parameters are not counted here; transformers may be able to count them."""
 
 
 Numbers = dict[str, Any]
@@ -40,9 +40,10 @@ _PRECISIONS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16
 
 
 class _Family(NamedTuple):
-    """One family. ``always`` contains the values of all its models, ``more`` the values that follow from other fields.
+    """One family of models.
 
-    ``tied``: whether embeddings are tied by default.
+    ``always`` has values that all its models share. ``more`` returns values that follow from other fields. ``tied``:
+    embeddings are tied by default.
     """
 
     always: Mapping[str, Any] = {}
@@ -54,7 +55,7 @@ class _Family(NamedTuple):
 def from_config(given: ConfigFields) -> Numbers:
     """Return the numbers that define the model of a configuration.
 
-    Raises UncountedError for a family or a field that is not known here, ValueError for a wrong value.
+    Raises UncountedError for an unknown family or field, ValueError for a wrong value.
     """
     kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
@@ -88,7 +89,7 @@ def from_config(given: ConfigFields) -> Numbers:
 
 
 class _Reading(ConfigFields):
-    """A configuration that records in ``read`` which of its fields were read."""
+    """A configuration that records the fields that were read, in ``read``."""
 
     def __init__(self, config: ConfigFields) -> None:
         self._config, self.read = config, set(_BESIDE)
@@ -169,7 +170,7 @@ def _deepseek(given: ConfigFields) -> Numbers:
 
 
 def _routed(given: ConfigFields) -> Numbers:
-    """Return the experts of a family whose first layers are dense."""
+    """Return the numbers of experts for a family whose first layers are dense."""
     return {
         "experts": given["n_routed_experts"],
         "active_experts": given["num_experts_per_tok"],

@@ -1,9 +1,9 @@
 """Models that transformers defines: counted from the tensors of the library's own class (extra ``models``).
 
 A separate process lists the tensors (`config.library_tensors`), because the import takes seconds and much memory. This
-module turns the list into kinds of layers, numbered as in `Model.tensors`.
+module converts the list into kinds of layers; layers are numbered as in `Model.tensors`.
 
-- The layers are the numbered modules that have the most elements together (``model.layers.7.…``).
+- The layers are the series of numbered modules with the most elements (``model.layers.7.…``).
 - Tensors before the first layer (embedding, vision tower, projector) are layer 0, which the first pipeline stage has.
 - The output matrix is layer L + 1; all other tensors after the layers are layer L + 2.
 - A tensor with ``experts`` in its name belongs to experts. Its shape or its number gives the count of experts.
@@ -64,8 +64,8 @@ def is_installed() -> bool:
 
 @lru_cache(maxsize=64)
 def from_library(text: str) -> Numbers | str:
-    """Return the numbers that define the model of a configuration. If the library does not know the model, return its
-    version.
+    """Return the numbers that define the model of a configuration, or the library's version if it does not know the
+    model.
 
     ``text`` is a JSON object with ``model_type``. Raises ValueError if the library refuses the configuration, or if the
     tensors do not describe a model.
@@ -80,8 +80,10 @@ def from_library(text: str) -> Numbers | str:
 
 
 def _may_know(kind: str) -> bool:
-    """Whether the library's own tables contain the model type. This avoids the import of the library for most wrong
-    files."""
+    """Whether the library's tables contain the model type.
+
+    The check avoids the slow import of the library for most invalid files.
+    """
     spec = importlib.util.find_spec("transformers")
     if spec is None or not spec.origin:
         return True
@@ -90,8 +92,7 @@ def _may_know(kind: str) -> bool:
 
 
 def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
-    """Return the numbers that define a model, from the output of the program `config.library_tensors`. Raises
-    ValueError."""
+    """Return the numbers that define a model, from the output of `config.library_tensors`. Raises ValueError."""
     if refused := found.get("refused"):
         raise ValueError(refused)
     if absent := found["absent"]:
@@ -124,10 +125,11 @@ def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
 
 
 def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
-    """Return the kinds of layers of a model, and the kind of each layer: 0 (ends before) to L + 2.
+    """Return the kinds of layers of a model, and the kind of each layer, from layer 0 to L + 2.
 
-    ``head`` is the name of the output matrix. If it comes before the layers, it is also the embedding. Raises
-    ValueError for a model without numbered layers.
+    Layer 0 has the tensors before the first numbered layer, L + 1 the output matrix, L + 2 all tensors after the
+    layers. ``head`` is the name of the output matrix. An output matrix before the layers is also the embedding, so it
+    is part of layer 0. Raises ValueError for a model without numbered layers.
     """
     elements: Counter[str] = Counter()
     for tensor in tensors:
@@ -157,9 +159,9 @@ def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...
 
 
 def experts_of(tensors: Sequence[Listed], said: int) -> int:
-    """Return how many experts a layer has, 0 for none; ``said`` is the number in the configuration.
+    """Return the number of experts in a layer, 0 for none; ``said`` is the number in the configuration.
 
-    Raises ValueError if the tensors of the experts do not fit that number.
+    Raises ValueError if the tensors of experts do not fit the number.
     """
     numbers = {int(found[1]) for tensor in tensors if (found := _EXPERT.search(tensor.name)) and found[1]}
     joint = {tensor.shape[0] for tensor in tensors if (found := _EXPERT.search(tensor.name)) and not found[1]}
@@ -172,7 +174,7 @@ def experts_of(tensors: Sequence[Listed], said: int) -> int:
 
 
 def _elements(layer: Sequence[Listed]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the elements of each dense tensor of a layer, and of each tensor of its experts, summed over experts."""
+    """Return the element counts of a layer: of each dense tensor, and of each expert tensor summed over all experts."""
     of_experts: Counter[str] = Counter()
     dense = []
     for tensor in layer:

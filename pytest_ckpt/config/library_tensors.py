@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def answer_of(given: ConfigFields) -> Answer:
-    """Return the tensors and related facts of a configuration, or the reason why there are none."""
+    """Return the tensors of a configured model and related facts, or the reason why there are none."""
     try:
         return _tensors_of(given)
     except MemoryError:
@@ -120,7 +120,7 @@ def _forbid(event: str, _: Any) -> None:
 
 
 def _without(given: ConfigFields) -> Answer:
-    """Return a configuration without the fields that are not sizes, at all depths."""
+    """Return a configuration without fields that are not sizes, also in nested tables."""
     return {
         name: _without(value) if isinstance(value, dict) else value
         for name, value in given.items()
@@ -129,7 +129,7 @@ def _without(given: ConfigFields) -> Answer:
 
 
 def _numbers(given: ConfigFields) -> Iterator[tuple[str, float]]:
-    """Yield the counts of layers and experts in a configuration, at all depths."""
+    """Yield the counts of layers and experts in a configuration, also in nested tables."""
     for name, value in given.items():
         if isinstance(value, dict):
             yield from _numbers(value)
@@ -138,7 +138,10 @@ def _numbers(given: ConfigFields) -> Iterator[tuple[str, float]]:
 
 
 def _class(transformers: Any, config: Any, given: ConfigFields) -> Any:
-    """Return the library's class of the model: the class that the file names, if it belongs to this configuration."""
+    """Return the library's class for a configuration: the class in ``architectures``, or the default of the model type.
+
+    Raises ValueError if the named class belongs to another configuration, or if there is no class.
+    """
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - slow
 
     named = given.get("architectures") or []
@@ -160,7 +163,7 @@ def _class(transformers: Any, config: Any, given: ConfigFields) -> Any:
 
 
 def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, list[int], str]]:
-    """Yield the tensors in a checkpoint of a model; a tensor with several names is yielded once."""
+    """Yield (name, shape, type) of the tensors of a model; a tensor with several names is yielded once."""
     seen = set()
     for name, tensor in state.items():
         if id(tensor) not in seen:
@@ -185,14 +188,14 @@ def _fields(config: Any) -> set[str]:
 
 
 def _absent(given: ConfigFields, text: Any) -> list[str]:
-    """Return the sizes that the file omits, so that the defaults of the library's class apply."""
+    """Return the names of size fields that the file omits, so that the library's default is used."""
     said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
     wanted = (_SIZES["hidden"], _SIZES["vocabulary"], "num_hidden_layers")
     return [n for n in wanted if hasattr(text, n) and said.isdisjoint((n, text.attribute_map.get(n, n)))]
 
 
 def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
-    """Yield the fields with a value that no class of the configuration reads.
+    """Yield the fields of a configuration whose value the library does not use.
 
     A class keeps an unknown field as an attribute of the object, and removes a field that it translates into others.
     """

@@ -69,7 +69,9 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallelism:
-    """Ranks in each direction; ``expert`` is within ``data``. ``zero`` is the ZeRO stage; 3 is fully sharded."""
+    """The number of ranks in each kind of parallelism. ``expert`` divides ``data``. ``zero`` is the ZeRO stage; 3 is
+    fully sharded.
+    """
 
     tensor: int = 1
     pipeline: int = 1
@@ -79,12 +81,15 @@ class Parallelism:
 
     @property
     def processes(self) -> int:
-        """All ranks."""
+        """The number of all ranks."""
         return self.tensor * self.pipeline * self.data
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Parallelism:
-        """Return the parallelism from its short names and their numbers. Raises ValueError if it is invalid."""
+        """Return the parallelism from short names (``tp``, ``pp``, ``ep``, ``dp``, ``zero``) and numbers.
+
+        Raises ValueError if it is invalid.
+        """
         for name, value in given.items():
             if name not in _FIELDS:
                 raise ValueError(f"'{name}' is not a kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
@@ -115,7 +120,8 @@ def read_parallelism(text: str) -> Parallelism:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Models:
-    """Models of the workload, of files, and recorded in a run, by all their names.
+    """The models that can be chosen: models of the workload, models from files, and models recorded in a run
+    (``kept``).
 
     If ``parallelism`` or ``optimizer`` is given, it replaces the value in the files.
     """
@@ -125,7 +131,7 @@ class Models:
     kept: Mapping[str, Model] = field(default_factory=dict)
 
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
-        """Return the models of the given names: first the models of the workload, in its order.
+        """Return the models with these names: first the models of the workload in its order, then the others.
 
         Raises UsageError for an unknown name and for a file that cannot be read.
         """
@@ -165,7 +171,7 @@ def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
 
 
 def is_file(word: str) -> bool:
-    """Whether a name is the name of a file and not of a model of the workload."""
+    """Whether a word names a file, and not a model of the workload."""
     return "/" in word or word.lower().endswith((".toml", ".json"))
 
 
@@ -210,10 +216,10 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
 
 
 def _from_json(given: ConfigFields) -> Numbers:
-    """Return the numbers of a configuration, by the families in `hugging_face` if one matches, else by transformers.
+    """Return the numbers that define the model of a config.json: from `hugging_face`, or from transformers.
 
-    A model of these families has the same digest on each host, whether or not transformers is installed. Raises
-    ValueError.
+    A family in `hugging_face` takes precedence, so its models have the same digest on each host, whether or not
+    transformers is installed. Raises ValueError.
     """
     try:
         return from_config(given)
@@ -237,7 +243,7 @@ def _from_json(given: ConfigFields) -> Numbers:
 
 
 def checked_model(model: Model) -> Model:
-    """Check that the numbers fit a model with this parallelism; return the model with its name. Raises ValueError."""
+    """Check that the sizes of a model fit its parallelism; return the model with its name. Raises ValueError."""
     own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
     if own is None:
         raise ValueError("it is not a user's model")
@@ -286,7 +292,7 @@ def checked_model(model: Model) -> Model:
 
 
 def _check_kinds(model: Model, own: OwnModel) -> None:
-    """Raise ValueError unless the kinds of layers describe each layer of a model."""
+    """Raise ValueError unless each layer of a model has one of its kinds of layers."""
     kinds, order = own.layer_kinds, own.layer_order
     if not kinds and not order:
         return
@@ -304,7 +310,9 @@ def _check_kinds(model: Model, own: OwnModel) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse a name that cannot be part of other names, or that could be confused with a model of the workload."""
+    """Raise ValueError for a name that cannot be part of a subject, or that could be confused with a model of the
+    workload.
+    """
     if not _FILE_NAME.fullmatch(name):
         raise ValueError("its name must be of letters, digits, '.', '_' and '-', and end with .toml or .json")
     bare = _bare(name)
@@ -338,15 +346,19 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
 
 
 class _Kinds(NamedTuple):
-    """Names of the kinds of layers, in the order of the layers, and the values of each kind."""
+    """The kinds of layers in a TOML file: ``order`` has the name of each layer's kind, ``values`` the values of each
+    kind.
+    """
 
     order: list[str]
     values: Mapping[str, ConfigFields]
 
 
 def _take_kinds(given: Numbers) -> _Kinds | None:
-    """Remove the kinds of layers from a TOML table and return them; None without kinds. Raises ValueError if they are
-    not described."""
+    """Remove the kinds of layers from a TOML table and return them; None if the table has none.
+
+    Raises ValueError if they are incomplete or wrong.
+    """
     order, values = given.pop("layer_kinds", None), given.pop("kinds", None)
     if order is None and values is None:
         return None
@@ -365,7 +377,7 @@ def _take_kinds(given: Numbers) -> _Kinds | None:
 
 
 def _with_kinds(model: Model, kinds: _Kinds) -> Model:
-    """Return a model whose layers are of these kinds; their order repeats up to the last layer."""
+    """Return a model whose layers have these kinds. A short order of kinds is repeated up to the last layer."""
     assert model.own
     if model.own.dense_layers:
         raise ValueError('dense_layers is not for a model with layer_kinds: give a kind feed_forward = "dense"')
@@ -421,7 +433,7 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
 
 
 def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
-    """Return a model from the given values; the other fields have their usual values."""
+    """Return a model with the given values, and default values for the other fields."""
     values = {name: _value(name, value) for name, value in given.items()}
     for name in ("layers", "hidden", "vocabulary", "heads"):
         if not values.get(name):

@@ -1,6 +1,6 @@
 """Optimizers for ``--ckpt-optimizer``: the states that each keeps per parameter of a user's model, with sources. Pure.
 
-Bytes per parameter are counted in a checkpoint: weights in the model's precision (here bfloat16) and all states.
+Stated bytes per parameter are bytes in a checkpoint: the weights, here in bfloat16, and all states.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class Optimizer:
     whole_bytes: int = 0
 
     def numbers(self, weights: Precision) -> Numbers:
-        """Return the values of a model with these weights. Raises ValueError if ``whole_bytes`` leaves no state."""
+        """Return the optimizer's fields of a model with weights of this precision.
+
+        Raises ValueError if ``whole_bytes`` leaves no bytes for states.
+        """
         if not self.whole_bytes:
             return {"optimizer": list(self.states), "optimizer_of_ends": self.of_ends}
         left = self.whole_bytes - PRECISION_BYTES[weights]
@@ -63,7 +66,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 
 def parse_optimizer(text: str) -> Optimizer:
-    """Return the optimizer of a name, or of ``bytes:N``. Raises ValueError for another text."""
+    """Return the optimizer with this name, or an optimizer from ``bytes:N``. Raises ValueError for any other text."""
     if text in OPTIMIZERS:
         return OPTIMIZERS[text]
     if not text.startswith(_BYTES):

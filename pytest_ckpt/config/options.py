@@ -40,13 +40,13 @@ DEFAULT_PROCESSES = 8
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
 OFTEN_USED = ("target", "endpoint", "hosts", "ranks", "cluster", "model", "engine", "strategy", "profile", "suite",
               "gate_table", "config")  # fmt: skip
-"""The options in the help of commands that take all of them; ``pytest-ckpt options`` lists the others."""
+"""The options that the help of commands lists; ``pytest-ckpt options`` lists the others too."""
 # Options that change the storage while it is measured.
 _CHANGES = ("fault_command", "upgrade_command", "snapshot")
 
 
 class _Given(NamedTuple):
-    """The value of an option in one source, as text, and the option's name as it was written there."""
+    """The text of an option in one source, and the option's name as written there."""
 
     text: str
     source: str
@@ -85,9 +85,9 @@ def resolve(
 
     Both mappings are from ini names (``ckpt_target``) to text, None for an option that is not given; ``ini_source``
     names the second one. ``hooked`` maps ini names to (source, text) of plugins; it has priority only over defaults.
-    ``engines`` are the available engines (default: the built-in ones). ``kept`` are the models recorded in a run, by
-    the user's name for them; their files are not read. ``environment`` are the environment variables that options may
-    come from. Raises UsageError that names the option, the value, the accepted values and the nearest correct word.
+    ``engines`` are the available engines (default: the built-in ones). ``kept`` are models recorded in a run, by the
+    user's name for each; files of these models are not read. ``environment`` are the environment variables that options
+    may come from. Raises UsageError that names the option, the value, the accepted values and the nearest correct word.
     """
     layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
@@ -145,12 +145,15 @@ def resolve(
 
 
 def _without_left_out(suites: tuple[str, ...], profile: Profile) -> tuple[str, ...]:
-    """Return the chosen suites; ``all`` does not choose the suites that a profile leaves out."""
+    """Return the chosen suites. If all suites were chosen, leave out the suites that the profile leaves out."""
     return tuple(suite for suite in suites if suites != SUITES or suite not in profile.left_out)
 
 
 def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:
-    """Return the number of saves and of loads. Raises UsageError if they are too few for the requested confidence."""
+    """Return the number of saves, which is also the number of loads.
+
+    Raises UsageError if it is too small for the requested confidence.
+    """
     if wanted is None:
         return said or profile.operations
     needed = trials_for(wanted.share, wanted.confidence, wanted.misses)
@@ -163,7 +166,7 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
 
 
 def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
-    """Return the values of one source, by ini names. Parameters in the value of an option become separate entries."""
+    """Return the values of one source by ini name. Parameters in the value of an option become separate entries."""
     found: dict[str, _Given] = {}
     for name, text in given.items():
         if text is not None and name in _BY_NAME:
@@ -200,7 +203,7 @@ def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
 
 
 def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
-    """Return the row of a parameter. Raises UsageError."""
+    """Return the option row of a parameter. Raises UsageError for an unknown parameter."""
     rows = parameters_of(option.key, owner)
     if row := next((row for row in rows if row.name == key), None):
         return row
@@ -215,7 +218,9 @@ def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
 def _of_environment(
     option: Option, environment: Mapping[str, str], target: str | None, endpoints: tuple[str, ...]
 ) -> _Given | None:
-    """Return the value of an option that comes from the environment: how the TLS of object stores is verified."""
+    """Return the value of an option that environment variables set, if the target is reached over TLS;
+    otherwise None.
+    """
     name = next((name for name in option.variables if environment.get(name)), "")
     if not name or "://" not in (target or ""):
         return None
@@ -257,7 +262,7 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
 
 
 def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
-    """Raise UsageError if an engine's library commits checkpoints itself, but the options need another commit."""
+    """Raise UsageError if an engine's library commits checkpoints itself, but a strategy needs another commit."""
     for strategy in strategies:
         for engine in engines:
             if engine.files.commit and (strategy.saves_deltas or strategy.tiers):
@@ -285,8 +290,10 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if the options need single ranks to fail and continue, but the engine saves and loads
-    collectively."""
+    """Raise UsageError if commands change the storage during a run whose engine saves and loads collectively.
+
+    In such a run single ranks must be able to fail and continue.
+    """
     for key in _CHANGES:
         for engine in values["engine"]:
             if values[key] and engine.is_collective:
@@ -374,7 +381,7 @@ def _read_toml(path: Path) -> dict[str, str | None]:
 
 
 def _read_parameters(option: Option, tables: Mapping[str, object], source: str) -> dict[str, str | None]:
-    """Return the parameters in tables such as ``[suite.endurance]``."""
+    """Return the parameters in tables such as ``[suite.endurance]``, by ini name."""
     given: dict[str, str | None] = {}
     for owner, table in tables.items():
         if not isinstance(table, dict):
@@ -409,7 +416,10 @@ def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
 
 
 def _joined(option: Option, names: str, given: Mapping[Option, str]) -> str:
-    """Return the names of a list with their parameters. Parameters of names outside the list come first."""
+    """Return the names of a list with their parameters, as text for a command line.
+
+    Parameters of names that are not in the list come first.
+    """
     chosen = [name for name in names.split(",") if name]
     items: dict[str, list[str]] = {name: [] for name in ["", *chosen]}
     for row, value in given.items():

@@ -31,7 +31,7 @@ from pytest_ckpt.support.units import format_count, format_percent, parse_durati
 from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
 
 MAXIMUM_HOSTS = 16_384
-"""The maximum number of processes."""
+"""The maximum number of hosts in a list or file of hosts."""
 
 # The maximum number of processes. Only ASCII digits match.
 _SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
@@ -43,12 +43,14 @@ _WORDS_OF_HOST_FILES = frozenset(("slots", "max_slots", "max-slots"))
 
 
 def split_hosts(text: str) -> list[str]:
-    """Return the words of a list; a comma within brackets is part of a word."""
+    """Return the words of a list of hosts; a comma within brackets does not separate words."""
     return [word for word in map(str.strip, _COMMA_OUTSIDE.split(text)) if word]
 
 
 def line_of_file(line: str) -> str:
-    """Return a line of a host file as ``host:slots``, or empty. Raises ValueError for a word that is not known."""
+    """Return a line of a host file as ``host:slots``; empty for a line without a host. Raises ValueError for an unknown
+    word.
+    """
     host, *words = re.sub(r"\s*=\s*", "=", line.split("#", maxsplit=1)[0]).split() or [""]
     given = {}
     for word in words:
@@ -66,7 +68,9 @@ def line_of_file(line: str) -> str:
 
 
 def expand_hosts(words: list[str]) -> tuple[HostSlots, ...]:
-    """Return the hosts of all words, in order. Raises ValueError for an invalid word, or for too many hosts."""
+    """Return the hosts that the words of a list name, in order. Raises ValueError for an invalid word, or for too many
+    hosts.
+    """
     hosts: list[HostSlots] = []
     for word in words:
         name, _, slots = word.partition(":")
@@ -93,7 +97,7 @@ def _names(name: str, most: int) -> list[str]:
 
 
 def _ranges(inside: str, name: str) -> list[tuple[int, int, int]]:
-    """Return first, last and digits of each range between two brackets."""
+    """Return (first number, last number, digits) of each range between two brackets."""
     found = []
     for part in inside.split(","):
         match = _RANGE_OF_HOSTS.fullmatch(part.strip())
@@ -125,7 +129,7 @@ _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS
 
 
 def read_path(value: str) -> str:
-    """Return a path as text. Raises ValueError for a path that a kernel would not accept."""
+    """Return a path unchanged. Raises ValueError for a path that a kernel would not accept."""
     if "\0" in value:
         raise ValueError("a path cannot contain a NUL byte")
     longest = max(len(os.fsencode(part)) for part in value.split("/"))
@@ -155,7 +159,7 @@ def read_endpoints(value: str) -> tuple[str, ...]:
 
 
 def read_metrics(value: str) -> str:
-    """Return the destination of live metrics: a file that ends in ``.prom``, or the endpoint of a collector."""
+    """Return the destination of live metrics: a file with the suffix ``.prom``, or the endpoint of a collector."""
     scheme, separator, _ = value.partition("://")
     if not separator:
         if not value.endswith(FILE_SUFFIX) or value.endswith(f"/{FILE_SUFFIX}"):
@@ -197,7 +201,7 @@ read_parallel, read_optimizer, read_cache_size = read_parallelism, parse_optimiz
 
 
 def read_seed(value: str) -> int:
-    """Return a seed."""
+    """Return a seed for random numbers."""
     try:
         number = int(value, 0)
     except ValueError:
@@ -216,8 +220,10 @@ def read_share(value: str) -> float:
 
 
 def read_assurance(value: str) -> Assurance:
-    """Return confidence and share in percent, and the permitted misses. Raises ValueError if no run has enough
-    operations."""
+    """Return the confidence, the share and the permitted misses of a requested statement.
+
+    Raises ValueError if no run has enough operations for it.
+    """
     shares, colon, planned = value.partition(":")
     confidence, slash, share = (part.strip().removesuffix("%").strip() for part in shares.partition("/"))
     if not (slash and _PERCENT.fullmatch(confidence) and _PERCENT.fullmatch(share)):
@@ -245,7 +251,7 @@ def read_assurance(value: str) -> Assurance:
 
 
 def read_engines(value: str) -> tuple[str, ...]:
-    """Return the names of engines, without looking them up."""
+    """Return the names of engines. They are not looked up here."""
     return tuple(dict.fromkeys(name.strip() for name in value.split(",")))
 
 
@@ -285,7 +291,7 @@ def read_changed(value: str) -> float:
 
 
 def read_codec(value: str) -> str:
-    """Return a codec with its level, such as ``zstd:1``; the default level if none is given."""
+    """Return a codec with its level, such as ``zstd:1``; without a level, the default level is added."""
     name, colon, level = value.strip().partition(":")
     if name not in CODECS:
         raise ValueError(f"one of {', '.join(CODECS)} is expected{nearest(name, CODECS)}")
@@ -360,7 +366,7 @@ def read_ceilings(value: str) -> tuple[float, float]:
 
 
 def read_rate(value: str) -> float:
-    """Return a rate above 0 in bytes a second: GB/s and GBps are bytes, Gb/s, Gbps and Gbit/s are 10^9 bits."""
+    """Return a rate above 0 in bytes a second: GB/s and GBps are bytes, Gb/s, Gbps and Gbit/s are bits (10^9)."""
     amount = value.strip().removesuffix("/s").removesuffix("ps").removesuffix("it")
     in_bits = amount.endswith("b")
     rate = parse_size(f"{amount.removesuffix('b')}B" if in_bits else amount) / (8 if in_bits else 1)
@@ -370,7 +376,10 @@ def read_rate(value: str) -> float:
 
 
 def read_loader_rate(value: str) -> float:
-    """Return the rate of a host's data loader in bytes a second: a rate, or accelerators of a published workload."""
+    """Return the rate of a host's data loader in bytes a second.
+
+    The value is a rate, or a number of accelerators of a published workload, such as ``8xresnet50``.
+    """
     count, times, name = value.strip().rpartition("x")
     workload = LOADER_WORKLOADS.get(name)
     if workload is None:
@@ -382,7 +391,7 @@ def read_loader_rate(value: str) -> float:
 
 
 def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
-    """Return a parser that accepts one of the valid values."""
+    """Return a parser that accepts only the values in ``known``."""
 
     def parse(value: str) -> str:
         if value not in known:
@@ -406,7 +415,7 @@ def read_switch(value: str) -> bool:
 
 
 def read_models(value: str) -> tuple[str, ...]:
-    """Return the names and files of models, without looking them up."""
+    """Return the names and files of models. They are not looked up here."""
     words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
     if not words:
         raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}, or a file")
@@ -454,7 +463,7 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
 
 
 def read_failures(value: str) -> str:
-    """Return the text of a valid failure model."""
+    """Return a failure model as text, after a check."""
     rate = parse_failure_model(value).failures_per_accelerator_day
     if not _RAREST <= rate <= SECONDS_PER_DAY:
         raise ValueError(
@@ -464,7 +473,7 @@ def read_failures(value: str) -> str:
 
 
 def read_command(value: str) -> str:
-    """Return a command as text. Raises ValueError if it cannot be split into words."""
+    """Return a command unchanged. Raises ValueError if it cannot be split into words."""
     try:
         words = shlex.split(value)
     except ValueError as error:
@@ -482,7 +491,7 @@ _TABLES_OF_ACTIONS = {
 
 
 def read_actions(word: str) -> dict[str, str | None]:
-    """Return the commands of a file, by the names of their options. Raises UsageError."""
+    """Return the commands in a file of actions, by ini name. Raises UsageError."""
     try:
         tables = parse_toml(read_user_text(user_path(word, _ACTIONS_OPTION)))
     except OSError as error:

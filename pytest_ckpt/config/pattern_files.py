@@ -1,4 +1,4 @@
-"""Patterns of recorded jobs: built-in ones, by name, or a user's file."""
+"""Patterns of recorded jobs: built-in patterns by name, and users' files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHIPPED = (
     "trainer",
     "orbax",
 )
-"""Names of the built-in patterns, each recorded from the library itself."""
+"""Names of the built-in patterns. Each was recorded from a save by the library itself."""
 
 # With these strategies a save contains all bytes of a checkpoint unchanged.
 _REPLAYED = {s.name for s in STRATEGIES if not (s.saves_deltas or s.compresses)}
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundPattern:
-    """A pattern with the name of its file, its text and the digest of the text."""
+    """A pattern, the name of its file, its text, and the digest of the text."""
 
     file: str
     sha256: str
@@ -88,7 +88,7 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
 def with_pattern(
     engines: Sequence[EngineSpec], word: str, strategies: Iterable[str], pace: str, deadline_seconds: float
 ) -> tuple[EngineSpec, ...]:
-    """Return the engines; an engine that replays a job receives the named pattern. Raises UsageError."""
+    """Return the engines; an engine that replays a job receives the pattern that ``word`` names. Raises UsageError."""
     replaying = [engine for engine in engines if engine.replays]
     if not replaying:
         return tuple(engines)
@@ -117,7 +117,7 @@ def _given(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) ->
 
 
 def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> None:
-    """Raise UsageError if the pattern has no pauses, or a pause so long that the rank would seem to hang."""
+    """Raise UsageError if a pattern has no pauses, or a pause so long that the rank would be reported as hung."""
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:
         raise UsageError(

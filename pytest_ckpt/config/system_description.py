@@ -1,4 +1,4 @@
-"""The system under test as its vendor describes it: a TOML file, its template, and its check."""
+"""The vendor's description of the system under test: its TOML file, the template, and the check of the file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KNOWN = FACTS | REPEATED
 
 
 def template() -> str:
-    """Return a file to fill in: every known fact, with its meaning and an example, all commented out."""
+    """Return a template to fill in: every known fact with its meaning and an example, all commented out."""
     lines = [
         f"# The system under test, for {OPTION}. It is not measured; the certificate prints it as declared.",
         "# Uncomment the lines that you fill in; leave out unknown facts.",
@@ -41,7 +41,7 @@ def template() -> str:
 
 
 def read_system(file: Path) -> dict[str, Any]:
-    """Return the facts of a file. Raises UsageError that names the line to fix and the nearest known name."""
+    """Return the facts in a file. Raises UsageError that names the wrong entry and the nearest known name."""
     where = f"{OPTION} {file}"
     try:
         described = parse_toml(read_user_text(user_path(file, OPTION)))
@@ -68,7 +68,10 @@ def read_system(file: Path) -> dict[str, Any]:
 
 
 def _embedded(where: str, file: Path, name: str) -> str:
-    """Return the picture next to a file, in base64. Raises UsageError if it is not a valid picture."""
+    """Return a picture file, named relative to the description, in base64.
+
+    Raises UsageError if it is not a valid picture.
+    """
     try:
         content = read_user_bytes(user_path(file, OPTION).parent / name)
         media_type(content)
@@ -83,7 +86,7 @@ def _embedded(where: str, file: Path, name: str) -> str:
 
 
 def check_described(described: Told | None, gate_table: str) -> None:
-    """Raise UsageError if the gate table requires facts that the description of the system lacks."""
+    """Raise UsageError if the description of the system lacks mandatory facts; ``gate_table`` requires them."""
     if missing := not_told(described):
         raise UsageError(
             f"The gate table {gate_table} requires a description of the system, and {OPTION} lacks "

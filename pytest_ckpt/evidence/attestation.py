@@ -1,5 +1,4 @@
-"""The signed statement about a run: an in-toto test result in a DSSE envelope. This module converts bytes and does not
-use keys.
+"""The signed statement about a run: an in-toto test result in a DSSE envelope. Only conversions, no use of keys.
 
 Sources: in-toto Statement v1 (github.com/in-toto/attestation, spec/v1/statement.md), its predicate test-result v0.1
 (spec/predicates/test-result.md), and DSSE 1.0 (github.com/secure-systems-lab/dsse, protocol.md and envelope.md).
@@ -44,7 +43,8 @@ class Envelope:
 
 
 def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
-    """Return the serialised in-toto statement about a report; ``sha256`` are digests of files of its directory.
+    """Return the serialised in-toto statement about a report; ``sha256`` maps the files of the run directory to
+    digests.
 
     A certified run is PASSED. A rehearsal that met every requirement is WARNED. Every other run, including an
     incomplete one, is FAILED, so that a policy can rely on ``result``. Requirements that were not run are not listed.
@@ -71,14 +71,13 @@ def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
-    """Return the signed bytes: the pre-authentication encoding (PAE) of DSSE, which contains type and body with their
-    lengths in bytes."""
+    """Return the bytes that are signed: DSSE's pre-authentication encoding (PAE) of the payload and its type."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
 def envelope_bytes(envelope: Envelope) -> bytes:
-    """Return an envelope in the form of its file."""
+    """Return an envelope as the bytes of its file."""
     plain = {
         "payload": base64.b64encode(envelope.payload).decode(),
         "payloadType": envelope.payload_type,

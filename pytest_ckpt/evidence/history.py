@@ -36,10 +36,11 @@ Seconds = Annotated[float, Bounds(ge=1e-9, le=1e9)]
 
 
 class LineSubject(TypedDict):
-    """All operations of one subject. ``is_complete``: its measurement was completed.
+    """One subject of a run, with the times of its saves and loads. ``is_complete``: its measurement was completed.
 
-    ``conditions`` are the factors that affect a time, other than storage and load. ``request_p99_seconds``, for an
-    object store, is the 99th percentile of each kind of request at its slowest endpoint.
+    ``conditions`` are the settings and sizes that affect a time; only runs with equal conditions are compared.
+    ``request_p99_seconds``, for an object store, is the 99th percentile of each kind of request at its slowest
+    endpoint.
     """
 
     subject: Text
@@ -53,7 +54,7 @@ class LineSubject(TypedDict):
 
 
 class Line(TypedDict):
-    """One line of history.jsonl, which --ckpt-history appends.
+    """One line of history.jsonl, to which --ckpt-history appends.
 
     Fields may be added; a changed meaning requires a new schema number.
     """
@@ -83,7 +84,7 @@ def check_place(history: Path, target: Path, report: Path) -> None:
 
 
 def entry(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the history line of a run, which contains the data of a trend."""
+    """Return the history line of a run: the values from which `pytest-ckpt trend` is computed."""
     run = document["run"]
     settings = {s["option"]: s.get("value") for s in document["settings"]}
     limits = {c["subject"]: c for c in document["checkpoints"]}
@@ -128,7 +129,7 @@ def _p99_of_requests(measured: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _owner(checkpoint: Mapping[str, Any]) -> str:
-    """Return the package of a checkpoint's engine, with its version; empty for a built-in one."""
+    """Return the package that supplies a checkpoint's engine, with its version; empty for a built-in engine."""
     return str((checkpoint.get("engine") or {}).get("owner", ""))
 
 
@@ -188,9 +189,10 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Compare every line with the report of its run; return the lines that match, and the problems of the others.
+    """Replace each history line by the values of its run's report; return the lines, and sentences on problems.
 
-    If they differ, the report takes precedence, as long as it matches its manifest.
+    A line without a run directory is kept. A run is left out if its report is invalid or does not match its manifest.
+    If a line differs from its report, the report takes precedence, and a sentence states this.
     """
     runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0
@@ -227,7 +229,7 @@ def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[
 
 
 def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of this version without the fields that did not exist when ``line`` was written."""
+    """Return ``stated`` without the fields that did not exist yet when ``line`` was written."""
     had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
     subjects = [
         subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}

@@ -1,4 +1,4 @@
-"""Reads the facts of a run directory and judges them with this version, for judge, verify and the writers."""
+"""Judges the facts of a run directory again with this version, for `judge`, `verify` and the writers of a run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NO_FACTS = "This directory does not contain its measurement."
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Facts:
-    """The files of a run directory other than its report."""
+    """The files of a run directory that verdicts are derived from, without the report."""
 
     kind: str
     plan: Plan
@@ -88,9 +88,10 @@ class _Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRun:
-    """A run that was judged again: the content of its directory, and the verdicts. ``extras`` are plugin requirements.
+    """A run that was judged again: the content of its directory, and the new verdicts.
 
-    ``catalogue_names`` are the requirements and checks of the version that made the run.
+    ``catalogue_names`` are the requirements and checks of the version that made the run. ``extras`` are requirements of
+    plugins, read from the report.
     """
 
     report: ReadDocument
@@ -139,9 +140,10 @@ def judged_run(
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Judge the facts of a directory again, given its report. Raises UsageError, or the errors of invalid facts.
+    """Judge the facts of a run directory again; ``report`` is the report of the run.
 
-    ``decides_all`` also decides requirements that the report does not decide, if there are facts for them.
+    ``decides_all`` also decides requirements that were not run because of a deselected test or suite, if there are
+    facts. Raises UsageError, or the errors that invalid facts cause.
     """
     extras = recorded(report.get("catalogue") or ())
     settings = recorded_settings(report, command_line)
@@ -214,7 +216,10 @@ def _verdicts(
     as_recorded: bool,
     decides_all: bool,
 ) -> list[Verdict]:
-    """Decide every requirement of the run again; without a report, every requirement that its facts allow."""
+    """Decide every requirement of the report again; without a report, every requirement that the facts allow.
+
+    Requirements that were not run because of a deselected test or suite are left out, unless ``decides_all``.
+    """
     plan, gates = facts.plan, facts.gates
     chosen = chosen_suites(settings, gates, catalogue)
     if "requirements" in report:
@@ -264,7 +269,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Judge one requirement again, on its original facts."""
+    """Judge one requirement again, by the facts from which the run derived ``found``."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
@@ -280,7 +285,10 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 def recorded_settings(
     report: ReadDocument, command_line: Mapping[str, str | None], roles: Sequence[Role] = ("plan",)
 ) -> Settings:
-    """Return the recorded settings of the options with one of the roles. Values on the command line have priority."""
+    """Return the settings of a run, as far as their options have one of the roles.
+
+    Values on the command line take precedence.
+    """
     flags = {option.flag: option.ini_name for role in roles for option in with_role(role)}
     fields = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
@@ -335,7 +343,7 @@ def judge_directory(
 
 @contextlib.contextmanager
 def odd_facts_named(directory: Path) -> Iterator[None]:
-    """Turn errors that implausible facts of a directory cause into a UsageError.
+    """Convert errors that implausible facts of a directory cause into a UsageError.
 
     Such facts have a valid form, but lead for example to a division by zero, the median of an empty list, or a missing
     part.
@@ -352,10 +360,11 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
 def judge_sealed_directory(
     directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True, moment: str = ""
 ) -> Document:
-    """Return the report of a run directory, judged again; changed files are listed, and with these the run cannot pass.
+    """Return the report of a run directory, judged again. If judged files were changed, the report lists them and does
+    not pass.
 
-    Only files that are judged are compared. With ``moment``, the time of this judgement in ISO 8601, the report names
-    the cluster and the grade of the run. Raises UsageError as `judge_directory` does.
+    Only the files that verdicts depend on are compared with the manifest. With ``moment``, the time of this judgement
+    in ISO 8601, the report names the cluster and the grade of the run. Raises UsageError as `judge_directory` does.
     """
     document = judge_directory(directory, command_line, foresees=foresees, moment=moment)
     if is_unfinished(directory) or not (changed := changes_of_facts(directory)):
@@ -364,7 +373,9 @@ def judge_sealed_directory(
 
 
 def without_trust(document: Document, reasons: Sequence[str]) -> Document:
-    """Return a report that is based on changed files: the run does not pass and is not certified."""
+    """Return a report that is based on changed files: ``reasons`` are added, and the run neither passes nor is
+    certified.
+    """
     document["grade_reasons"] += reasons
     if document["grade"] == "certified":
         document["grade"] = "incomplete"
@@ -374,7 +385,7 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
 
 
 def changes_of_facts(directory: Path) -> list[str]:
-    """Return the differences between the manifest and the files of report, measurements and observations."""
+    """Return the differences between the manifest and the report, measurements and observations, one phrase each."""
     try:
         found = compare(directory)
     except OSError as error:
@@ -385,10 +396,10 @@ def changes_of_facts(directory: Path) -> list[str]:
 
 
 def altered_tables(report: ReadDocument) -> tuple[str, ...]:
-    """Return the tables in a report that differ from the tables of this version; the report is of the same version.
+    """Return the names of tables in a report that differ from the tables of this version.
 
-    The tables are the rows of the built-in gate table, the defaults of options, and the list of requirements and
-    checks.
+    The report must be of the same version. The tables are the rows of the built-in gate table, the defaults of options,
+    and the list of requirements and checks.
     """
     shipped = {built_in(word).name: word for word in GATE_TABLES}
     gates = report["gate_table"]
@@ -420,7 +431,7 @@ def _judge(
 def _judged_again(
     report: ReadDocument, document: Document, command_line: Mapping[str, str | None], moment: str
 ) -> Document:
-    """Return the cluster and grade of the run, and the options of limits that differ from those of the run."""
+    """Return the section ``judged_again``: the original cluster and grade, and the limit options that were changed."""
     of_run = {s["option"]: s["value"] for s in report["settings"]}
     now = {s["option"]: s["value"] for s in document["settings"]}
     given = [option.flag for option in with_role("limit") if command_line.get(option.ini_name) is not None]

@@ -1,5 +1,4 @@
-"""The manifest: digests of all files in a run directory, in the format of ``sha256sum --check``, and the comparison
-with it."""
+"""The manifest of a run directory: digests of all files, in the format of ``sha256sum --check``."""
 
 from __future__ import annotations
 
@@ -29,8 +28,9 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The differences of a directory from its manifest, as names of files. ``ill_formed`` are invalid lines of the
-    manifest."""
+    """The differences between a directory and its manifest, as file names. ``ill_formed`` are invalid lines of the
+    manifest.
+    """
 
     listed: int
     changed: tuple[str, ...]
@@ -103,7 +103,7 @@ def _is_link(path: Path) -> bool:
 
 
 def manifest_text(found: Mapping[str, str]) -> str:
-    """Return the manifest of these digests, sorted by path."""
+    """Return the text of a manifest with these digests, sorted by path."""
     return "".join(_line(name, found[name]) for name in sorted(found) if found[name])
 
 
@@ -152,7 +152,7 @@ def _line(name: str, digest: str) -> str:
 
 
 def _read_line(line: str) -> tuple[str, str]:
-    """Return the name and the digest of a line. An invalid digest is replaced by a text that matches no file."""
+    """Return the name and the digest in a line. A text that no digest equals replaces an invalid digest."""
     plain = line.removeprefix("\\")
     digest, _, name = plain.partition("  ")
     if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not name:

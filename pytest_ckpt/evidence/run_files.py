@@ -1,4 +1,4 @@
-"""Reads the files of a run directory strictly: validates each against its schema, and rejects contradictory facts."""
+"""Reads the files of a run directory strictly: compares each with its schema, and rejects contradictory facts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ REPORT, SESSION, PLAN, EVENTS = "report.json", "session.json", "plan.json", "eve
 
 
 def read_report(directory: Path) -> Document:
-    """Return the report of a run directory. Raises UsageError if there is no report, or if a run does not write such a
-    report."""
+    """Return the report of a run directory. Raises UsageError if the report is missing or invalid."""
     file = directory / REPORT
     report = read_file(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
@@ -63,7 +62,7 @@ def read_measurements(directory: Path, plan: Plan) -> list[Measurement]:
 
 
 def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
-    """Return the measurement of a planned checkpoint. Raises UsageError for a file that no run writes."""
+    """Return the measurement of a planned checkpoint. Raises UsageError for an invalid file."""
     measurement = _read_record(file, Measurement, "measurement")
     if wrong := _contradictions(measurement, planned):
         raise not_ours(file, "is not a measurement of this run", wrong)
@@ -71,7 +70,7 @@ def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
 
 
 def read_observations(directory: Path) -> list[Observation]:
-    """Return the results of a run's checks. Raises UsageError."""
+    """Return the results of a run's checks. Raises UsageError for an invalid file."""
     found = []
     for file in sorted((directory / "observations").glob("*.json")):
         observation = _read_record(file, Observation, "observation")
@@ -93,9 +92,9 @@ def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "o
 
 
 def fitting(kind: type[Record], plain: Any) -> Record:
-    """Return a record from a part of the report.
+    """Return a record from plain JSON types, after a check against the record's schema.
 
-    Raises TypeError for values that no run writes, ValueError for a text that does not name a subject.
+    Raises TypeError for values that the schema does not permit, ValueError for a text that does not name a subject.
     """
     if wrong := fault(plain, kind):
         raise TypeError(f"{kind.__name__.lower()}: {wrong}")
@@ -103,7 +102,7 @@ def fitting(kind: type[Record], plain: Any) -> Record:
 
 
 def read_file(file: Path) -> Any:
-    """Return the JSON of a file of the directory. Raises UsageError."""
+    """Return the JSON content of a file. Raises UsageError if it cannot be read or parsed."""
     try:
         return parse(read(file))
     except OSError as error:
@@ -116,13 +115,16 @@ def read_file(file: Path) -> Any:
 
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
-    """Return the error for a file that pytest-ckpt does not write in this form."""
+    """Return the error for a file that differs from the form in which pytest-ckpt writes it."""
     more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
     return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
 
 
 def odd_records(directory: Path) -> Iterator[str]:
-    """Yield the names of files that do not have the form of the record that a run writes. Raises UsageError."""
+    """Yield the names of files that change when they are read and written again, because a run writes another form.
+
+    Raises UsageError for a file that cannot be read.
+    """
     for pattern, kind in _RECORDS.items():
         for file in sorted(directory.glob(pattern)):
             plain = read_file(file)
@@ -135,7 +137,7 @@ def odd_records(directory: Path) -> Iterator[str]:
 
 
 def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:
-    """Return the contradictions between a measurement and the planned checkpoint, or within the measurement."""
+    """Return the contradictions between a measurement and its plan, and within the measurement."""
     shards = planned.layout
     expected = {
         "subject": planned.subject,
@@ -207,7 +209,7 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
 
 
 def _observation_contradictions(observation: Observation) -> list[str]:
-    """Return the contradictions within an observation."""
+    """Return the contradictions within the result of a check."""
     found = []
     if (observation.anomaly_count == 0) != (not observation.anomalies) or (
         observation.anomaly_count < len(observation.anomalies)
@@ -219,6 +221,6 @@ def _observation_contradictions(observation: Observation) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """Return a value in at most 60 characters."""
+    """Return a value as text of at most 60 characters."""
     text = str(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -92,7 +92,7 @@ def signer_of(pem: str) -> Signer:
 
 
 def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
-    """Read a public key from a PEM file. Raises UsageError with the reason if it is unusable."""
+    """Read the public key of ``option`` from a PEM file. Raises UsageError with the reason if it is unusable."""
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415

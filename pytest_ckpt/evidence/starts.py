@@ -1,10 +1,9 @@
-"""A run with several starts (``--ckpt-resume``): the files of each start in the run directory, and the list of starts
-for the report.
+"""A run with several starts (``--ckpt-resume``): the files of each start, and the list of starts for the report.
 
-When a second start begins, ``starts/1/`` receives the files of the first one: ``start.json``, its session, plan, events
-and report; in ``interrupted_work/`` its incomplete measurements, in ``replaced/`` measurements under conditions other
-than the next start's. ``starts/2/added/`` contains measurements of the second start that add patterns to a measurement
-of an earlier start.
+When a second start begins, ``starts/1/`` receives the files of the first one. These are ``start.json``, the session,
+the plan, the events and the report. ``interrupted_work/`` contains its incomplete measurements, ``replaced/`` its
+measurements under conditions other than those of the next start. ``starts/2/added/`` contains measurements of the
+second start that add patterns to a measurement of an earlier start.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def event_files(directory: Path) -> list[Path]:
 
 
 def earlier_starts(directory: Path) -> tuple[Start, ...]:
-    """Return the previous starts that a later start resumed, oldest first. Raises UsageError for a file that no run
-    writes."""
+    """Return the starts that a later start resumed, oldest first. Raises UsageError for an invalid file."""
     return tuple(fitting(Start, read_file(place / START)) for place in _places(directory) if (place / START).exists())
 
 
@@ -61,8 +59,7 @@ def completed(
 ) -> list[Measurement]:
     """Return the measurements of a run in the order of its plan, each with the patterns that later starts added.
 
-    A measurement is left out if ``without`` returns true for its failure. Raises UsageError for a file that no run
-    writes.
+    A measurement is left out if ``without`` returns true for its failure. Raises UsageError for an invalid file.
     """
     added = _read(directory, ADDED, plan)
     found = []
@@ -77,7 +74,7 @@ def completed(
 
 
 def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
-    """Return, for each subject, the measurements that are not used for verdicts. Raises UsageError."""
+    """Return, by subject, the measurements that starts interrupted or that only add patterns. Raises UsageError."""
     found = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
     subjects = dict.fromkeys(subject for others in found for subject in others)
     return {subject: tuple(o for others in found for o in others.get(subject, ())) for subject in subjects}
@@ -105,7 +102,7 @@ def all_starts(
 ) -> tuple[Start, ...]:
     """Return the starts of a run, newest last; ``run`` is the report's section about the run.
 
-    ``exit_code`` is None if the run was killed. Raises UsageError for files that no run writes.
+    ``exit_code`` is None if the run was killed. Raises UsageError for invalid files.
     """
     earlier = earlier_starts(directory)
     names = _names(measurements, observations) - measured_before(earlier)
@@ -138,7 +135,7 @@ def _names(measurements: Sequence[Measurement], observations: Sequence[Observati
 
 
 def measured_before(starts: Sequence[Start]) -> set[str]:
-    """Return the names of complete measurements of these starts that later starts did not repeat."""
+    """Return the names of measurements and checks that these starts completed and that no later start repeated."""
     found: set[str] = set()
     for start in starts:
         found |= set(start.measured)
@@ -147,7 +144,9 @@ def measured_before(starts: Sequence[Start]) -> set[str]:
 
 
 def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:
-    """Return the incomplete work of a start, with the operation that was running when it ended."""
+    """Return a description of incomplete measurements, each with the operation that was running when the
+    start ended.
+    """
     running = running_operations(directory)
     return tuple(
         InterruptedWork(
@@ -161,7 +160,7 @@ def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tu
 
 
 def running_operations(directory: Path) -> dict[str, str]:
-    """Return, for each incomplete subject, a description of the last operation that was started."""
+    """Return, for each incomplete subject of the newest start, the operation that was started last."""
     running: dict[str, str] = {}
     for event in newest_events(directory):
         if isinstance(event, MeasurementStarted):
@@ -182,10 +181,7 @@ def newest_events(directory: Path) -> Iterator[Event]:
 
 
 def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
-    """Return when each operation of a measurement ended, in seconds since its launch began, in order.
-
-    Empty if ``events.jsonl`` does not contain exactly these operations.
-    """
+    """Return the end of each operation of a measurement, in seconds since its launch began, in order."""
     listed: list[tuple[Operation, float]] = []
     wanted = list(measurement.operations)
     try:

@@ -1,6 +1,6 @@
-"""Unfinished runs: the run was opened but not closed, because its controller was killed before it wrote the report.
+"""Unfinished runs: the run was opened but not closed. It is still in progress, or its controller was killed.
 
-The directory contains the inputs (``session.json``, ``plan.json``) and all complete measurement.
+The directory contains the inputs (``session.json``, ``plan.json``) and all complete measurements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_unfinished(directory: Path) -> bool:
 def report_before_measurements(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of a run before its first measurement, from ``session.json`` and ``plan.json``.
 
-    Raises LookupError or TypeError for files that no run writes.
+    Raises LookupError or TypeError for invalid files.
     """
     areas = [from_plain(AreaRef, area) for area in (session["area"], session["small"], session.get("local")) if area]
     return {
@@ -78,10 +78,10 @@ def decidable(
     measured: Collection[str],
     observed: Collection[tuple[str, str]],
 ) -> Iterator[Verdict]:
-    """Yield an entry for every verdict that the facts of the directory allow, except for plugins, which are not
-    available.
+    """Yield a "not run" verdict for each requirement and subject that the facts of the directory can decide.
 
-    ``measured`` are subjects, ``observed`` pairs of requirement and subject.
+    Requirements of plugins are left out, because plugins are not available. ``measured`` are subjects, ``observed`` are
+    pairs of requirement and subject.
     """
     for id_, subjects in known_subjects(plan, settings, gates, catalogue).items():
         for subject in subjects:
@@ -90,7 +90,7 @@ def decidable(
 
 
 def as_incomplete(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a run that did not end. It is not certified, even if requirements were met."""
+    """Return the report of a run that did not end: the grade is "incomplete", even if all requirements were met."""
     reasons = [reason for reason in document["grade_reasons"] if reason != ALL_MET]
     return {
         **document,

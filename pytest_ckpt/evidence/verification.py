@@ -1,7 +1,7 @@
 """Checks that a run directory is unchanged since its run: digests, signature, and a new evaluation of its files.
 
-Each finding names a file that differs, or a verdict or part of the report that differs after the new evaluation. If all
-files including the manifest are changed consistently, only the signature shows it.
+Each finding names a file that differs, or a verdict or part of the report that a new evaluation changes. If all files
+and the manifest are changed consistently, only the signature shows the change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examination:
-    """One comparison. ``details`` lists the differences."""
+    """The result of one comparison. ``details`` lists the differences."""
 
     name: Examined
     outcome: Outcome
@@ -61,7 +61,7 @@ _MAXIMUM_DETAILS = 20
 
 
 def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
-    """Check a run directory. Raises UsageError if it is not a run directory.
+    """Check a run directory. Raises UsageError for any other directory.
 
     ``keys`` are the public keys of trusted signers. Without keys, the signer is not checked.
     """
@@ -130,7 +130,7 @@ def _check_verdicts(directory: Path, report: Document) -> Examination:
 
 
 def _differences(directory: Path, report: Document, again: Document) -> Iterator[str]:
-    """Yield the names of verdicts, files and parts of the report that a new evaluation gives differently."""
+    """Yield the differences between the report and the new evaluation: verdicts, files and parts, by name."""
     is_same_version = report["run"]["version"] == __version__
     ones, others = _by_name(report), _by_name(again)
     for name in dict.fromkeys([*ones, *others]):
@@ -175,14 +175,20 @@ def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
 
 
 def _check_pages(directory: Path, report: Document) -> Examination:
-    """Write certificate and JUnit file again and compare them, because people read these instead of report.json."""
+    """Write the certificate and the JUnit file again, and compare them with the files of the directory.
+
+    People read these files instead of report.json.
+    """
     if report["run"]["version"] != __version__:
         return _unchecked("pages", f"version {report['run']['version']} wrote the pages, this is {__version__}")
     return pages_written_again(directory, report)
 
 
 def pages_written_again(directory: Path, report: Document) -> Examination:
-    """Write the pages of a report of this version again and compare them with the pages of the directory."""
+    """Write the pages of a report again and compare them with the pages of the directory.
+
+    The report must be of this version, because the pages of versions differ.
+    """
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
         try:
             for name, write in _PAGES.items():
@@ -215,7 +221,7 @@ def _broken(name: Examined, description: str, details: Sequence[str]) -> Examina
 
 
 def _first(details: Sequence[str]) -> tuple[str, ...]:
-    """Return the first details, and the number of further ones."""
+    """Return the first details, and the number of the others as the last entry."""
     more = len(details) - _MAXIMUM_DETAILS
     return (*details[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
 
@@ -224,7 +230,7 @@ SIGN_OPTION = "--ckpt-sign"
 
 
 def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Verify the form of the envelope, its statement and, with ``keys``, that one of these keys signed it."""
+    """Verify the form of the envelope and its statement; with ``keys``, also that one of these keys signed it."""
     file = directory / ATTESTATION
     if file.is_symlink():
         # The manifest does not list the signature file, so an invalid one can only be reported here.
@@ -266,8 +272,10 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
 
 
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Return the finding for a directory without a signature: failed if the run signed it, or if a signature is
-    expected."""
+    """Return the finding for a directory without a signature.
+
+    It fails if the run was signed, or if ``keys`` show that a signature is expected.
+    """
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
     )
@@ -282,7 +290,7 @@ def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Exa
 
 
 def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
-    """List the files whose digests differ from the signed digests."""
+    """Return a phrase on the difference between the signed digests and ``sha256``, the digests of the directory."""
     try:
         signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
     except (ValueError, KeyError, TypeError):
@@ -293,7 +301,7 @@ def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownKey:
-    """A public key from the reader; ``name`` is its file as given."""
+    """A public key that the reader trusts; ``name`` is its file as the reader wrote it."""
 
     name: str
     key: PublicKey
@@ -303,8 +311,8 @@ class KnownKey:
 class Signer:
     """A key and the directories that it signed, if any.
 
-    ``key`` is the file of a known key, empty for an unknown one; ``key_id`` is the SHA-256 of the key (for an unknown
-    key, the unprotected claim of the envelope); ``signed`` names the directories.
+    ``key`` is the file of a known key, empty for an unknown one. ``key_id`` is the SHA-256 of the key; for an unknown
+    key, it is the unprotected claim of the envelope. ``signed`` names the directories.
     """
 
     key_id: str
@@ -313,9 +321,9 @@ class Signer:
 
 
 def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signer, ...]:
-    """Return the signers of directories by the names of the directories; known keys come first, in their order.
+    """Return the signers of the named directories: first the known keys in their order, then unknown keys.
 
-    A separate check decides whether the signed content matches the directory.
+    Another check (`check_signature`) decides whether the signed content matches the directory.
     """
     from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - of a library that may lack
 

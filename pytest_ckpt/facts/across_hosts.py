@@ -1,5 +1,4 @@
-"""The view that each host has of a shared target, and the waits of hosts for each other's files before a clock
-started."""
+"""How each host sees a shared target, and how long hosts waited for each other's files before a clock started."""
 
 from __future__ import annotations
 
@@ -12,15 +11,19 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
-    """A file that the controller created in the target, by which other hosts recognise the target: its name and its
-    content."""
+    """A file that the controller created in the target, so that other hosts can recognise the target.
+
+    ``word`` is its content.
+    """
 
     name: str
     word: str
 
     def of_rank(self, rank: int) -> Marker:
-        """Return the file that the host of a rank creates next to the controller's, for another host; its first line is
-        the same."""
+        """Return the file that a rank's host creates next to the controller's file, for another host to look up.
+
+        The first line of its content is the controller's word.
+        """
         return Marker(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
 
 
@@ -35,7 +38,7 @@ class HostMount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierView:
-    """One host's view of its local tier's directory: the free space, and another host whose files are in it.
+    """One host's view of its local tier's directory: the free space, and other hosts whose files are in it.
 
     ``unavailable_reason`` is why this host cannot create files there; empty if it can.
     """
@@ -48,10 +51,10 @@ class TierView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetView:
-    """One host's view of the target, and the version of this package there.
+    """One host's view of the target, and the version of pytest-ckpt on the host.
 
     ``misses`` describes a missing or wrong file of the controller, ``mismatch_of_other`` a missing or wrong file of the
-    host ``other``; ``cannot_write`` is why the host cannot create files there. Each is empty if there is no problem.
+    host ``other``. ``cannot_write`` is why the host cannot create files there. Each is empty if there is no problem.
     """
 
     host: str
@@ -69,12 +72,15 @@ Awaited = Literal["directory", "name", "data"]
 it."""
 
 VISIBLE_WITHIN_SECONDS = 2.0
-"""The maximum wait: twice the time that STALE allows a client to see an old state."""
+"""The maximum wait for an entry, in seconds: twice the time for which STALE allows a client to see an old state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DelayedHost:
-    """A host that did not see an entry at its first look. ``is_seen``: a later look saw it, after ``seconds``."""
+    """A host that did not see an entry at its first look.
+
+    ``is_seen``: a later look, after ``waited_seconds``, saw the entry.
+    """
 
     host: str
     waited_seconds: float
@@ -83,7 +89,7 @@ class DelayedHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWait:
-    """All waits of a host for one kind of entry. ``unseen``: the number of waits that ended without the entry."""
+    """All waits of a host for one kind of entry. ``unseen`` is the number of waits that ended without the entry."""
 
     host: str
     awaited: Awaited
@@ -105,7 +111,7 @@ class HostWaits:
 
 
 def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
-    """Return the sum of the results of all looks; None if there were none, as on a single host."""
+    """Return the sums over all looks of hosts for entries; None if there were no looks, as on a single host."""
     count = 0
     found: dict[tuple[str, Awaited], HostWait] = {}
     for awaited, late in looks:

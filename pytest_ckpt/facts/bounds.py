@@ -10,7 +10,9 @@ from typing import Annotated, NamedTuple
 
 
 class Bounds(NamedTuple):
-    """The bounds of a number, the lengths of a text or list, the pattern of a text; ``description`` is for messages."""
+    """The bounds of a number, the lengths of a text or list, or the pattern of a text; ``description`` is for
+    messages.
+    """
 
     ge: float | None = None
     gt: float | None = None
@@ -22,7 +24,7 @@ class Bounds(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """For a record of which a file may contain only a part: the names of the required fields."""
+    """The names of the required fields of a record, if a file may contain only a part of the record."""
 
     fields: tuple[str, ...]
 
@@ -37,5 +39,5 @@ Difference = Annotated[float, Bounds(ge=-1e9, le=1e9)]
 Text = Annotated[str, Bounds(min_length=1)]
 """A text that is not empty."""
 Moment = Annotated[str, Bounds(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")]
-"""A time of day as ISO 8601."""
+"""A date and a time of day, in ISO 8601."""
 RequirementId = Annotated[str, Bounds(pattern=r"^[A-Z][A-Z0-9-]*$")]

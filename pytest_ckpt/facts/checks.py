@@ -1,6 +1,6 @@
-"""The table of checks of behaviour: one row per check, with its name and its package. Pure data.
+"""The table of checks of a target's behaviour: one row per check. Pure data.
 
-A row names the code of its check and does not import it. Decorators on the checks' functions are not used, for two
+A row names the function of its check and does not import it. Decorators on the checks' functions are not used, for two
 reasons. Plan, judge and verify need the rows and would import the code of all checks (about 0.1 s). Each check runs in
 a new process, which would import all modules instead of one. The numbered semantics come from the survey of checkpoint
 software in docs/conformance.md. The module is long because it is one table.
@@ -17,13 +17,13 @@ Need = Literal["", "second client", "power cut", "small directory"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One check: a subject of a requirement.
+    """One check of a target's behaviour. The check is a subject of its requirement.
 
-    ``code`` is ``module:function`` in its package ``room`` of ``pytest_ckpt.conformance``: ``posix`` for mounted file
-    systems, ``objects`` for object stores. The function receives (the package's context, Findings). ``needs`` are the
-    options that must be given for the check. ``relies`` names software that relies on the behaviour. ``how`` is the
-    procedure, in a few sentences for the documentation. ``limit`` is the default limit of the value that the check
-    measures, in ``unit``.
+    ``room`` is the package of ``pytest_ckpt.conformance`` with the code of the check: ``posix`` for mounted file
+    systems, ``objects`` for object stores. ``code`` is ``module:function`` in this package. The function receives (the
+    package's context, Findings). ``needs`` are the options that must be given for the check. ``relies`` names
+    checkpoint software that relies on the behaviour. ``how`` is the procedure, in a few sentences for the documentation.
+    ``limit`` is the default limit of the value that the check measures, in ``unit``.
     """
 
     requirement: str
@@ -43,7 +43,7 @@ class Check:
 
     @property
     def is_timed(self) -> bool:
-        """Whether concurrent work would change the measured value."""
+        """Whether work on the target during the check would change the measured value."""
         return self.limit is not None and self.needs == ""
 
 
@@ -660,18 +660,17 @@ CHECKS: tuple[Check, ...] = (*CHECKS_OF_POSIX, *CHECKS_OF_OBJECTS)
 
 
 def in_room(room: Room) -> tuple[Check, ...]:
-    """Return the checks for one kind of target."""
+    """Return the checks for one kind of target: ``posix`` for file systems, ``objects`` for object stores."""
     return tuple(check for check in CHECKS if check.room == room)
 
 
 BY_NAME = {check.name: check for check in CHECKS}
 
 CHECKS_DIRECTORY = "checks"
-"""The directory of checks below a run's directory on the target. The first check creates it; all its content is from
-checks."""
+"""The directory of checks, below a run's directory on the target. Checks create it and all of its content."""
 
 FILES_OF_CHECKS = 10_000
-"""The maximum number of files that a check of a file system creates concurrently, at full effort (NAMES.many)."""
+"""The maximum number of files that exist concurrently in a check of a file system, at full effort (NAMES.many)."""
 
 LARGE_OBJECT_BYTES = 5160 << 20
 """The size of the object that OBJECT-LARGE writes in parts, at any effort."""
@@ -680,8 +679,7 @@ _PARTS_OF_CHECKS, _LEAST_PARTS, _PART_BYTES = 10_000, 1_001, 5 << 20
 
 
 def bytes_of_checks(room: Room, effort: float) -> int:
-    """Return the size in bytes of the largest file or object that the checks of a kind of target create; 0 for file
-    systems."""
+    """Return the size in bytes of the largest object that checks create; 0 for file systems."""
     if room != "objects":
         return 0
     many = max(_LEAST_PARTS, round(_PARTS_OF_CHECKS * effort)) * _PART_BYTES

@@ -1,4 +1,4 @@
-"""Converts records to plain JSON types and back. This is the only place that turns facts into files."""
+"""Converts records to plain JSON types and back. This is the only module that defines the JSON form of facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = frozenset({str, int, float, bool, types.NoneType})
 
 
 def to_plain(record: Any) -> Any:
-    """Turn records, tuples, sets and mappings into plain JSON types.
+    """Return a record, tuple, set or mapping in plain JSON types.
 
     A value whose class is derived from str, int or float becomes a plain str, int or float. A record whose class has
     ``from_text`` becomes its text.
@@ -42,7 +42,7 @@ def to_plain(record: Any) -> Any:
 
 
 def from_plain(kind: type[Record], data: Any) -> Record:
-    """Build a record from the output of `to_plain`. Unknown keys are ignored, so that older code reads newer files.
+    """Return a record from the output of `to_plain`. Unknown keys are ignored, so that older code reads newer files.
 
     Raises TypeError if a field without a default is missing, ValueError for a text that its record does not permit.
     """

@@ -15,7 +15,9 @@ from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.proofs import Integrity
 
 Command = Literal["break", "repair", "upgrade", "snapshot", "remove"]
-"""The purpose of a command: fail or repair a component, change the storage in service, take or remove a snapshot."""
+"""The purpose of a user command: fail or repair a component, change the storage in service, take or remove a
+snapshot.
+"""
 
 TriedKind = Literal["save", "load"]
 
@@ -34,12 +36,12 @@ class CommandRun:
 
     @property
     def is_good(self) -> bool:
-        """Whether the command ended and reported success."""
+        """Whether the command ended with exit code 0."""
         return self.exit_code == 0
 
     @property
     def sentence(self) -> str:
-        """The reason why it did not succeed, as a sentence."""
+        """The reason why the command did not succeed, as a sentence."""
         output = f": {self.output}" if self.output else ""
         if self.exit_code is None:
             return f"The {self.command} command did not end well{output.rstrip('.')}."
@@ -50,8 +52,8 @@ class CommandRun:
 class OperationTrial:
     """A save or a load, with or without an injected fault. Times are in seconds on the clock of the slowest rank.
 
-    ``longest_stall_seconds`` is the longest time in which ``stalled_rank`` transferred no bytes and completed no call,
-    without waiting for other ranks. ``error`` is the error that ended the operation; empty if it succeeded.
+    ``longest_stall_seconds`` is the longest time in which a rank, ``stalled_rank``, transferred no bytes and completed
+    no call. Waits for other ranks do not count. ``error`` is the error that ended the operation; empty if it succeeded.
     """
 
     kind: TriedKind
@@ -67,10 +69,10 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailoverTrial:
-    """One injected fault. The fault command started ``moment_seconds`` after the start of a save or load.
+    """One injected fault. The command was started ``moment_seconds`` after the start of the first of ``operations``.
 
-    ``operations`` ran in sequence from that save or load on. The last one failed, or was running when the fault command
-    returned. Then the repair command ran, and a save ran while the storage was rebuilding (``after``).
+    ``kind`` is the kind of these operations. They ran in sequence until the command had returned or an operation
+    failed. Then the repair command ran, and a save while the storage was rebuilding (``after``).
     ``committed_in_error``: a save failed before its commit, but its checkpoint existed. ``commit_answer_lost``: the
     commit ended with an error, and its checkpoint existed after the repair, so it counts as committed. ``lost`` is why
     a committed checkpoint could not be loaded after the repair; empty if all were loaded.
@@ -89,12 +91,13 @@ class FailoverTrial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failover:
-    """Saves and loads with injected faults, in addition to the subject's own.
+    """All saves and loads with injected faults, in addition to the subject's own saves and loads.
 
-    ``undisturbed`` are a save and a load before. ``integrity`` counts every checkpoint that was loaded and compared.
-    ``resident_fraction`` is the largest share of one that a page cache contained before its load; None if unknown.
-    ``not_run`` is why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete;
-    ``repaired_after`` is the repair command if it ran after the end of the ranks. ``host_loads`` as in a `Measurement`.
+    ``undisturbed`` are a save and a load before the first fault. ``integrity`` covers every checkpoint that was loaded
+    and compared. ``resident_fraction`` is the largest share of a checkpoint in a page cache before its load; None if
+    unknown. ``not_run`` is why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not
+    complete; ``repaired_after`` is the repair command if it ran after the end of the ranks. ``host_loads`` is as in a
+    `Measurement`.
     """
 
     fault_command: str
@@ -116,14 +119,16 @@ PAIRS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upgrade:
-    """Saves and loads during the command that restarts or upgrades the storage, in addition to the subject's own.
+    """Saves and loads while a command restarts or upgrades the storage, in addition to the subject's own saves and
+    loads.
 
-    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads. In the
-    first, a save, the command was started after ``moment_seconds``. They end when the command has returned, or with the
-    first failed one. ``lost`` is why the newest committed checkpoint could not be loaded at the end. ``integrity``
-    counts every loaded and compared checkpoint. ``resident_fraction`` is the largest share of a checkpoint in a page
-    cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not complete; ``ran_after``
-    is the command if it ended, or was abandoned, after the ranks. ``host_loads`` as in a `Measurement`.
+    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads. The
+    command was started ``moment_seconds`` after the start of the first one, a save. They end when the command has
+    returned, or with the first failure. ``lost`` is why the newest committed checkpoint could not be loaded at the end.
+    ``integrity`` covers every checkpoint that was loaded and compared. ``resident_fraction`` is the largest share of a
+    checkpoint in a page cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not
+    complete; ``ran_after`` is the command if it ended, or was abandoned, after the ranks. ``host_loads`` is as in a
+    `Measurement`.
     """
 
     command: str
@@ -142,13 +147,13 @@ class Upgrade:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotTrial:
-    """A save without a snapshot (``alone``), then one during which a snapshot was taken ``moment_seconds`` after its
-    start.
+    """A save without a snapshot (``alone``), then a save during which a snapshot was taken (``beside``).
 
-    ``taken`` is the location of the clone. ``is_before_commit``: the command had returned before the save was
-    committed. ``is_committed``: the clone contains the save as committed. ``lost`` is why a committed checkpoint, in
-    the clone or on the target, could not be loaded. ``not_judged`` is the reason if the clone cannot be judged as a
-    snapshot.
+    The snapshot command was started ``moment_seconds`` after the start of the second save; ``taken`` is its run.
+    ``is_before_commit``: the command had returned before the save was committed. ``is_committed``: the clone contains
+    the save as committed. ``lost`` is why a committed checkpoint, in the clone or on the target, could not be loaded.
+    ``not_judged`` is the reason if the clone cannot be judged as a snapshot. ``removed`` is the run of the command that
+    removed the snapshot.
     """
 
     alone: OperationTrial
@@ -163,7 +168,7 @@ class SnapshotTrial:
 
     @property
     def cost(self) -> float:
-        """The additional time of the save with a snapshot, as a share of the time of the save without."""
+        """The additional time of the save with a snapshot, as a share of the time of the save without a snapshot."""
         return self.beside.seconds / self.alone.seconds - 1.0
 
 
@@ -171,9 +176,9 @@ class SnapshotTrial:
 class Snapshots:
     """Saves during which snapshots were taken, in addition to the subject's own saves.
 
-    ``integrity`` counts every checkpoint that was loaded and compared, from clones and from the target. ``not_run`` is
+    ``integrity`` covers every checkpoint that was loaded and compared, from clones and from the target. ``not_run`` is
     why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete; ``ran_after``
-    is the command that removed a snapshot after the end of the ranks. ``host_loads`` as in a `Measurement`.
+    is the command that removed a snapshot after the end of the ranks. ``host_loads`` is as in a `Measurement`.
     """
 
     command: str
@@ -187,4 +192,4 @@ class Snapshots:
 
 
 Changed = Failover | Upgrade | Snapshots
-"""The results of the launches in which commands change the storage."""
+"""The results of all launches in which user commands change the storage."""

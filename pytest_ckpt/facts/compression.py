@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from pytest_ckpt.facts.bounds import Bounds, Count, NotNegative
 
 EXTRA = "compressed"
-"""The extra of pytest-ckpt that installs the libraries of all codecs."""
+"""The extra of pytest-ckpt with the libraries of all codecs."""
 
 
 class Codec(NamedTuple):
@@ -25,28 +25,27 @@ CODECS = {
     "zstd": Codec(module="zstandard", package="zstandard", lowest=1, highest=22, level=1),
     "lz4": Codec(module="lz4.frame", package="lz4", lowest=0, highest=12, level=0),
 }
-"""The codecs by their name in ``--ckpt-strategy=compressed:codec``."""
+"""The codecs by name, as in ``--ckpt-strategy=compressed:codec``."""
 
 FRAME_BYTES = 4 << 20
-"""The bytes of a compressed frame: large enough for a codec's best ratio, small enough for partial reads."""
+"""The size of a compressed frame before compression: large enough for a codec's best ratio, small enough for partial
+reads."""
 
 THREAD_BYTES = 96 << 20
-"""The memory of a thread that compresses a frame at the highest level, including the frame before and after
-compression."""
+"""The memory of a thread that compresses at the highest level, including the frame before and after compression."""
 
 PAIRS = 3
-"""The number of saves and loads of each kind that are compared."""
+"""The number of saves, and of loads, with the codec and without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compression:
-    """Saves and loads of the same content, alternately with ``codec`` and plain. Times are in seconds, sizes in bytes
-    of all ranks.
+    """Saves and loads of the same content, in turns with ``codec`` and plain.
 
-    ``bytes`` is the size of a checkpoint's tensors, ``stored_bytes`` the size of its files after compression. Padding
-    of files compresses to almost zero bytes and is not counted, so it does not improve the ratio.
-    ``save_codec_seconds`` and ``load_codec_seconds`` are the CPU time in the codec: for each save and load, the value
-    of the rank with the most; ``content`` names the compressed content.
+    Times are in seconds, sizes are bytes of all ranks. ``bytes`` is the size of a checkpoint's tensors,
+    ``stored_bytes`` the size of its files after compression. Padding of files compresses to almost zero bytes and is
+    not counted, so it does not improve the ratio. ``save_codec_seconds`` and ``load_codec_seconds`` are the CPU time in
+    the codec for each save and load, on the rank with the most CPU time. ``content`` describes the compressed content.
     """
 
     codec: str

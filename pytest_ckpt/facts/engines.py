@@ -1,4 +1,4 @@
-"""The table of engines: how bytes get to storage and back. One row per engine, which names the engine's code. Pure.
+"""The table of engines, which write and read checkpoints. One row per engine, which names the engine's code. Pure.
 
 The choices of ``--ckpt-engine``, the planned memory, the modules that ranks import and the documentation are derived
 from these rows. Other packages add rows by the hook ``pytest_ckpt_engines``, or by an entry point in the group
@@ -26,7 +26,7 @@ from pytest_ckpt.facts.file_rules import (
 Commits = Literal["store", "engine"]
 
 NOT_DIRECT = "not direct"
-"""The first words of the engine fact ``direct``, if more than a small share of the bytes used a page cache."""
+"""The first words of the engine fact ``direct`` if a considerable share of the bytes passed through a page cache."""
 
 
 class MemoryRule(NamedTuple):
@@ -52,16 +52,16 @@ class EngineSpec(NamedTuple):
 
     ``make`` is "module:function"; the module is imported only in the ranks, and the function is called there with
     ``shard``, ``content``, ``group``, ``activity`` and ``options`` by name and returns an
-    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` names the part that makes a save a checkpoint, ``needs``
-    the required capabilities of a target, ``is_collective`` whether ranks save and load only together. ``package`` is
-    the library that must be installed (several are separated by commas), with the ``extra`` of pytest-ckpt that
-    installs it. ``stages``: it can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as
-    strategies with background saves need it. ``has_process``: its library has a process that saves the copy.
-    ``resizes`` is the "module:function" of a loader for another number of ranks than saved the checkpoint; empty: its
-    library has none. ``replays``: it makes the calls of a recorded job, which the user names.
-    ``system_certificates``: its library verifies TLS only by the system's certificates. ``files`` are the files of a
-    checkpoint: the plan counts them, and the clean-up removes only these. ``owner`` is the plugin that supplies the
-    engine, with its version; empty for a built-in one.
+    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` names the component that commits a save (the store or the
+    engine's library), ``needs`` the required capabilities of a target, ``is_collective`` whether ranks save and load
+    only together. ``package`` is the library that must be installed (several are separated by commas), with the
+    ``extra`` of pytest-ckpt that installs it. ``stages``: it can save a copy of the state
+    (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as strategies with background saves need it. ``has_process``:
+    its library has a process that saves the copy. ``resizes`` is the "module:function" of a loader for a number of
+    ranks other than the number that saved; empty: its library has none. ``replays``: it makes the calls of a recorded
+    job, which the user names. ``system_certificates``: its library verifies TLS only by the system's certificates.
+    ``files`` are the files of a checkpoint: the plan counts them, and the clean-up removes only these. ``owner`` is the
+    plugin that supplies the engine, with its version; empty for a built-in one.
     """
 
     name: str
@@ -87,8 +87,9 @@ class EngineSpec(NamedTuple):
         return tuple(filter(None, self.package.split(",")))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the facts that plan and report record, in plain types; they suffice to evaluate a run without the
-        engine.
+        """Return the fields that plan and report record, in plain types.
+
+        They are sufficient to judge a run without the engine.
         """
         return {
             "name": self.name,
@@ -217,7 +218,7 @@ BUILT_IN = (
 DEFAULT, TORCH = BUILT_IN[:2]
 
 STREAM = "stream"
-"""The engine that splits files into requests and has several of them in flight on each rank."""
+"""The name of the engine that splits files into requests and keeps several requests in flight on each rank."""
 
 
 def built_in(name: str) -> EngineSpec | None:

@@ -9,7 +9,7 @@ from pytest_ckpt.facts.bounds import Count, Positive, Text
 from pytest_ckpt.facts.targets import TargetFacts
 
 STREAM_SECONDS = 2.0
-"""The duration of the streams between hosts, for each of two directions, in seconds."""
+"""The duration of the network streams between hosts, in seconds, for each of two directions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +23,7 @@ class Streams:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """The rates of one host's network, in bytes a second; None: unknown (``unavailable_reason``).
+    """The rates of one host's network, in bytes a second; None: unknown, for ``unavailable_reason``.
 
     ``basis``: ``streams``: measured by TCP streams between pairs of hosts, all pairs concurrently, ``over`` the named
     addresses; ``stated``: the user's value.
@@ -37,17 +37,17 @@ class HostNetwork:
 
 
 CLOCK_AHEAD = "clock_ahead_seconds"
-"""The name of the host fact that gives the offset between its time of day and the time of day of rank 0's host."""
+"""The name of a host fact: how far the host's time of day is ahead of the time of day of rank 0's host, in seconds."""
 CONFTEST = "conftest "
-"""The first word of a recorder that is a conftest; the name of its file follows."""
+"""The first word of a recorder (additional code in pytest's process) that is a conftest; its file name follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """A host of ranks. ``memory_available_bytes`` includes the limit of the memory cgroup.
+    """A host of ranks. ``memory_available_bytes`` is limited by the host's memory and by the process's control group.
 
-    ``client`` contains facts of the host as a client of the target, as its kernel reports them: mount options, links,
-    tuned values. Unreadable facts are missing. ``network`` is the rate of its network, if it was measured or stated.
+    ``client`` has facts of the host as a client of the target, as its kernel reports them: mount options, links, tuned
+    values. Unreadable facts are missing. ``network`` is the rate of its network, if it was measured or stated.
     """
 
     host: str
@@ -66,7 +66,7 @@ class HostFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """A plugin that takes part in a run, the hooks that it implements, and its report of the environment."""
+    """A plugin that takes part in a run, the hooks that it implements, and its facts about the environment."""
 
     name: Text
     version: str

@@ -1,6 +1,7 @@
-"""The line format of events, and the one event of checks. It is separate so that a check's process imports only this.
+"""The line format of events, and the only event of checks.
 
-A run starts a process for each check; importing all events of ranks would take longer than the check itself.
+The module is separate so that the process of a check imports only this event. A run starts a process for each check,
+and importing all events of ranks would take longer than the check itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Events: the reports of a run's processes to its controller. The set is closed, with one writer and one reader.
 
-An event is a JSON object whose ``event`` names its kind. Every rank reports its activity (hello, beat, failed), rank 0
-also reports results. Each rank uses its connection. A check of behaviour reports the call that it is about to make. A
-process without a connection prints the event as a line: a mark, then the object. ``events.jsonl`` keeps the reports of
-rank 0, with the seconds since the launch began.
+An event is a JSON object whose ``event`` names its kind. Every rank reports its activity (hello, beat, failed) over its
+connection; rank 0 also reports results. A check of behaviour reports the call that it is about to make. A process
+without a connection prints the event as a line: a mark, then the object. ``events.jsonl`` keeps the reports of rank 0,
+with the seconds since the launch began.
 
 `SubjectEvents` collects the reports of rank 0 on one subject. A measurement is built from them, and later compared with
 them.
@@ -39,7 +39,7 @@ from pytest_ckpt.facts.subject import OperationRef, Pattern, StepKind, Subject
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:
-    """A rank has started; identifies its process."""
+    """A rank has started. The event identifies its process."""
 
     rank: int
     host: str
@@ -48,9 +48,9 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """A rank's activity in one of its lanes. ``waiting``: for other ranks, or for work.
+    """The activity of a rank in one of its lanes (concurrent activities). ``waiting``: for other ranks, or for work.
 
-    ``progress`` is the number of bytes transferred plus the number of modules imported.
+    ``progress`` are the bytes transferred, plus the modules imported.
     """
 
     rank: int | None
@@ -104,7 +104,7 @@ class HostsSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementStarted:
-    """The following events belong to this subject."""
+    """A measurement starts; the following events belong to its subject."""
 
     subject: Subject
 
@@ -119,7 +119,7 @@ class DepthChosen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CeilingsMeasured:
-    """The most that each host can reach without storage, before the first save of this subject."""
+    """The maximum rates that each host can reach without storage, measured before the first save of this subject."""
 
     subject: Subject
     ceilings: tuple[ClientCeiling, ...]
@@ -145,7 +145,8 @@ class StepDone:
     """All ranks have ended a step other than the subject's own saves and loads: its number within its kind, and its
     time.
 
-    It only shows the progress of a run and is not judged. ``seconds`` would be the moment of its line.
+    It only shows the progress of a run and is not judged. The field is not called ``seconds``, because a line has the
+    time of its event under this name.
     """
 
     subject: Subject
@@ -156,7 +157,10 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsWaited:
-    """All hosts have looked for another host's files before a clock starts; ``late`` lists the hosts that waited."""
+    """All hosts have looked for another host's files before a clock starts.
+
+    ``late`` lists the hosts that had to wait.
+    """
 
     subject: Subject
     awaited: Awaited
@@ -173,7 +177,7 @@ class DurabilityCounted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IntegrityCompared:
-    """The comparison of read and written bytes, over all loads of a subject so far."""
+    """The comparison of read bytes with written bytes, over all loads of a subject so far."""
 
     subject: Subject
     integrity: Integrity
@@ -207,7 +211,10 @@ class CommandEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
-    """All parts of a subject were measured; the facts known only at the end. ``stages`` are seconds on rank 0."""
+    """All parts of a subject were measured. The event has the facts that are known only at the end.
+
+    ``stages`` are seconds on rank 0.
+    """
 
     subject: Subject
     cache: CacheFacts
@@ -310,7 +317,7 @@ def from_line(line: str) -> tuple[str, Event | None]:
 
 @dataclass(kw_only=True, slots=True)
 class SubjectEvents:
-    """The events of a subject so far. ``end`` is None until all was measured."""
+    """The events of a subject so far. ``end`` is None until all parts of the subject were measured."""
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
@@ -324,7 +331,7 @@ class SubjectEvents:
     end: MeasurementDone | None = None
 
     def take(self, event: Event) -> None:
-        """Add an event. An event without a subject changes no field."""
+        """Add an event. Kinds that are not part of a measurement are ignored."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
         elif isinstance(event, DepthChosen):
@@ -346,14 +353,14 @@ class SubjectEvents:
 
     @property
     def patterns(self) -> Patterns | None:
-        """The patterns; None if no pattern was reported."""
+        """The records of all reported patterns; None if no pattern was reported."""
         if not self.found and not self.not_run:
             return None
         return Patterns(**self.found, not_run=self.not_run)  # type: ignore[arg-type]  # each under its own name
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the fields of a measurement that rank 0 reports, with their values."""
+        """The fields of a measurement that rank 0 reports, with their values."""
         end = self.end
         return {
             "operations": tuple(self.operations),
@@ -375,7 +382,9 @@ class SubjectEvents:
 
 
 def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
-    """Return the events of each subject from rank 0; if it was measured several times, of the last measurement."""
+    """Return the events of each subject from rank 0's events; for a repeated measurement, only the last one's
+    events.
+    """
     subjects: dict[Subject, SubjectEvents] = {}
     now: SubjectEvents | None = None
     for event in events:

@@ -45,17 +45,17 @@ Phase = Literal[
     "unlink",
     "rmdir",
 ]
-"""The current phase of a rank within an operation, as reported by an engine; empty between two phases."""
+"""The phase of a rank within an operation, as its engine reports it; empty between two phases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """The cause of a measurement's early end: rank and host, operation, phase and file.
+    """Why a measurement ended early: the kind of failure, and its rank, host, operation, phase and file.
 
     ``operation`` is None if ranks were between operations. ``lane`` names one of several concurrent activities of a
-    rank; empty for the operation itself. ``too slow``: the operation made progress, but would have taken many times its
-    limit. ``hook``: a plugin's hook failed; ``message`` names it. ``replaced``: the run's directory on the target was
-    replaced by another one.
+    rank; empty for the operation itself. ``stack`` is the kernel's view of the rank's tasks. Values of ``kind`` include
+    ``too slow`` (the operation made progress, but would have taken many times its limit), ``hook`` (a plugin's hook
+    failed; ``message`` names it) and ``replaced`` (the run's directory on the target was replaced by another one).
     """
 
     kind: FailureKind
@@ -72,7 +72,10 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockedCall:
-    """A check's call on ``path`` that did not return within the deadline; ``stack`` is its process's kernel stack."""
+    """A call of a check on ``path`` that did not return within the deadline.
+
+    ``stack`` is the kernel stack of the check's process.
+    """
 
     call: str
     path: str
@@ -108,12 +111,12 @@ def describe_failure(failure: Failure) -> str:
 
 
 def describe_blocked(call: BlockedCall) -> str:
-    """Return one sentence: which call did not return, on which host and path, and for how long."""
+    """Return one sentence: the call that did not return, its host and path, and how long it lasted."""
     return f"The call {call.call} of {call.path} on {call.host} did not return within the deadline: {call.message}."
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return one line: the kind of a fault, its place, and the bytes there."""
+    """Return one line: the kind of a fault in the data, its place, and the bytes at this place."""
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "

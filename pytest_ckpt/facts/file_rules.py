@@ -1,4 +1,4 @@
-"""The files that an engine's library creates for a checkpoint, and the files of a recorded job. Pure.
+"""Rules for the names of a checkpoint's files: by an engine's library, or as in a recorded job. Pure.
 
 Every pytest run of an environment imports this module, so it uses NamedTuples, like `pytest_ckpt.facts.engines`.
 """
@@ -13,9 +13,8 @@ AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
 class JobPattern(NamedTuple):
     """The pattern that an engine replays: the name of its file, its digest, and its text (`facts.pattern`).
 
-    It is part of a `FileRule`, and therefore of plan, task and report.
-
-    ``pace``: calls follow each other immediately, or after the recorded pauses.
+    It is part of a `FileRule`, and therefore of plan, task and report. ``pace``: whether calls follow each other
+    immediately, or after the recorded pauses.
     """
 
     file: str
@@ -31,15 +30,15 @@ class JobPattern(NamedTuple):
 
 
 class FileRule(NamedTuple):
-    """The names of a checkpoint's files, if the engine's library chooses them. If ``of_rank`` is empty, the layout
-    chooses them.
+    """The names of a checkpoint's files if the engine's library chooses them; with an empty ``of_rank`` the layout
+    does.
 
-    ``of_rank`` is the one file of each rank; ``{rank}`` is replaced by the rank's number, ``{shard}`` by its number
-    plus 1 in five digits. Rank 0 also writes the ``shared`` files, which every rank reads. The ``passing`` files exist
-    only during a save. If ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
-    order, up to this limit, and the optimizer begins a new file (`pytest_ckpt.sizing.files`). ``{number}`` and
-    ``{count}``, also of five digits, distinguish them. If a rank has several ``writers``, each has a file of about as
-    many bytes, and ``{writer}`` is its number, from 0. With a ``pattern`` the files are the files of a recorded job.
+    ``of_rank`` is the name of the only file of each rank; ``{rank}`` is replaced by the rank's number, ``{shard}`` by
+    its number plus 1 in five digits. Rank 0 also writes the ``shared`` files, which every rank reads. The ``passing``
+    files exist only during a save. If ``maximum_bytes`` is set, a rank has several files. At scale 1.0 each file has
+    consecutive tensors up to this limit, and the optimizer begins a new file (`pytest_ckpt.sizing.files`). ``{number}``
+    and ``{count}``, also of five digits, distinguish them. If a rank has several ``writers``, each has a file of about
+    as many bytes, and ``{writer}`` is its number, from 0. With a ``pattern``, the files are as in the recorded job.
 
     ``consolidated`` names the files that rank 0 creates from the files of all ranks, in the same save. They contain
     complete tensors; their count is the largest count of files of a rank. A load reads these files.
@@ -70,7 +69,7 @@ class FileRule(NamedTuple):
 
 
 OF_LAYOUT = FileRule()
-"""The files of the layout, for engines that do not name files themselves."""
+"""The rule for engines whose files are those of the layout."""
 
 
 # The default size of a file in Hugging Face's transformers 4 (`max_shard_size`).
@@ -85,7 +84,9 @@ SAFETENSORS_FILES = FileRule(
 
 
 CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")
-"""The names of the same writer with ``enable_consolidation``, which puts the shards into a separate directory."""
+"""The names of the same writer with ``enable_consolidation``, which puts each rank's shards into a separate
+directory.
+"""
 
 DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))
 """The names that torch.distributed.checkpoint uses by default."""
@@ -101,4 +102,7 @@ MEGATRON_FILES = FileRule(
     passing=(".metadata.tmp",),
     writers=2,
 )
-"""The names that megatron-core 0.16.1 wrote in a trace, and the tracker of its training loop."""
+"""The names that megatron-core 0.16.1 uses, and the tracker file of its training loop.
+
+They were recorded in a trace.
+"""

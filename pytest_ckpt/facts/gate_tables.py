@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 Place = Literal["local", "shared", "objects"]
-"""The place of the storage: a file system of one host, one shared by hosts (network, FUSE), or an object store."""
+"""The kind of storage: a file system of one host, a file system shared by hosts (network, FUSE), or an object store."""
 
 GATE_TABLES: Mapping[str, Place | None] = {
     "posix-shared": "shared",
@@ -17,4 +17,4 @@ GATE_TABLES: Mapping[str, Place | None] = {
     "object-local": "objects",
     "speed-only": None,
 }
-"""The gate tables in the order of messages, with their kind of storage; None for every kind."""
+"""The gate tables in the order in which messages list them, each with its kind of storage; None: any kind."""

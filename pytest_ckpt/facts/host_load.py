@@ -10,16 +10,21 @@ OWN_OPERATIONS = "operations"
 """The span name of a subject's own saves and loads."""
 
 DATA_PAIRS = "data"
-"""The span name of the saves and loads of unique and of constant data. Other spans are patterns."""
+"""The span name of the saves and loads with unique and with constant data. Other spans have the name of a pattern."""
 
 MAXIMUM_STEAL = 0.05
-"""The maximum share that a hypervisor may take. We chose this value: as much as the smallest limit of a ratio (1.05)
-allows."""
+"""The maximum share of the processors' time that a hypervisor may take.
+
+This program chose the value: as much as the smallest limit of a ratio (1.05) allows.
+"""
 
 MINIMUM_IDLE = 0.10
 MAXIMUM_OTHERS = 0.25
-"""A host is busy if less than the first share of its processors was idle and other processes used more than the second
-share. We chose both values. Other work delays ranks only if no processors are idle, and if it uses processors itself.
+"""A host is busy if less than `MINIMUM_IDLE` of its processors was idle and other processes used more than
+`MAXIMUM_OTHERS`.
+
+This program chose both values. Other work delays ranks only if no processors are idle, and if it uses processors
+itself.
 """
 
 
@@ -27,11 +32,11 @@ share. We chose both values. Other work delays ranks only if no processors are i
 class HostLoad:
     """The use of one host's processors for ``seconds``, as shares of the time of all its ``cores``.
 
-    ``span`` is `OWN_OPERATIONS`, `DATA_PAIRS` or the name of a pattern, and ``of`` its part with the highest load: one
-    operation, or the whole span. ``others_share`` is the share of the kernel and of processes other than the ranks and
-    their children; it includes a storage client in user space. ``steal_share`` went to other virtual machines,
-    ``idle_share`` includes waits for storage. ``load_average`` is the highest one-minute load average of the span. It
-    is not compared with a bound, because it also counts processes that wait for storage.
+    ``span`` is `OWN_OPERATIONS`, `DATA_PAIRS` or the name of a pattern. ``of`` is the part of the span with the highest
+    load: one operation, or the whole span. ``others_share`` is the share of the kernel and of processes other than the
+    ranks and their children; it includes a storage client in user space. ``steal_share`` went to other virtual
+    machines, ``idle_share`` includes waits for storage. ``load_average`` is the highest one-minute load average of the
+    span. It is not compared with a bound, because it also counts processes that wait for storage.
     """
 
     host: str

@@ -10,15 +10,18 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.support.units import counted
 
 NameCall = Literal["mkdir", "create", "stat", "list", "unlink", "rmdir"]
-"""``create``: open with O_CREAT and O_EXCL, and close. ``list``: the names of directories are read."""
+"""The kinds of calls. ``create`` opens with O_CREAT and O_EXCL, and closes; ``list`` reads the names of a directory."""
 
 NameFaultKind = Literal["not found", "not listed", "listed twice", "still listed"]
-"""A created name that stat does not find, that a listing lacks, or that it has twice; a removed name in a listing."""
+"""The kinds of faults.
+
+A created name is not found by stat, is not listed, or is listed twice; or a removed name is still listed.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesStep:
-    """All ranks perform one kind of call at the same time, each on its part of the names, one call after the other.
+    """One kind of call by all ranks at the same time; each rank makes its calls in sequence, on its part of the names.
 
     ``count`` is the number of names over all ranks. ``seconds`` is the time of the slowest rank.
     """
@@ -30,13 +33,13 @@ class NamesStep:
 
     @property
     def rate(self) -> str:
-        """The names a second of all ranks together, as text."""
+        """The names per second of all ranks together, as text."""
         return f"{self.count / self.seconds:,.0f}/s"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameFault:
-    """What one rank found wrong with ``count`` names; ``name`` is the path of the first one."""
+    """A fault that one rank found with ``count`` names; ``name`` is the path of the first one."""
 
     kind: NameFaultKind
     rank: Count
@@ -47,14 +50,15 @@ class NameFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata:
-    """``files`` empty files in ``directories`` were created, looked up, listed and removed.
+    """The results of the suite metadata: ``files`` empty files in ``directories`` were created, looked up, listed and
+    removed.
 
-    ``by_other_hosts``: every rank looked up and listed names that another host had created; otherwise at least one
-    host looked up its own. ``names_dropped``: the kernels had dropped names and attributes before; False: some kernel
-    had not; None: it was not tried. ``late`` names were seen by another host only in a later look, within the time that
-    STALE allows. Then one rank removed directories with ``checkpoint_files`` files each, which all ranks had created:
-    list, unlink, rmdir. ``removal_seconds`` are the seconds of each. ``failure`` is the first call that failed; the
-    steps after it are missing.
+    ``by_other_hosts``: every rank looked up and listed names that another host had created; False: at least one host
+    looked up its own names. ``names_dropped``: the kernels had dropped names and attributes before; False: some kernel
+    had not; None: it was not tried. ``late`` is the number of names that another host saw only in a later look, within
+    the time that STALE allows. Then one rank removed directories that all ranks had filled with ``checkpoint_files``
+    files each: list, unlink, rmdir. ``removal_seconds`` are the seconds for each directory. ``failure`` is the first
+    call that failed; the steps after it are missing.
     """
 
     files: CountFromOne

@@ -22,31 +22,31 @@ from pytest_ckpt.facts.subject import Pattern, Subject
 
 OperationKind = Literal["save", "load"]
 Basis = Literal["all ranks", "inferred from rank 0", "rank 0 only"]
-"""The source of an operation's times, as stated in `Measurement`."""
+"""The source of an operation's time, as in `Measurement.basis`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
     """One save or load of one checkpoint by all ranks.
 
-    ``seconds`` is the judged time: from the barrier until the slowest rank is done and, for a save, the checkpoint is
-    committed. ``rank_seconds`` are the times of the ranks in rank order, without the commit. ``phases`` are the seconds
-    of the slowest rank: open, write or read, fsync, close, directory; then coordination (until rank 0 knows that all
-    ranks are done) and commit, which rank 0 performs. ``checkpoint`` is the number of the checkpoint. For a load,
+    ``seconds`` is the judged time. It ends when the slowest rank is done and, for a save, the checkpoint is committed.
+    ``rank_seconds`` are the times of the ranks in rank order, without the commit. ``phases`` are the seconds of the
+    slowest rank: open, write or read, fsync, close, directory; then coordination (until rank 0 knows that all ranks are
+    done) and commit, which rank 0 performs. ``checkpoint`` is the number of the checkpoint. For a load,
     ``resident_bytes`` of the ``mapped_bytes`` to be read were in the page cache when the clock started. ``basis`` is
-    the source of ``seconds``, as in `Measurement.basis`. Results of other tools may lack ranks: then ``slowest_rank``
-    and ``rank0_seconds`` may be None, and if ``at_least_seconds`` is set, ``seconds`` is only an upper bound.
+    the source of ``seconds``. Results of other tools may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be
+    None. If ``at_least_seconds`` is set, ``seconds`` is only an upper bound.
 
-    A save has three more points, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
-    the job could continue; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable.
-    ``copying_seconds`` is the time of copying the state in the client's memory: without the copy, the job could have
-    continued, and changed its state, so much sooner. None: not measured.
+    A save has three more times, from the barrier until the last rank reached a point. ``returned_seconds``: the job
+    could continue; ``staged_seconds``: it could change its state; ``stored_seconds``: all bytes were durable.
+    ``copying_seconds`` is the time of copying the state in the client's memory; without the copy, the first two points
+    would be this much earlier. None: not measured.
 
-    ``stalled_seconds`` is the time in which the reads of a load waited for the client to compare received data: at most
-    so much sooner the load would otherwise have ended. None: not measured. ``starved_seconds`` is the time in which
-    ranks waited for a CPU, as far as it contributes to the slowest rank's time. The longest wait of one thread of a
-    rank counts, even if the storage was busy for another thread. None: the kernel does not count it, or other work ran
-    in the same ranks.
+    ``stalled_seconds`` is the time in which the reads of a load waited for the client to compare received data. Without
+    these waits, the load would have ended earlier by at most this time. None: not measured. ``starved_seconds`` is the
+    time in which ranks waited for a CPU, as far as it contributes to the slowest rank's time. The longest wait of one
+    thread of a rank counts, even if the storage was busy for another thread. None: the kernel does not count it, or
+    other work ran in the same ranks.
     """
 
     kind: OperationKind
@@ -79,8 +79,8 @@ class Operation:
 class Retention:
     """The cost of deletes, in seconds, if only the newest ``kept`` checkpoints are retained.
 
-    Deletes run between saves, without concurrent work. ``save_seconds`` is the median of the saves;
-    ``save_while_deleting_seconds`` is one further save with a concurrent delete.
+    The deletes themselves ran between saves, without concurrent work. ``save_seconds`` is the median of the saves;
+    ``save_while_deleting_seconds`` is the time of one more save, with a concurrent delete.
     """
 
     kept: Count
@@ -91,7 +91,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
-    """The seconds of saves and loads of unique and of constant data, taken in turns, and the faults in these loads."""
+    """The times of saves and loads with unique data and with constant data, in turns; and the faults in these loads."""
 
     unique_save_seconds: tuple[NotNegative, ...]
     constant_save_seconds: tuple[NotNegative, ...]
@@ -104,8 +104,8 @@ class DataEffect:
 class RestartReads:
     """The reads of a cluster restart, at full size: ``first_copy_bytes``, and ``copy_bytes`` for each further copy.
 
-    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` complete copies were read concurrently.
-    0: the ranks have only one copy, and each rank simulated a part of another copy.
+    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` is the number of complete copies that
+    were read concurrently. 0: the ranks have only one copy, and each rank simulated a part of another copy.
     """
 
     copies: Count
@@ -114,11 +114,11 @@ class RestartReads:
     copy_bytes: Count
 
     def copies_of(self, accelerators: int) -> int:
-        """Return the number of copies in a cluster. A restart reads all of them."""
+        """Return the number of copies of the model in a cluster of ``accelerators``. A restart reads all copies."""
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
-        """Return the bytes that a restart reads, given the number of copies."""
+        """Return the bytes that a restart reads, for this number of copies."""
         return self.first_copy_bytes + (copies - 1) * self.copy_bytes
 
 
@@ -142,7 +142,7 @@ class Resized:
     """Loads of a checkpoint of ``saved_by`` ranks by another number of ranks, each number in a separate launch.
 
     The library of the engine loads and reshards: ``halved`` by half as many ranks, ``doubled`` by twice as many.
-    ``not_run`` contains, by the name of one of these, why its ranks could not be started. ``failure`` is how the ranks
+    ``not_run`` maps one of these names to the reason why its ranks could not be started. ``failure`` is how the ranks
     ended if they did not complete.
     """
 
@@ -154,7 +154,7 @@ class Resized:
 
     @property
     def loads(self) -> dict[str, LoadPattern]:
-        """The measured loads by name."""
+        """The measured loads, by ``halved`` and ``doubled``."""
         return {name: found for name, found in (("halved", self.halved), ("doubled", self.doubled)) if found}
 
     @property
@@ -183,8 +183,8 @@ class SavePace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoisyNeighbour:
-    """Paced saves of two jobs, each half of the ranks: the jobs save in turns, and during each save the other job saves
-    too.
+    """Paced saves of two jobs with half of the ranks each. The measured saves take turns; during each, the other job
+    saves too.
 
     ``bytes`` and ``neighbour_bytes`` are the bytes of one save of the first and of the second job. ``save_seconds`` and
     ``neighbour_save_seconds`` are the seconds of their saves. ``concurrent_bytes`` is the total that the other job
@@ -210,8 +210,8 @@ class MixedLoad:
     times of all saves during the reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``.
     ``empty_queue_seconds`` is the time of a turn with saves in which training waited for a sample on the slowest host;
     ``undisturbed_empty_queue_seconds`` the same for a turn without saves. ``client_busy`` is the largest share of a
-    turn in which a reading process used or awaited one CPU. ``pace`` is None in runs of earlier versions, whose saves
-    were not paced.
+    turn in which a reading process used a CPU or waited for one. ``pace`` is None in runs of earlier versions, whose
+    saves were not paced.
     """
 
     reads: str
@@ -229,7 +229,7 @@ class MixedLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endurance:
-    """Consecutive saves with the start and the seconds of each; the newest ``kept`` checkpoints are retained.
+    """A series of consecutive saves: the start and the seconds of each. The newest ``kept`` checkpoints are retained.
 
     The saves continued for ``seconds``. ``requested_seconds`` is 0 if they only had to become steady.
     """
@@ -243,9 +243,10 @@ class Endurance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FillLevel:
-    """The seconds of saves at one fill level. ``requested`` and ``used`` are shares of the volume (0: as it was).
+    """The seconds of saves at one fill level of a volume.
 
-    ``ballast_bytes`` were written to reach the level.
+    ``requested`` and ``used`` are shares of the volume; 0: the original level. ``ballast_bytes`` were written to reach
+    the level.
     """
 
     requested: Share
@@ -273,7 +274,7 @@ def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaledOperation:
-    """A save or load by some of the clients: the time until the slowest rank was done and a save was committed."""
+    """A save or load by some of the clients: the time until the slowest rank was done and, for a save, the commit."""
 
     seconds: NotNegative
     resident_bytes: Count | None = None
@@ -282,8 +283,9 @@ class ScaledOperation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCount:
-    """Repeated saves and loads by ``clients`` concurrent clients with ``ranks`` ranks in total; each operation moves
-    ``bytes``."""
+    """Repeated saves and loads by ``clients`` concurrent clients. They have ``ranks`` ranks in total; each operation
+    moves ``bytes``.
+    """
 
     clients: CountFromOne
     ranks: CountFromOne
@@ -302,17 +304,20 @@ class Scaling:
 
 
 IoMode = Literal["reads", "mmap"]
-"""How weights are read: through a file object, or from a mapping of the file. Both use the page cache, like serving
-engines."""
+"""How weights are read: through a file object, or from a mapping of the file.
+
+Both use the page cache, as serving engines do.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightsLoad:
     """One load of the weights by all replicas concurrently, until the slowest reader had its part.
 
-    ``is_warm``: directly after a load of the same bytes by the same readers. ``resident_bytes`` of ``mapped_bytes``
-    were in the page caches of readers before it; None if unknown. ``stalled_seconds`` is the time in which reads waited
-    for the client to compare received data: at most so much sooner the load would otherwise have ended.
+    ``is_warm``: the load directly followed a load of the same bytes by the same readers. ``resident_bytes`` of
+    ``mapped_bytes`` were in the page caches of readers before it; None if unknown. ``stalled_seconds`` is the time in
+    which reads waited for the client to compare received data. Without these waits, the load would have ended earlier
+    by at most this time.
     """
 
     io_mode: IoMode
@@ -329,7 +334,8 @@ class WeightsLoad:
 class Serving:
     """Loads of ``bytes`` of weights (``full_bytes`` at full size) in ``files`` files.
 
-    Each of ``replicas`` reads all files with ``readers`` ranks; each of these ranks reads a part of every file.
+    Each of ``replicas`` replicas reads all files with ``readers`` ranks; each of these ranks reads a part of every
+    file.
     """
 
     bytes: Count
@@ -342,7 +348,8 @@ class Serving:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consolidation:
-    """One client reads ``bytes`` of weights that others wrote (``full_bytes`` at full size) and writes them again.
+    """One client reads ``bytes`` of weights that other clients wrote (``full_bytes`` at full size), and writes them
+    again.
 
     ``seconds``: from the first read until the copy was committed. ``integrity`` describes the copy.
     """
@@ -363,12 +370,12 @@ class Patterns:
     read concurrently. ``endurance``: saves for a long time. ``near_full``: on a full volume. ``failover``: a fault is
     injected during the operation. ``upgrade``: the storage is changed while it serves. ``snapshots``: a snapshot is
     taken during a save. ``training``: steps run during the subject's own saves. ``crashes``: saves in the background
-    are killed. ``chains``: checkpoints before a chain of deltas are deleted. ``tiers``: saves to a local tier during
-    drains of it, and restores from a complete and from an incomplete tier. ``preempt``: saves that jobs begin after a
-    preemption notice. ``serving``: replicas load only the weights; ``consolidation``: one client rewrites them.
-    ``compression``: saves through a codec and plain saves, alternately. ``scaling``: growing counts of clients save and
-    load. ``metadata``: many empty files are created, looked up, listed and removed. ``not_run`` contains, by the name
-    of one of these, why a measurement could not be performed.
+    are killed. ``chains``: checkpoints before a chain of deltas are deleted. ``tiers``: saves to a local tier with and
+    without a concurrent drain, and restores from a complete and from an incomplete tier. ``preempt``: saves that jobs
+    begin after a preemption notice. ``serving``: replicas load only the weights; ``consolidation``: one client rewrites
+    them. ``compression``: saves through a codec and plain saves, alternately. ``scaling``: growing counts of clients
+    save and load. ``metadata``: many empty files are created, looked up, listed and removed. ``not_run`` maps one of
+    these names to the reason why it was not measured.
     """
 
     storm: LoadPattern | None = None
@@ -401,12 +408,12 @@ class Patterns:
 
 
 PATTERN_NAMES = tuple(field.name for field in fields(Patterns) if field.name != "not_run")
-"""The names of all patterns."""
+"""The names of all patterns, which are fields of `Patterns`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
-    """A rank's process. ``peak_memory_bytes`` is its largest resident set."""
+    """The process of one rank. ``peak_memory_bytes`` is its largest resident set."""
 
     rank: Count
     host: str
@@ -419,14 +426,14 @@ class Measurement:
     """All facts about one checkpoint layout on the target: the input of every requirement.
 
     ``bytes`` is the size of a checkpoint as it was written, ``full_bytes`` its size at scale 1.0. ``stages`` are the
-    seconds of the whole measurement by activity. ``failure`` is None only if every step ran. ``save_bytes`` and
+    seconds of the whole measurement by activity. ``failure`` is None if every step was completed. ``save_bytes`` and
     ``load_bytes`` are the bytes of each save and each restore, by the number of the checkpoint; empty if each save and
     restore moves one complete checkpoint. ``drains`` defines which saves a local tier drains to the target.
     ``host_waits``: the waits of hosts before clocks started; None on a single host. ``requests`` are the network
     requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
     trusted. ``host_loads`` has, for each host and span, the part with the highest load of other work; empty if the
     kernel does not count it. ``depth`` is the number of requests in flight of engine ``stream``; None for other
-    engines. ``client_ceilings`` are the most that each host can reach without storage; empty if that was not measured.
+    engines. ``client_ceilings`` are the maximum rates of each host without storage; empty if they were not measured.
     """
 
     subject: Subject
@@ -466,11 +473,11 @@ class Measurement:
 
     @property
     def share(self) -> float:
-        """The share of the full size that was written."""
+        """The size that was written, as a share of the full size."""
         return self.bytes / self.full_bytes
 
     def bytes_of(self, operation: Operation) -> int:
-        """Return the bytes of tensors that an operation moves when complete."""
+        """Return the bytes of tensors that a complete operation moves."""
         each = self.save_bytes if operation.kind == "save" else self.load_bytes
         return each[operation.checkpoint - 1] if each else self.bytes
 
@@ -484,7 +491,7 @@ class Measurement:
 
 
 def with_patterns_of(measurement: Measurement, added: Measurement) -> Measurement:
-    """Return a measurement with the additional patterns of another measurement of the same subject.
+    """Return a measurement with added patterns, from another measurement of the same subject.
 
     The saves and loads remain unchanged. A failure in an added pattern is a failure of the whole measurement.
     """

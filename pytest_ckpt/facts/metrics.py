@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 OTLP = "otlp"
-"""The scheme of a collector's endpoint in the option."""
+"""The URL scheme of a collector's endpoint in ``--ckpt-metrics``."""
 
 DEFAULT_PORT = 4318
 """The port of OTLP over HTTP, as the OpenTelemetry specification names it."""
@@ -19,13 +19,13 @@ FILE_SUFFIX = ".prom"
 """The textfile collector of node_exporter reads files with this suffix only."""
 
 RUN = "run_id"
-"""The label of every metric."""
+"""The name of the label that every metric has."""
 
 Unit = Literal["", "seconds", "bytes", "ratio"]
 
 
 class Metric(NamedTuple):
-    """One metric. ``name`` is without the suffix of counters, ``labels`` without the run's id."""
+    """One metric. ``name`` lacks the suffix ``_total`` of counters, ``labels`` lacks the run's id."""
 
     name: str
     help: str
@@ -40,7 +40,7 @@ class Metric(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A value of a metric; ``labels`` are the values of the metric's labels, in their order."""
+    """A value of a metric. ``labels`` are the values of the metric's labels, in the order of the labels."""
 
     metric: Metric
     labels: tuple[str, ...]

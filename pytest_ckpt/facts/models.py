@@ -14,7 +14,7 @@ from typing import Literal
 from pytest_ckpt.facts.codec import to_plain
 
 Mode = Literal["full", "subset", "open"]
-"""The part of a layout that runs: all ranks, the ranks of one node, or a given number."""
+"""The part of a layout that runs: all ranks, the ranks of one node, or a number of ranks that the user gives."""
 
 Precision = Literal["float32", "float16", "bfloat16", "float8"]
 Bias = Literal["qkv", "output", "feed_forward"]
@@ -36,9 +36,9 @@ _OPTIONAL = ("layer_kinds", "layer_order", "optimizer_of_ends")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
-    """The tensors of one kind of layer, as element counts in order.
+    """One kind of layer: the element counts of its tensors, in order.
 
-    ``experts`` are tensors of experts, each summed over all experts of the layer; ``dense`` are all others.
+    ``experts`` are tensors of experts, each summed over all experts of the layer; ``dense`` are all other tensors.
     """
 
     name: str
@@ -47,11 +47,11 @@ class LayerKind:
 
 
 Tensors = tuple[tuple[int, ...], tuple[int, ...]]
-"""The element counts of a layer's tensors: dense ones, and tensors of experts."""
+"""The element counts of a layer's tensors: of dense tensors, and of tensors of experts."""
 
 
 def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[Tensors], tuple[int, ...]]:
-    """Return the distinct kinds of layers in the order of first occurrence, and the number of each layer's kind."""
+    """Return the distinct kinds of layers in the order of their first occurrence, and the kind number of each layer."""
     numbers: dict[Tensors, int] = {}
     order = tuple(numbers.setdefault((tuple(dense), tuple(experts)), len(numbers)) for dense, experts in layers)
     return list(numbers), order
@@ -59,20 +59,21 @@ def numbered_kinds(layers: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnModel:
-    """The additional values of a user's own model; a model of the workload does not have them.
+    """Values that only a user's own model has, in addition to `Model`.
 
     ``file`` is the name of its file, ``sha256`` the digest of its bytes, ``given_as`` the value of the user's option.
-    Sizes are in elements: ``head_size`` of one attention head, ``expert_feed_forward`` of one expert. A token uses
-    ``active_experts`` and all ``shared_experts``. The first ``dense_layers`` have no experts. If ``key_value_rank`` is
-    above 0, the model has multi-head latent attention, with ``query_rank`` (0: queries are not compressed),
-    ``rope_size`` and ``value_size`` per head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has
-    ``norms`` norms of the hidden size (0: the model has no norms) and ``query_key_norm`` elements of others.
-    ``positions`` is the number of learned positions. The optimizer keeps, for each parameter, one state per precision
-    in ``optimizer``; for embedding, head and last norm also one per precision in ``optimizer_of_ends``.
+    Sizes are in elements: ``head_size`` of one attention head, ``expert_feed_forward`` of one expert's feed-forward. A
+    token uses ``active_experts`` and all ``shared_experts``. The first ``dense_layers`` have no experts. If
+    ``key_value_rank`` is above 0, the model has multi-head latent attention, with ``query_rank`` (0: queries are not
+    compressed), ``rope_size`` and ``value_size`` per head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A
+    layer has ``norms`` norms of the hidden size (0: the model has no norms), and norms of queries and keys with
+    ``query_key_norm`` elements. ``positions`` is the number of learned positions. The optimizer keeps, for each
+    parameter, one state per precision in ``optimizer``; for embedding, head and last norm also one per precision in
+    ``optimizer_of_ends``.
 
-    ``layer_kinds``: if present, they define all tensors, and sizes of single layers do not apply. Layer ``number`` is
-    of kind ``layer_order[number]``; the numbers are those of `Model.tensors`. ``counted_by`` is the library that listed
-    the tensors, with its version.
+    If there are ``layer_kinds``, they define all tensors, and sizes of single layers do not apply. Layer ``number`` has
+    the kind ``layer_order[number]``, with the layer numbers of `Model.tensors`. ``counted_by`` is the library that
+    listed the tensors, with its version.
     """
 
     file: str
@@ -147,22 +148,26 @@ class Model:
 
     @property
     def attention_width(self) -> int:
-        """Columns of the joint query, key and value matrix: H + 2 dim_kv, with dim_kv = H // heads * KV heads."""
+        """The number of columns of the joint query, key and value matrix: H + 2 dim_kv, with dim_kv = H // heads * KV
+        heads.
+        """
         return self.hidden + 2 * (self.hidden // self.heads * self.key_value_heads)
 
     @property
     def model_parallel(self) -> int:
-        """Ranks across which one set of weights is sharded: tensor x pipeline (x expert) parallelism."""
+        """The number of ranks across which one copy of the weights is sharded: tensor x pipeline (x expert)
+        parallelism.
+        """
         return self.tensor_parallel * self.pipeline_parallel * (self.own.expert_parallel if self.own else 1)
 
     @property
     def data_parallel(self) -> int:
-        """Data-parallel ranks of the full layout."""
+        """The number of data-parallel ranks of the full layout."""
         return self.processes // self.model_parallel
 
     @property
     def processes_per_copy(self) -> int:
-        """Processes that share one copy of the weights; with ZeRO-3 these are all processes of the full layout."""
+        """The number of processes that share one copy of the weights; with ZeRO-3, all processes of the full layout."""
         return self.processes if self.zero_stage == PARAMETERS_SHARDED else self.model_parallel
 
     @property
@@ -179,7 +184,9 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hexadecimal digits, of the definition: sizes, precisions and parallelism, not the file."""
+        """The SHA-256 of the model's definition, in hexadecimal digits: sizes, precisions and parallelism, not the
+        file.
+        """
         plain = {name: value for name, value in to_plain(self).items() if name != "name"}
         if plain["own"]:
             plain["own"] = {
@@ -190,9 +197,9 @@ class Model:
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def tensors(self, number: int) -> tuple[list[int], list[int]]:
-        """Return the elements of the tensors of a layer of a user's model, and of the tensors of its experts.
+        """Return the element counts of a layer of a user's model: of dense tensors, and of the tensors of experts.
 
-        Layer 0 is the embedding, 1 to L are the transformer's, L + 1 is the output head, L + 2 the last norm.
+        Layer 0 is the embedding, 1 to L are the transformer's layers, L + 1 is the output head, L + 2 the last norm.
         """
         own, h = self.own, self.hidden
         assert own
@@ -211,7 +218,9 @@ class Model:
 def layer_tensors(
     model: Model, norms: int, feed_forward: FeedForward, *, has_attention: bool = True
 ) -> tuple[list[int], list[int]]:
-    """Return the elements of the tensors of a layer of a user's model, and of the tensors of its experts."""
+    """Return the element counts of a transformer layer of a user's model: of dense tensors, and of the tensors of
+    experts.
+    """
     own, h = model.own, model.hidden
     assert own
     dense = [_norm(model, own)] * norms
@@ -252,7 +261,7 @@ def _attention(model: Model, own: OwnModel) -> list[int]:
 
 
 def _mlp(model: Model, own: OwnModel, width: int) -> list[int]:
-    """Return the matrices up (gate and up, if gated) and down."""
+    """Return the element counts of a feed-forward block: up (gate and up, if gated) and down."""
     h, into = model.hidden, own.mlp_matrices - 1
     has_bias = "feed_forward" in own.biases
     return [into * (h * width + (width if has_bias else 0)), width * h + (h if has_bias else 0)]

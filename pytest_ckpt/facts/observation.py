@@ -8,18 +8,18 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 from pytest_ckpt.facts.failure import BlockedCall
 
 EVIDENCE_OF_CUTS = "evidence of the power cuts"
-"""The name of the observation fact with the evidence of a power cut."""
+"""The name of the fact that contains the evidence of power cuts."""
 
 POWER_CUTS = "power cuts"
-"""The name of the fact with the number of power cuts without loss, and the resulting bound for all cuts."""
+"""The name of the fact with the number of power cuts without loss, and the resulting bound on the share with a loss."""
 
 SECOND_MOUNT = "mount of the second client"
-"""The name of the fact with the kind and options of the second client's mount."""
+"""The name of the fact with the file-system type and options of the second client's mount."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anomaly:
-    """An event that does not occur on a healthy target: ``where`` is the file and offset, or the moment."""
+    """A finding that does not occur on a healthy target. ``where`` is the file and offset, or the moment."""
 
     kind: str
     where: str
@@ -32,9 +32,10 @@ class Observation:
     """The result of one check of a target's behaviour.
 
     ``trials`` is the number of attempts, ``seconds`` the duration; ``measured`` is the measured value in ``unit``, if
-    the check has one. ``anomalies`` contains the first anomalies, ``anomaly_count`` counts all. ``not_run`` is why the
-    check could not be performed, ``blocked`` the call that did not return within the deadline. ``errno`` names the
-    error of the target's call that ended the check early. ``reproduce`` is the command that repeats this check.
+    the check has one. ``anomalies`` contains the first anomalies, ``anomaly_count`` counts all. ``not_run`` is the
+    reason if the check could not be performed, ``blocked`` the call that did not return within the deadline. ``errno``
+    names the error of the target's call that ended the check early. ``reproduce`` is the command that repeats this
+    check.
     """
 
     requirement: str

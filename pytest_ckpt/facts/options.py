@@ -1,5 +1,5 @@
-"""The table of options. Pytest, the command, Settings, judging, the trend and the documentation are derived from its
-rows.
+"""The table of options. The options of pytest and of the command, `Settings`, and the documentation are derived from
+it.
 
 Every pytest run of an environment imports this module. So it contains only literals and imports only modules that
 pytest has already imported. It names the parsers without importing them.
@@ -27,7 +27,10 @@ ROLES: dict[Role, str] = {
     "condition": "A trend compares only runs with the same value.",
     "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
 }
-"""The roles of an option. With ``limit`` and ``plan``, the value of the run applies unless another one is given."""
+"""The roles of an option, with a description.
+
+With ``limit`` and ``plan``, a new judgement uses the value of the run unless another value is given.
+"""
 
 ACTIONS = "actions"
 """The option that names the file of user commands."""
@@ -38,14 +41,16 @@ class Option(NamedTuple):
 
     ``help`` is the line of ``--help``, ``more`` the sentences of the documentation. ``is_listed``: it is listed in
     ``--help``. ``parse`` names a function of ``config.parsers`` that converts the text to the value. ``field`` names
-    the field of Settings that contains the value, if it differs from the key; ``-``: there is none. ``unset`` is the
-    value of an option without text. ``example`` is a value as it would be written in a file.
+    the field of Settings that contains the value, if the name differs from the key; ``-``: there is no such field.
+    ``unset`` is the value of the field if the option is not set. ``example`` is a value as it would be written in a
+    file.
 
-    A row with a ``parent`` is a parameter of the parent's values ``owners``, under the ``name``: the parameter
-    ``changed`` of the strategy ``incremental`` is written ``--ckpt-strategy=incremental:changed=10%``, or in the TOML
-    file below ``[strategy.incremental]``. If the parent is ``actions``, the owner is a table of the file that it names.
-    A row with ``variables`` is not an option on a command line: the first of these environment variables that is set
-    gives the value. It is a NamedTuple because its class is created faster than a dataclass.
+    A row with a ``parent`` is a parameter ``name`` of those values of the parent that are in ``owners``. For example,
+    ``changed`` is a parameter of the strategy ``incremental``: it is written
+    ``--ckpt-strategy=incremental:changed=10%``, or in the TOML file below ``[strategy.incremental]``. If the parent is
+    ``actions``, the owner is a table of the file of user commands. A row with ``variables`` is not an option on a
+    command line: the first of these environment variables that is set gives the value. It is a NamedTuple because its
+    class is created faster than a dataclass.
     """
 
     key: str
@@ -74,7 +79,7 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The option's name in errors and reports."""
+        """The option's name in errors and reports, such as ``--ckpt-target``."""
         if self.variables:
             return self.variables[0]
         if self.parent == ACTIONS:
@@ -90,22 +95,24 @@ class Option(NamedTuple):
 
     @property
     def usual_flag(self) -> str:
-        """The usual name: the alias, if there is one."""
+        """The name to use in examples: the alias, if there is one."""
         return (*self.aliases, self.flag)[0]
 
     @property
     def help_line(self) -> str:
-        """The help and the default."""
+        """The line of ``--help``: the help and the default."""
         return self.help + (f" (default: {self.default})" if self.default and not self.is_flag else "")
 
     @property
     def is_option(self) -> bool:
-        """Whether it has a separate name on a command line and in ini files."""
+        """Whether the row is an option of its own on a command line and in ini files, and not a parameter or
+        variable.
+        """
         return not self.parent and not self.variables
 
     @property
     def suite(self) -> str:
-        """The suite that uses the option, if it is used by a single suite."""
+        """The suite of a suite's parameter; empty for other options."""
         return self.owners[0] if self.parent == "suite" else ""
 
     def flag_of(self, owner: str) -> str:
@@ -114,7 +121,10 @@ class Option(NamedTuple):
 
 
 NOT_SET = "not set"
-"""How an option without a default is shown: "none" could be read as a value, such as that of a cache."""
+"""The text for an option without a default.
+
+"none" could be read as a value of the option.
+"""
 
 # Strategies with which training continues during a save, so that simulated steps run.
 _CONTINUE = tuple(strategy.name for strategy in STRATEGIES if not strategy.blocks)
@@ -464,7 +474,7 @@ OPTIONS: tuple[Option, ...] = (
 """All options, in the order in which a finished run lists them."""
 
 LISTS = tuple(dict.fromkeys(option.parent for option in OPTIONS if option.parent not in ("", ACTIONS)))
-"""The options whose value is a list of names, some with parameters."""
+"""The keys of options whose value is a list of names, some with parameters."""
 
 
 def with_role(role: Role) -> tuple[Option, ...]:
@@ -473,24 +483,30 @@ def with_role(role: Role) -> tuple[Option, ...]:
 
 
 def parameters_of(parent: str, owner: str = "") -> tuple[Option, ...]:
-    """Return the parameters of all values of an option, or of one value."""
+    """Return the parameters of all values of an option, or only of the value ``owner``."""
     return tuple(o for o in OPTIONS if o.parent == parent and (not owner or owner in o.owners))
 
 
 def option_of(word: str) -> Option | None:
-    """Return the row of an option on a command line, by the option's name or the name of its row."""
+    """Return the option that a word of a command line names, in any spelling; None if there is none."""
     name = word.partition("=")[0].removeprefix("--").replace("-", "_").removeprefix("ckpt_")
     return next((option for option in OPTIONS if option.key == name), None)
 
 
 def parameter_hint(word: str) -> str:
-    """Return the correct spelling of a parameter or an action that was written as an option; empty for other text."""
+    """Return a hint with the correct spelling, if a word names a parameter or action as if it were an option.
+
+    Empty for other words.
+    """
     option = option_of(word)
     return f" (write {option.flag})" if option and not option.is_option else ""
 
 
 def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Return the names and keyword arguments for ``add_argument``. The text in ``--help`` is one line."""
+    """Return (name, keyword arguments) for ``add_argument``, for each name of an option.
+
+    Only the first name is listed in ``--help``, if ``is_listed``.
+    """
     words: dict[str, Any] = {"dest": option.ini_name, "help": option.help_line.replace("%", "%%")}
     if option.is_flag:
         words |= {"action": "store_const", "const": "on"}
@@ -502,5 +518,5 @@ def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[st
 
 
 def written(given: Any) -> str | None:
-    """Return the text of an option from the values that argparse read; one line per occurrence of the option."""
+    """Return the text of an option from argparse's value: one line for each occurrence of the option."""
     return "\n".join(given) if isinstance(given, list) else given

@@ -1,5 +1,4 @@
-"""Patterns: the calls of a recorded job on its files in one save, without names and data; the format of pattern files.
-Pure.
+"""Patterns: the file calls of a recorded job in one save, without names and data; the format of pattern files. Pure.
 
 A file is a number, a rank and a size. A step is one call, or a sequence of similar writes, by one lane (a thread) of a
 rank. The steps of a lane are consecutive. A phase begins when all ranks have ended the previous one. Lanes belong to a
@@ -24,10 +23,13 @@ FORM = 1
 MAXIMUM_FILES, MAXIMUM_FILES_OF_RANK, MAXIMUM_STEPS, MAXIMUM_RANKS, MAXIMUM_LANES = 4096, 1024, 20_000, 1024, 64
 MAXIMUM_FILE_BYTES = 1 << 44
 MAXIMUM_PAUSE_US = 3_600_000_000
-"""Maximum total pause of a lane, in microseconds."""
+"""The maximum total pause of a lane, in microseconds."""
 
 SMALL_BYTES = 1 << 20
-"""A file smaller than this, and smaller than an eighth of its rank's largest file, keeps its size at every scale."""
+"""The size limit of small files.
+
+A file smaller than this, and smaller than an eighth of its rank's largest file, keeps its size at every scale.
+"""
 
 _SMALL_SHARE = 8
 _MAXIMUM_TIMES_WRITTEN = 4
@@ -38,7 +40,7 @@ Call = Literal[
     "fsync", "fdatasync", "close", "rename", "unlink", "fsync directory", "syncfs",
 ]  # fmt: skip
 OF_DIRECTORY: frozenset[str] = frozenset({"fsync directory", "syncfs"})
-"""Calls without a file: they flush a directory, or its file system."""
+"""The calls that do not refer to a file: they flush a directory, or the file system of a directory."""
 Synchronous = Literal["", "O_DSYNC", "O_SYNC"]
 OPENS: frozenset[str] = frozenset({"create", "create new", "truncate and open", "open", "open to read"})
 ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "fsync", "fdatasync", "close"})
@@ -59,10 +61,10 @@ class PatternFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """``count`` calls on file number ``file``. The first begins at ``offset``; each has ``bytes`` and follows the
-    previous one.
+    """``count`` consecutive calls on file number ``file``.
 
-    ``pause_us``: microseconds of the lane's other work before these calls, summed over all ``count`` calls.
+    The first call begins at ``offset``; each call has ``bytes`` and follows the previous one. ``pause_us`` are the
+    microseconds of the lane's other work before these calls, summed over all ``count`` calls.
     """
 
     phase: int
@@ -78,10 +80,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """One save of a job. ``label`` is the name given by its owner; ``omitted`` counts calls that a replay does not
-    make.
+    """One save of a job. ``label`` is the name that its owner gave.
 
-    ``read_bytes`` is the size of the job's reads when it loaded; 0 if no load was recorded.
+    ``omitted`` counts calls that a replay does not make, by kind. ``read_bytes`` are the bytes that the job read in its
+    load; 0 if no load was recorded.
     """
 
     form: int
@@ -94,8 +96,7 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the recorded rank whose calls rank ``rank`` of a replay makes. Rank 0 of a replay uses recorded rank
-        0."""
+        """Return the recorded rank whose calls a rank of a replay makes; for rank 0 it is recorded rank 0."""
         return rank if rank < self.ranks else 1 + (rank - 1) % (self.ranks - 1) if self.ranks > 1 else 0
 
     def files_of(self, rank: int) -> list[int]:
@@ -139,14 +140,16 @@ class Pattern:
 
 
 def is_small(size: int, largest: int) -> bool:
-    """Whether a file of ``size`` bytes is too small to be a data file; ``largest`` is the size of its rank's largest
-    file."""
+    """Whether a file of ``size`` bytes is too small to be a data file.
+
+    ``largest`` is the size of the largest file of its rank.
+    """
     return size < SMALL_BYTES and size * _SMALL_SHARE < largest
 
 
 @lru_cache(maxsize=8)
 def read_pattern(text: str) -> Pattern:
-    """Return the pattern of a file's text. Raises ValueError with a sentence about the error."""
+    """Return the pattern in the text of a pattern file. Raises ValueError with a sentence about the error."""
     plain = parse(text.encode())
     if not isinstance(plain, dict) or "steps" not in plain or "files" not in plain:
         raise ValueError("it is not a pattern: expected a table with files and steps")
@@ -172,7 +175,7 @@ _OPTIONAL = frozenset({"pause_us", "synchronous"})
 
 
 def _rows(records: list[dict[str, Any]]) -> str:
-    """Return rows of values without the last value if it is the default."""
+    """Return records as rows of values; a last value that is the default is left out."""
     return ",\n  ".join(
         json.dumps([value for name, value in record.items() if value or name not in _OPTIONAL]) for record in records
     )
@@ -187,7 +190,7 @@ def _row(kind: type[Any], row: Any) -> dict[str, Any]:
 
 
 def _check(pattern: Pattern) -> None:
-    """Raise ValueError for a pattern that a replay cannot perform, or that would write beyond its plan."""
+    """Raise ValueError for a pattern that a replay cannot perform, or that would write more than planned."""
     if not 1 <= pattern.ranks <= MAXIMUM_RANKS:
         raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
     if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:
@@ -254,7 +257,7 @@ def _check_steps(pattern: Pattern) -> None:
 
 
 def check_covered(pattern: Pattern) -> None:
-    """Raise ValueError if the calls do not write a kept file completely, or write it many times."""
+    """Raise ValueError if a kept file is not written completely, or is written many times."""
     for number, file in enumerate(pattern.files):
         spans = sorted((s.offset, s.bytes * s.count) for s in pattern.steps if s.file == number and s.call == "write")
         if sum(size for _, size in spans) > _MAXIMUM_TIMES_WRITTEN * max(file.bytes, SMALL_BYTES):

@@ -1,4 +1,4 @@
-"""Evidence for a measured time: uncached reads, compared bytes, durable calls, commits."""
+"""Evidence for a measured time: uncached reads, compared bytes, calls that make data durable, commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheReading:
-    """An interpretation of the published cache rule, applied to one host. ``requires_drop``: caches must be dropped."""
+    """One interpretation of the published cache rule, applied to one host. ``requires_drop``: caches must be
+    dropped.
+    """
 
     rule: str
     host: str
@@ -42,15 +44,14 @@ class CanaryReads:
 
     Values are seconds, one per part, in the same order. ``bytes`` is the size of a part.
 
-    ``first_read_seconds``: after the save and the cache drop before loads; ``reread_seconds``: directly after that
-    read. ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: directly after that read, empty in
-    reports of versions without it. ``other_client_seconds``: after these, by another client, which ``client`` names;
-    empty without another client. ``client_own_seconds`` shows the speed of that client: a host reads its own saved
-    parts, a second mount repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, before all of
-    these reads, after a drop; ``judged_reread_seconds``: directly after that read. Both are empty in reports of
-    versions without them, and if the judged files have another layout (deltas, compressed files).
-    ``cache_growth_bytes`` is the growth of this host's page cache from before the save to the first read.
-    ``not_read_reason`` is why there are no reads.
+    ``first_read_seconds``: after the save and the cache drop before loads; ``reread_seconds``: repeated immediately.
+    ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: repeated immediately; empty in reports of
+    versions without it. ``other_client_seconds``: then by another client, which ``client`` names; empty without another
+    client. ``client_own_seconds`` shows the speed of the other client: a host reads its own saved parts, a second mount
+    repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, after a drop and before all other
+    reads; ``judged_reread_seconds``: repeated immediately. Both are empty in reports of versions without them, and if
+    the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the growth of this host's
+    page cache from before the save to the first read. ``not_read_reason`` is why there are no reads.
     """
 
     host: str
@@ -70,8 +71,10 @@ class CanaryReads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MovedBytes:
-    """The bytes that one host saved and loaded, at least, between the save of a checkpoint and its load; and the bytes
-    of the host's memory."""
+    """The minimum number of bytes that one host moved between the save of a checkpoint and its load.
+
+    ``memory_bytes`` is the memory of the host.
+    """
 
     host: str
     memory_bytes: Count
@@ -79,26 +82,27 @@ class MovedBytes:
 
 
 def is_served_by_process(kind: str) -> bool:
-    """Return whether a user-space process serves this kind of mount. The kernel then drops and counts only its own
-    pages.
+    """Return whether a user-space process serves this kind of mount (FUSE).
 
-    The caches of that process, in memory or on its own disk, are invisible to every probe.
+    The kernel then drops and counts only its own pages. Caches of that process, in memory or on its own disk, are
+    invisible to every probe.
     """
     return kind.startswith("fuse")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheFacts:
-    """The treatment of the clients' page caches, and the observed result.
+    """How the clients' page caches were dropped before loads, and the evidence that loads were not cached.
 
     ``probe`` is the call that counted resident pages; empty if no probe showed a resident page of a file that had just
-    been read, so that residency is unknown. ``resident_fraction`` is the largest over the loads; None if it was not
-    measured. ``is_declared_cold``: no pages were counted because the target declares that its clients do not cache
-    their reads. The other fields are set if there is no probe. Timed reads are also made if a probe misses pages and
-    another client is available for comparison. ``by_other_hosts``: every file was loaded, once, by a host that had not
-    written it. ``client_cache_bytes`` is the user's declaration about caches on disks of a client; None without one.
-    ``storages`` is the storage below the target on each host. ``names_dropped``: before each load the kernels also
-    dropped names and attributes of files; None if not tried.
+    been read, so that residency is unknown. ``resident_fraction`` is the largest cached share of a load's bytes, over
+    all loads; None if it was not measured. ``is_declared_cold``: no pages were counted because the target declares that
+    its clients do not cache their reads. The fields after it are evidence of another kind, if there is no probe. Timed
+    reads (``canaries``) are also made if a probe misses pages and another client is available for comparison.
+    ``by_other_hosts``: every file was loaded, once, by a host that had not written it. ``client_cache_bytes`` is the
+    user's declaration about caches on disks of a client; None without one. ``storages`` is the storage below the target
+    on each host. ``names_dropped``: before each load the kernels also dropped names and attributes of files; None if
+    not tried.
     """
 
     required: bool
@@ -134,7 +138,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Integrity:
-    """The amount of compared data. ``faults`` contains the first faults, ``fault_count`` counts all."""
+    """The amount of compared data. ``faults`` contains the first faults, ``fault_count`` the number of all."""
 
     bytes_expected: Count
     bytes_checked: Count
@@ -144,10 +148,11 @@ class Integrity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durability:
-    """Calls that returned without error, counted over all ranks and saves.
+    """The calls that made saves durable and returned without error, counted over all ranks and saves.
 
-    ``observed`` is the weakest kind of evidence among the proofs; ``commit_methods`` are the methods by which saves
-    were committed. ``acknowledged`` describes the object store's answers about the objects; empty if files are fsynced.
+    ``observed`` is the weakest kind of evidence among the ranks' proofs. ``commit_methods`` are the methods by which
+    saves were committed. ``acknowledged`` describes the object store's answers about the objects; empty if files are
+    fsynced.
     """
 
     files: Count
@@ -163,7 +168,9 @@ class Durability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A finished file or object. ``checksum`` is the value that the store acknowledged, with its method; or empty."""
+    """A finished file or object. ``checksum`` is the checksum that the store confirmed, with its method;
+    empty if none.
+    """
 
     name: str
     bytes: int
@@ -172,13 +179,13 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityProof:
-    """The observed durable calls of one rank in one save.
+    """The observed calls by which one rank made its part of one save durable.
 
     ``observed`` names the observer: the store that performed the calls, counted calls, a library that declares them, or
-    no observer. ``attempted`` counts the files that must become durable, from the start of their write; ``returned``
-    counts the files whose durable call returned without error. ``acknowledged`` describes, in words, an object store's
-    answers about its objects. ``names_pending``: the files are durable but their names are not yet. One rank of each
-    host fsyncs the directory for all ranks of the host.
+    no observer. ``files_attempted`` counts the files that must become durable, from the start of their write.
+    ``files_returned`` counts the files whose durable call returned without error; both exist for directories too.
+    ``acknowledged`` describes an object store's answers about its objects. ``names_pending``: the files are durable but
+    their names are not yet. One rank of each host fsyncs the directory for all ranks of the host.
     """
 
     files_attempted: int
@@ -192,7 +199,9 @@ class DurabilityProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesProof:
-    """The directories whose names one rank made durable for its host: attempted calls, and calls that returned."""
+    """The directories whose names one rank made durable for its host: calls that were attempted, and calls that
+    returned.
+    """
 
     directories_attempted: int
     directories_returned: int
@@ -200,7 +209,9 @@ class NamesProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
-    """How a checkpoint was committed, with its durable calls: the attempted calls, and the calls that returned."""
+    """How a checkpoint was committed, and the fsyncs of directories: calls that were attempted, and calls that
+    returned.
+    """
 
     method: CommitMethod
     directories_attempted: int = 0
@@ -214,8 +225,8 @@ class SaveTiming:
     ``returned_seconds``: the job may continue; ``staged_seconds``: it may change its state; ``stored_seconds``: the
     bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits).
     ``names_seconds`` is the time of this rank's fsync of the directory, for all ranks of its host; 0 on other ranks.
-    ``waited_for_previous`` is the time of the wait for the previous save. ``copying_seconds`` is the time in which the
-    job waited for the copy of its state in memory. A blocking save reaches ``returned_seconds`` last.
+    ``waited_for_previous`` is the time for which the save waited for the previous save. ``copying_seconds`` is the time
+    in which the job waited for the copy of its state in memory. A blocking save reaches ``returned_seconds`` last.
     """
 
     returned_seconds: float | None = None
@@ -235,10 +246,10 @@ FsyncCounter = Literal["cachestat", "device counters"]
 
 MAXIMUM_DRIFT = 0.005
 DRIFT_FLOOR_SECONDS = 0.02
-"""A clock may differ from the kernel's uptime by this share of the time, plus two steps of the uptime (10 ms each)."""
+"""The absolute part of the permitted drift of a clock, in seconds: two steps of the kernel's uptime (10 ms each)."""
 
 CONTROLLER_FLOOR_SECONDS = 5.0
-"""The maximum time for which ranks' messages may wait for a busy controller."""
+"""The maximum time in seconds for which messages of ranks may wait for a busy controller."""
 
 # Options of overlay (older kernels write "volatile"); ext3/4, btrfs, GFS2, NILFS and older XFS; reiserfs; f2fs.
 _UNSAFE_OPTIONS = (
@@ -248,9 +259,9 @@ _UNSAFE_OPTIONS = (
 
 
 def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the mount options with which fsync does not wait for the storage, in the form in which they are written.
+    """Return the mount options with which fsync does not wait for the storage, as they are written.
 
-    ``options`` are by name; an option without a value has ``yes``.
+    ``options`` are by name; an option without a value has the value ``yes``.
     """
     found = (pair for pair in _UNSAFE_OPTIONS if options.get(pair[0]) == pair[1])
     return tuple(name if value == "yes" else f"{name}={value}" for name, value in found)
@@ -258,7 +269,7 @@ def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncCounts:
-    """The kernel's counts of one file that was written through the page cache and fsynced. Bytes.
+    """The kernel's counts, in bytes, of one file that was written through the page cache and fsynced.
 
     ``dirty_bytes`` were not yet written back before fsync, ``left_bytes`` after it returned. ``unobservable`` is the
     reason if the kernel's counts show no effect on this file system, else empty. ``unsafe_option`` is a mount option
@@ -273,7 +284,7 @@ class FsyncCounts:
 
     @property
     def is_missing(self) -> bool:
-        """Whether fsync returned although bytes were not written back."""
+        """Whether fsync returned before all bytes were written back."""
         return not self.unobservable and self.left_bytes > 0
 
     @property
@@ -284,7 +295,7 @@ class FsyncCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect(FsyncCounts):
-    """The kernel's counts of one rank's file."""
+    """The kernel's counts of the file that one rank fsynced."""
 
     rank: Count
     host: str
@@ -293,7 +304,7 @@ class FsyncEffect(FsyncCounts):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockSpan:
-    """The same span of time, measured by a rank's clock and by its kernel's uptime, in seconds; ``of`` names the span.
+    """One period of time by a rank's clock and by the uptime of its kernel, in seconds; ``of`` names the period.
 
     ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, advanced more than CLOCK_MONOTONIC.
     """
@@ -307,12 +318,14 @@ class ClockSpan:
 
     @property
     def difference_seconds(self) -> float:
-        """The difference of clock and uptime beyond their resolutions; 0 or less means agreement."""
+        """The difference between clock and uptime that their resolution and drift do not explain; 0 or less means
+        agreement.
+        """
         return self._beyond(self.uptime_seconds - self.clock_seconds)
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the rank's clock differs from the kernel's."""
+        """Whether the rank's clock differs from the kernel's uptime."""
         return self.difference_seconds > 0
 
     @property
@@ -328,14 +341,14 @@ class ClockSpan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSpan:
-    """The duration of a measurement by the clock of one rank, in seconds."""
+    """The duration of a measurement by one rank's clock, in seconds."""
 
     rank: Count
     host: str
     seconds: float
 
     def is_unlike(self, controller_seconds: float) -> bool:
-        """Whether the controller's clock gives a different duration; the controller's own delays are allowed for."""
+        """Whether the controller's clock gives a different duration, apart from delays in the controller."""
         allowed = CONTROLLER_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.seconds, controller_seconds)
         return controller_seconds > 0 and abs(self.seconds - controller_seconds) > allowed
 
@@ -353,11 +366,11 @@ class Interposed:
 class ClientProofs:
     """The evidence from the ranks of one measurement about their fsync, their clocks and their loaded libraries.
 
-    ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` lists,
+    ``fsyncs`` and ``clocks`` contain the rank with the worst result of each host, at each moment. ``disclosed`` lists,
     in a phrase each, start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of
-    LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains, for each host, the rank whose clock gives the most unusual
-    duration of the measurement. ``controller_seconds`` is the duration by the controller's clock; 0 if the controller
-    did not see its beginning.
+    LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains the rank of each host whose duration of the measurement is
+    the most unusual. ``controller_seconds`` is the duration by the controller's clock; 0 if the controller did not
+    observe the beginning of the measurement.
     """
 
     fsyncs: tuple[FsyncEffect, ...] = ()

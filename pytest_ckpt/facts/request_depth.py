@@ -1,4 +1,6 @@
-"""How many requests a rank has in flight with the engine ``stream``, and where this number comes from."""
+"""The number of requests (depth) that a rank has in flight with the engine ``stream``, and the origin of this
+number.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from pytest_ckpt.support.units import format_decimal_bytes, format_rate, format_
 class RampStep:
     """The rates of a save and a load of a scratch checkpoint with ``depth`` requests in flight on each rank.
 
-    If a depth was tried twice, each rate is the higher one, because a busy host only lowers it.
+    If a depth was tried twice, the higher rates count, because a busy host only lowers a rate.
     """
 
     depth: CountFromOne
@@ -35,9 +37,9 @@ class RampStep:
 class RequestDepth:
     """The number of requests in flight on each rank.
 
-    ``origin``: ``set`` by the operator, found by a ``ramp``, or the ``default`` of this program. A ramp has ``steps``
-    of saves and loads of ``step_bytes`` each, in ``seconds`` in total. ``because`` is the reason if there was no ramp
-    or if it ended early; else empty.
+    ``origin``: the operator ``set`` the number, a ``ramp`` found it, or it is the ``default`` of this program. A ramp
+    has ``steps`` of saves and loads of ``step_bytes`` each, in ``seconds`` in total. ``because`` is the reason if there
+    was no ramp or if it ended early; else empty.
     """
 
     requests: CountFromOne
@@ -49,7 +51,7 @@ class RequestDepth:
 
     @property
     def sentence(self) -> str:
-        """The number and its origin as text: ``depth 4, found by a ramp; saves and loads with 1: …``."""
+        """The number and its origin as a phrase: ``depth 4, found by a ramp; saves and loads with 1: …``."""
         if self.origin == "set":
             return f"depth {self.requests}, set"
         because = f"; {self.because}" if self.because else ""

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pytest_ckpt.facts.bounds import Count, NotNegative
 
 _STEP = 1.01
-"""Times are counted in classes of this relative width: a percentile is at most 1 % above the measured value."""
+"""The relative width of the classes in which times are counted: a percentile is at most 1 % above the
+measured value.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,9 +20,8 @@ class Requests:
     """Requests of one kind that all ranks sent to one endpoint for a subject.
 
     ``sent`` counts all requests, ``again`` those repeated after 503, silence or a broken connection. ``busy`` counts
-    answers with 503 or 429. The ranks waited ``waited_seconds`` in total before repetitions. The time of a request is
-    from its first byte to the last byte of its answer; None: there was no answer. Median and 99th percentile are exact
-    to 1 %.
+    answers with 503 or 429. The ranks waited ``waited_seconds`` in total before repetitions. The time of a request ends
+    with the last byte of its answer; None: there was no answer. Median and 99th percentile are exact to 1 %.
     """
 
     endpoint: str
@@ -37,8 +38,9 @@ class Requests:
 
 @dataclass(kw_only=True, slots=True)
 class Tally:
-    """One process's counts of requests of one kind to one endpoint; ``times`` counts answers by class of their
-    seconds.
+    """One process's counts of one kind of request to one endpoint.
+
+    ``times`` counts the answers by the class of their time.
     """
 
     sent: int = 0
@@ -50,7 +52,7 @@ class Tally:
     times: Counter[int] = field(default_factory=Counter)
 
     def answered(self, seconds: float, moved: int) -> None:
-        """Count an answer."""
+        """Count an answer that took ``seconds`` and moved ``moved`` bytes."""
         self.times[math.ceil(math.log(max(seconds, 1e-6), _STEP))] += 1
         self.slowest_seconds = max(self.slowest_seconds, seconds)
         self.bytes += moved
@@ -66,7 +68,7 @@ class Tally:
         self.times.update(other.times)
 
     def percentile(self, share: float) -> float | None:
-        """Return the seconds within which this share of the answers arrived; None if there were no answers."""
+        """Return the time in seconds within which this share of the answers arrived; None if there were no answers."""
         wanted = math.ceil(share * self.times.total())
         if not wanted:
             return None
@@ -79,7 +81,7 @@ class Tally:
 
 
 Tallies = dict[tuple[str, str], Tally]
-"""The tallies by endpoint and kind of request."""
+"""Tallies by (endpoint, kind of request)."""
 
 
 def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.strategies import StrategySpec
 
 EMBEDDED = "embedded"
-"""The value of ``--ckpt-endpoint`` with which the run starts its own server."""
+"""The value of ``--ckpt-endpoint`` with which the run starts its own object store."""
 
 SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving",
           "scaling", "metadata")  # fmt: skip
@@ -18,9 +18,9 @@ SUITES = ("performance", "strategies", "contention", "conformance", "endurance",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """The amount of work that a run performs.
+    """The amount of work in a run.
 
-    ``scale`` is the share of every tensor, ``operations`` the number of saves and loads, ``effort`` the share of the
+    ``scale`` is the share of every tensor, ``operations`` the number of saves and of loads, ``effort`` the share of the
     trials of every check of the target's behaviour. ``--ckpt-suite=all`` does not include ``left_out``.
     """
 
@@ -40,10 +40,10 @@ ACCEPTANCE = PROFILES["acceptance"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assurance:
-    """The statement about unmeasured operations that a run must support.
+    """A statement about unmeasured operations that a run must support.
 
-    With ``confidence``, at least ``share`` of all saves, and of all loads, meet the limit. Both are shares of 1.
-    ``misses`` saves and as many loads may miss the limit; the sampling plan then has more operations.
+    The statement is, with ``confidence``: at least ``share`` of all saves, and of all loads, meet the limit. Both are
+    shares of 1. ``misses`` saves and as many loads may miss the limit; the sampling plan then has more operations.
     """
 
     confidence: float
@@ -61,7 +61,7 @@ class HostSlots:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """The source of an option's value, as it was written there."""
+    """The source of an option's value, and the value as it was written there."""
 
     option: Text
     value: str
@@ -146,7 +146,7 @@ class Settings:
     origins: tuple[Origin, ...]
 
     def where(self, option: str) -> str:
-        """Return the source of an option's value, in brackets; empty for the command line and defaults."""
+        """Return the source of an option's value, in brackets; empty if it is the command line or the default."""
         source = next((o.source for o in self.origins if o.option == option), "default")
         return "" if source in ("default", "command line") else f" (in {source})"
 
@@ -156,12 +156,12 @@ class Settings:
 
     @property
     def has_several_hosts(self) -> bool:
-        """Whether ranks run on more than one host, so that another host is a second client."""
+        """Whether ranks run on more than one host. Another host can then be the second client."""
         return len({host.name for host in self.hosts}) > 1
 
     @property
     def measures(self) -> bool:
-        """Whether checkpoints are saved and loaded. A run with only behaviour checks needs no ranks."""
+        """Whether checkpoints are saved and loaded. A run with only checks of behaviour needs no ranks."""
         return self.suites != ("conformance",)
 
     @property
@@ -176,44 +176,46 @@ class Settings:
 
     @property
     def asks_strategies(self) -> bool:
-        """Whether background saves are judged as such, and also killed."""
+        """Whether the suite "strategies" is part of the run: background saves are judged by their strategy,
+        and killed.
+        """
         return "strategies" in self.suites
 
     @property
     def asks_notice(self) -> bool:
-        """Whether jobs receive preemption notices and then save."""
+        """Whether jobs receive preemption notices before a save."""
         return self.asks_strategies and bool(self.preemption_notice_seconds)
 
     @property
     def asks_serving(self) -> bool:
-        """Whether replicas load only the weights and one client rewrites them; only if this suite is chosen by name."""
+        """Whether the suite "serving" is part of the run: replicas load only the weights; one client rewrites them."""
         return "serving" in self.suites
 
     @property
     def asks_scaling(self) -> bool:
-        """Whether increasing counts of clients save and load; only if the suite is chosen by name, or a ceiling is
-        stated."""
+        """Whether the suite "scaling" is part of the run: increasing counts of clients save and load."""
         return "scaling" in self.suites
 
     @property
     def asks_metadata(self) -> bool:
-        """Whether many empty files are created, looked up, listed and removed; only if the suite is named."""
+        """Whether the suite "metadata" is part of the run: many empty files are created, looked up, listed
+        and removed.
+        """
         return "metadata" in self.suites
 
     @property
     def asks_contention(self) -> bool:
-        """Whether contention and resharded loads are also measured."""
+        """Whether the suite "contention" is part of the run: saves and loads during other work, and resharded loads."""
         return "contention" in self.suites
 
     @property
     def asks_endurance(self) -> bool:
-        """Whether long series of saves, and saves on a full volume, are also measured; only if the suite is chosen by
-        name."""
+        """Whether the suite "endurance" is part of the run: long series of saves, and saves on a full volume."""
         return "endurance" in self.suites
 
     @property
     def asks_failover(self) -> bool:
-        """Whether the run has the commands to inject a fault during saves and loads."""
+        """Whether the run has the command that injects a fault during saves and loads."""
         return bool(self.fault_command)
 
     @property
@@ -223,5 +225,5 @@ class Settings:
 
     @property
     def asks_snapshots(self) -> bool:
-        """Whether the run has the commands to take snapshots of the target."""
+        """Whether the run has the command that takes snapshots of the target."""
         return bool(self.snapshot_command)

@@ -15,13 +15,13 @@ _INTERRUPTIONS: frozenset[FailureKind] = frozenset(("interrupted", "killed", "la
 
 
 def is_interruption(failure: Failure | None) -> bool:
-    """Return whether the cause of a failure is outside the storage, so that a later start measures again."""
+    """Return whether the cause of a failure is outside the storage, so that a later start repeats the measurement."""
     return failure is not None and failure.kind in _INTERRUPTIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InterruptedWork:
-    """A measurement or check that a start did not complete. ``name`` is the subject or the check.
+    """A measurement or check that a start did not complete. ``name`` is its subject or its name.
 
     ``operation`` describes the operation that was running; empty if unknown. ``operations`` is the number of completed
     saves and loads; these still count.
@@ -38,7 +38,7 @@ class RepeatedMeasurement:
     """A complete measurement that the next start repeats, because the conditions differ.
 
     ``differences`` lists the conditions with their previous and new values; ``failed`` are the requirements that failed
-    in it.
+    in this measurement.
     """
 
     name: str
@@ -50,8 +50,8 @@ class RepeatedMeasurement:
 class Start:
     """One start of a run. Times are ISO 8601; ``ended`` is None if the start was killed.
 
-    ``measured`` are the subjects and checks that this start completed, ``interrupted_work`` those it did not complete.
-    ``replaced`` are complete measurements that the next start repeats.
+    ``measured`` are the subjects and checks that this start completed, ``interrupted_work`` the subjects and checks
+    that it did not complete. ``replaced`` are complete measurements that the next start repeats.
     """
 
     number: CountFromOne

@@ -38,7 +38,9 @@ class StrategySpec(NamedTuple):
     compresses: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
-        """Return the memory that a rank needs for its state: the engine's memory, or the state and a copy of it."""
+        """Return the memory that a rank needs for its state: the engine's memory, or for background saves the state and
+        a copy.
+        """
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 
 

@@ -13,16 +13,16 @@ from pytest_ckpt.facts.bounds import Bounds, Count, NotNegative, Share
 from pytest_ckpt.facts.proofs import Integrity
 
 BACKGROUND = "background save"
-"""The lane of a rank that writes while the job continues. Failures in the background name this lane."""
+"""The lane (concurrent activity) of a rank that writes while the job continues. Failures in the background name it."""
 
 
 LOCAL_TIER = "local tier"
-"""The lane of a rank that saves to its local tier. Failures in it are not attributed to the target."""
+"""The lane of a rank that saves to its local tier. A failure in this lane is not attributed to the target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepBatch:
-    """A sequence of steps: their count, and their total seconds."""
+    """Consecutive steps during a save: their count, and their total seconds."""
 
     steps: Count
     seconds: NotNegative
@@ -30,9 +30,9 @@ class StepBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepsOfSave:
-    """The training steps before, during and after one save, by rank 0's clock; steps during the save are batched.
+    """The training steps before, during and after one save, by rank 0's clock.
 
-    A step ends when all ranks have ended it.
+    A step ends when all ranks have ended it. Steps during the save (``beside``) are summed in batches.
     """
 
     checkpoint: Count
@@ -52,23 +52,23 @@ class StepsOfSave:
 
     @property
     def extra_seconds(self) -> float:
-        """The time of the steps during the save minus the time of as many undisturbed steps; negative if they were
+        """The time that the steps during the save took longer than as many undisturbed steps; negative if they were
         faster.
         """
         return sum(batch.seconds for batch in self.beside) - self.steps * self.undisturbed_seconds
 
 
 Reached = Literal["copied", "written", "committed"]
-"""The stage of a save when its processes were killed: state copied, all bytes durable, or committed."""
+"""The last stage of a save before its processes were killed: state copied, all bytes durable, or committed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kill:
-    """A kill of all ranks' processes, ``moment_seconds`` after the last rank had copied its state.
+    """One kill of all ranks' processes, ``moment_seconds`` after the last rank had copied its state.
 
-    ``reached`` is the last stage that they reported. ``is_committed``: the checkpoint that they were saving exists.
-    ``lost`` is the fault of the newest existing checkpoint; empty if it loaded completely. ``deletes_older``: the
-    checkpoint before the newest committed one was deleted during the save.
+    ``reached`` is the last stage that the ranks reported. ``is_committed``: the checkpoint that they were saving
+    exists. ``lost`` is the fault of the newest existing checkpoint; empty if it loaded completely. ``deletes_older``:
+    the checkpoint before the newest committed one was deleted during the save.
     """
 
     moment_seconds: NotNegative
@@ -82,8 +82,8 @@ class Kill:
 class Crashes:
     """Background saves of ``bytes`` whose processes were killed, after one undisturbed save.
 
-    ``usual_seconds`` is the shortest observed time from the copy to the commit. After every kill the newest committed
-    checkpoint was loaded and compared. ``planned`` is the planned number of kills.
+    ``usual_seconds`` is the shortest observed time from the end of the copy to the commit. After every kill the newest
+    committed checkpoint was loaded and compared. ``planned`` is the planned number of kills.
     """
 
     planned: Count
@@ -95,9 +95,9 @@ class Crashes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preempted:
-    """Jobs that received a preemption notice: the seconds from the notice on rank 0 to the commit of the next save.
+    """The seconds from a preemption notice on rank 0 to the commit of the next save, for each notice.
 
-    If saves run in the background, one had just begun when the notice came. The saves were of ``bytes``.
+    If saves run in the background, a save had just begun when the notice came. Each save has ``bytes``.
     """
 
     bytes: Count
@@ -123,7 +123,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chains:
-    """A full save and ``deltas`` deltas after it, loaded after the deletion of ``deleted`` older checkpoints.
+    """The load of a chain (a full save and ``deltas`` deltas) after the deletion of ``deleted`` older checkpoints.
 
     The deleted checkpoints had ``deleted_bytes`` of tensors; ``freed_bytes`` is the decrease of the volume's used
     space, None if the target does not report it. ``misses_deleted``: after the deletion of a delta, no rank found its
@@ -139,13 +139,15 @@ class Chains:
 
 
 Tier = Literal["", "local", "target"]
-"""The tier from which a checkpoint is restored; empty: no complete checkpoint was found."""
+"""The tier from which a checkpoint was restored; empty: no complete checkpoint was found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrainRule:
-    """Every ``every``-th save is drained to the target. After the share ``target_share`` of failures, only the target
-    remains."""
+    """Which saves are drained to the target: every ``every``-th save.
+
+    After the share ``target_share`` of failures, only the target remains.
+    """
 
     every: Count
     target_share: Share
@@ -153,7 +155,7 @@ class DrainRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRestore:
-    """A restore of the newest checkpoint that is complete on all ranks: the expected and the loaded checkpoint.
+    """A restore of the newest checkpoint that is complete on all ranks: the expected checkpoint, and the chosen one.
 
     ``integrity`` is None if no checkpoint or an unexpected one was chosen; then nothing was loaded.
     """
@@ -176,8 +178,8 @@ class NodeLoss:
     """The loss of the local tier of host ``lost``: its ``partner`` returned the copies, and all ranks loaded.
 
     During the save, ``copied_bytes`` were copied to partners over the ranks' network in ``copy_seconds``.
-    ``returned_bytes`` were returned in ``return_seconds``. ``missing`` are files whose copies no longer existed; in
-    this case no checkpoint was loaded, and ``integrity`` is None.
+    ``returned_bytes`` were returned in ``return_seconds``. ``missing`` is the number of files whose copies no longer
+    existed; if there are any, no checkpoint was loaded, and ``integrity`` is None.
     """
 
     hosts: Count
@@ -194,9 +196,9 @@ class NodeLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """Saves of ``bytes`` to the local tier, undisturbed and during a drain, in turns. Saves and drains are in seconds.
+    """The seconds of saves of ``bytes`` to the local tier, in turns undisturbed and during a drain, and of the drains.
 
-    Then two restores: ``complete``, with the newest checkpoint only in the local tier, and ``incomplete``, with the
+    Two restores follow: ``complete``, with the newest checkpoint only in the local tier, and ``incomplete``, with the
     files of one rank missing there. ``node_loss`` is None if the ranks are on one host.
     """
 

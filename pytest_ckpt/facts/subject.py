@@ -1,4 +1,4 @@
-"""The subject of a measurement, and an operation within it: their texts and file names."""
+"""The subject of a measurement, and an operation within it, with their texts and file names."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pytest_ckpt.facts.bounds import Count, Share
 DEFAULT_ENGINE, DEFAULT_STRATEGY = "torch", "sync"
 
 Pattern = str
-"""A measurement in addition to the subject's own saves and loads: the name of a field of `measurement.Patterns`."""
+"""The name of a measurement in addition to a subject's own saves and loads: a field of `measurement.Patterns`."""
 
 Scenario = str
 """The pattern that an operation is part of; empty for the subject's own saves and loads."""
 
 StepKind = str
-"""The kind of a sequential step of ranks: ``save``, ``load``, ``retention``, ``data``, or a pattern."""
+"""The kind of the steps that ranks run in sequence: ``save``, ``load``, ``retention``, ``data``, or a pattern."""
 
 Action = Literal["", "save", "load", "delete", "read"]
-"""The current operation of ranks; ``read``: samples are read without a save. Empty between operations."""
+"""The current operation of ranks. ``read``: samples are read without a save. Empty between operations."""
 
 Stage = Literal[
     "operation",
@@ -53,7 +53,7 @@ class Subject:
     strategy: str = DEFAULT_STRATEGY
 
     def __str__(self) -> str:
-        """Return its text."""
+        """Return the text of the subject, without default values."""
         parts = [self.layout]
         if (self.engine, self.strategy) != (DEFAULT_ENGINE, DEFAULT_STRATEGY):
             parts.append(self.engine)
@@ -68,13 +68,13 @@ class Subject:
 
     @property
     def slug(self) -> str:
-        """The name of the checkpoint layout: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
+        """The subject as a part of file names: its text without slashes and colons, which some file systems refuse."""
         # The subject as a part of file names.
         return str(self).replace("/", "+").replace(":", "-")
 
     @classmethod
     def from_text(cls, text: str) -> Subject:
-        """Some file systems refuse a colon, which the strategy async:process contains."""
+        """Return the subject with this text. Raises ValueError for any other text."""
         layout, *written = text.split("/")
         name, _, last = layout.rpartition("-")
         processes = None
@@ -92,10 +92,10 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationRef:
-    """An operation of a subject, or a stage of it: which of how many, in which scenario.
+    """An operation of a subject, or one stage of it: which number in which scenario.
 
-    ``index`` counts from 1; None for a stage of all. ``level`` is the share of the volume that ballast has filled, 0
-    without ballast.
+    ``index`` counts from 1; None for a stage that belongs to all operations. ``level`` is the share of the volume that
+    ballast has filled, 0 without ballast.
     """
 
     subject: Subject
@@ -106,10 +106,7 @@ class OperationRef:
     level: Share = 0.0
 
     def __str__(self) -> str:
-        """An operation of a subject, or a stage of it: its number, the total count, and its scenario.
-
-        ``index`` counts from 1; None for a stage of all operations. ``level`` is the filled share of the volume, 0
-        without ballast."""
+        """Return the operation as text: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""
         words = [str(self.scenario or self.action)]
         if self.index is not None:
             words.append(str(self.index))
@@ -121,5 +118,5 @@ class OperationRef:
         return f"{self.subject} {what}"
 
     def at(self, stage: Stage) -> OperationRef:
-        """Return the operation as text: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""
+        """Return the same operation at another stage."""
         return replace(self, stage=stage)

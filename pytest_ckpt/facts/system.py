@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 Told = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]]
-"""The declared facts, by table; a table that occurs several times is a list of its entries."""
+"""The facts that a vendor declared, by table. A table that occurs several times is a list of its entries."""
 
 
 PICTURE = "picture"
-"""The name of the topology fact whose value is a picture file; a report contains the file in base64."""
+"""The name of the topology fact that is a picture file; a report contains the file in base64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One line of the file. ``kind`` is the expected type, ``description`` the comment of the template.
+    """One known fact of the system's description. ``kind`` is the expected type, ``description`` the template's
+    comment.
 
     If a ``needed`` fact is missing, a certificate states that the system is not described.
     """
@@ -110,7 +111,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="equivalent", example='"Array 9100, same controllers"', description="models that it speaks for, too"),
     ),
 }
-"""Tables that occur once."""
+"""The known facts of each table that occurs once."""
 
 REPEATED: dict[str, tuple[Fact, ...]] = {
     "materials": (
@@ -126,11 +127,11 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
         Fact(name="reason", example='"short stalls at fsync"', description="why"),
     ),
 }
-"""Tables that occur once per component, written with two brackets."""
+"""The known facts of each table that occurs once per component; it is written with two brackets."""
 
 
 def fact_in_words(name: str) -> str:
-    """Return the description of a fact of `FACTS` by its ``table.name``; only the name if there is no such fact."""
+    """Return the description of a fact from its ``table.name``; only the name for an unknown fact."""
     table, _, fact = name.partition(".")
     known = {each.name: each.description for each in FACTS.get(table, ())}
     return f"{known[fact]} ({name})" if fact in known else name

@@ -1,6 +1,4 @@
-"""A target, the storage below it, and a run's area on it, as plain data that processes exchange, without open
-handles.
-"""
+"""A target, the storage below it, and a run's area on it, as plain data that processes exchange."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ LayerKind = Literal["file system", "device", "file", "process", "network", "memo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer of the storage; ``depth`` counts from the target's mount, which is 0. ``text`` names it, as in
-    "ext4".
+    """One layer of the storage below a target. ``depth`` counts from the target's mount, which is 0; ``text`` names the
+    layer.
     """
 
     kind: LayerKind
@@ -28,11 +26,11 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StorageStack:
-    """All storage layers of one host, upper layers first.
+    """All storage layers below the target on one host, upper layers first.
 
-    ``files`` are files of this host that contain the target's bytes, as for a loop device: the page cache may contain
-    the same bytes a second time under these files. ``blind`` contains one phrase for each cache that a count of the
-    target's cached pages misses.
+    ``files`` are files of this host that contain the target's bytes, as for a loop device. The page cache may contain
+    the same bytes a second time, as pages of these files. ``blind`` contains one phrase for each cache that a count of
+    the target's cached pages misses.
     """
 
     host: str = ""
@@ -42,12 +40,14 @@ class StorageStack:
 
     @property
     def memory(self) -> tuple[str, ...]:
-        """The lowest layers that are memory of the host."""
+        """The names of layers that are in the memory of the host."""
         return tuple(layer.text for layer in self.layers if layer.kind == "memory")
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The layers that a user-space process serves; the kernel cannot count or drop the cache of that process."""
+        """The names of layers that a user-space process serves; the kernel cannot count or drop the cache of such a
+        process.
+        """
         return tuple(layer.text for layer in self.layers if layer.kind == "process")
 
     @property
@@ -75,27 +75,28 @@ Capability = Literal[
 MOUNTED: frozenset[Capability] = frozenset(
     ("paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount")
 )
-"""The capabilities that a mounted file system is assumed to have. Checks test its behaviour."""
+"""The capabilities that a mounted file system is assumed to have. Checks test whether it has them."""
 
 MEMORY_KINDS = frozenset(("devtmpfs", "hugetlbfs", "ramfs", "rootfs", "tmpfs"))
-"""File systems that are stored in the memory of one host."""
+"""File systems whose content is in the memory of one host."""
 
 Role = str
-"""The role of a checkpoint: ``counted`` for the judged saves, or the name of an additional measurement."""
+"""The purpose of a checkpoint: ``counted`` for the judged saves, or the name of an additional measurement."""
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
-"""The target capabilities that each scenario or requirement needs in addition to saves and loads. Without these it is
-omitted.
+"""The target capabilities that a scenario or requirement needs in addition to saves and loads.
+
+Without these it is omitted.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRef:
-    """One save of one subject. ``subject`` is its slug; ``number`` counts from 1 over all roles of a run.
+    """One save of one subject. ``subject`` is the subject's slug; ``number`` counts from 1 over all roles of a run.
 
-    ``attempt`` (from 0) is incremented with every save of the same number, so that no name is reused in a run by a
-    store whose names contain the complete reference. ``commit`` is the file by which an engine's library commits the
-    checkpoint itself; empty: the store commits it.
+    ``attempt`` (from 0) is incremented with every save of the same number. Object names contain the complete reference,
+    so a run never reuses a name there. ``commit`` is the file by which an engine's library commits the checkpoint
+    itself; empty: the store commits it.
     """
 
     subject: str
@@ -109,11 +110,11 @@ class CheckpointRef:
 class Access:
     """How the clients of a run reach a target over the network. It contains no secret.
 
-    ``endpoints`` are URLs; if empty, the libraries of the target's scheme find their own. ``ca_bundle`` is the file of
-    the certificates for TLS; empty for the system's certificates. Every part of an object except the last has at least
-    ``part_bytes``. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded`` names the server
-    without credentials that the run itself started on this host; empty for storage under test. ``unversioned`` is the
-    operator's statement that a bucket keeps no versions, for a bucket whose versioning the run may not query.
+    ``endpoints`` are URLs; if empty, the libraries of the target's scheme choose the endpoint. ``ca_bundle`` is the
+    file of the certificates for TLS; empty for the system's certificates. Every part of an object except the last has
+    at least ``part_bytes``. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded`` names
+    the server without credentials that the run itself started on this host; empty for storage under test.
+    ``unversioned``: the operator states that the bucket keeps no versions, because the run may not query this.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -125,7 +126,7 @@ class Access:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options of a clean-up command for this access, quoted for a shell."""
+        """The options for the clean-up command with this access, quoted for a shell."""
         told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
 
@@ -172,7 +173,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetFacts:
-    """The facts of a target, found before a run.
+    """The facts about a target that are determined before a run.
 
     ``kind`` is its file system or protocol; ``gate_kind`` names the gate table for ``auto``; ``is_local`` is true if
     only this host can write to it, None if unknown; ``capacity`` is None if its space has no known limit. Without "page
@@ -207,7 +208,7 @@ class TargetFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetSpec:
-    """A kind of target: one row. ``scheme`` precedes ``://``; empty for a path.
+    """A kind of target. ``scheme`` precedes ``://`` in a location; empty for a path.
 
     ``make`` is ``module:function``, imported only in the controller. The function takes the location (the text after
     ``://``), and an `Access` if the target ``is_remote``; it returns a Target. ``serve`` is a similar function for
@@ -277,7 +278,7 @@ class Names:
     """The names that a run may have created in its area, over all ranks.
 
     ``files`` maps subjects to the names of the files in their checkpoints, ``beside`` to the names of other files of
-    the subject. In ``directories`` all content is from the run, at most ``in_directories`` files and directories.
+    the subject. All content of ``directories`` is from the run: at most ``in_directories`` files and directories.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -288,9 +289,10 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """The remains of an earlier run: a description, the run, and the command that removes them, or empty.
+    """Files or objects that an earlier run left: a description, the reason, and the command that removes them.
 
-    ``elsewhere`` is the host of that run if this host cannot see whether it is still running; empty: it is not.
+    ``command`` is empty if there is none. ``elsewhere`` is the host of that run if this host cannot determine whether
+    the run is still in progress.
     """
 
     what: str
@@ -300,7 +302,7 @@ class Leftover:
 
     @property
     def remedy(self) -> str:
-        """The remedy, as the rest of a sentence."""
+        """The remedy, as the end of a sentence."""
         remove = f"remove it: {self.command}" if self.command else "remove it by hand"
         if self.elsewhere:
             return (

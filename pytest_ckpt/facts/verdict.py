@@ -1,4 +1,4 @@
-"""Verdicts on requirements, and the decision on a run."""
+"""Records of verdicts on requirements, reason codes, outcomes and grades."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ REASONS: Mapping[Reason, str] = {
     "check broke": "the check itself could not be made",
     "plugin": "a plugin decided it; its sentence gives the reason",
 }
-"""Every reason code, and its meaning for a verdict."""
+"""The reason codes of verdicts, and the meaning of each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ class AcceptanceBound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The verdict on one requirement and subject. These two identify it; the node id of a test does not.
+    """The verdict on one requirement and subject. Requirement and subject identify it; the node id of a test does not.
 
     ``margin`` is the unused share of the limit (negative if it was missed); None if a requirement has no scale.
     ``reason`` is a code of `REASONS`; a waived verdict keeps the code of the waived failure. ``because`` is one

@@ -1,7 +1,7 @@
-"""The schema of a record's file: derived from the record's class, checked by msgspec.
+"""The schema of a record's JSON file, derived from the record's class and checked by msgspec.
 
 `codec.to_plain` writes every field, so a file must contain every field; unknown fields are ignored. msgspec is imported
-where it is used: its import takes longer than the import of a run's records, and most runs read no file.
+in the functions that use it: its import takes longer than the import of a run's records, and most runs read no file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _MAXIMUM_LETTERS = 200
 
 
 def fault(document: Any, kind: Any) -> str:
-    """Return the first difference between a document and the form that `codec.to_plain` gives ``kind``; else empty.
+    """Return the first difference between a document and the JSON form of ``kind`` (`codec.to_plain`); empty if there
+    is none.
 
     ``kind`` is a dataclass or a TypedDict. Types are strict: 2.0 is not an int, and true is not a number.
     """
@@ -47,7 +48,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def written(hint: Any) -> Any:
-    """Return the type, for msgspec, of the plain values that `codec.to_plain` returns for this type."""
+    """Return the msgspec type that describes the JSON form (`codec.to_plain`) of a Python type."""
     return _written(cast("Hashable", hint))
 
 
@@ -87,7 +88,7 @@ def _bounded(hint: Any) -> Any:
 
 
 def _object(kind: Any, required: tuple[str, ...] | None = None) -> Any:
-    """Return the JSON object type of a record, with all its fields; for a TypedDict, its required fields."""
+    """Return the JSON object type of a record: all fields are required, or only the fields in ``required``."""
     hints = typing.get_type_hints(kind, include_extras=True)
     names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(hints)
     fields = {name: _written(hints[name]) for name in names}

@@ -1,4 +1,6 @@
-"""The catalogue of requirements, and the definition of a complete run: suites, requirements, checks, subjects. Pure."""
+"""The catalogue of requirements, and the definition of a complete run by suites, requirements, checks and subjects.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +60,13 @@ _SUITES = (
 REQUIREMENTS: Mapping[str, Requirement] = {
     name: row for suite in _SUITES for name, row in requirements_of(suite).items()
 }
-"""Every built-in requirement, in the order of the reports."""
+"""Every built-in requirement by id, in the order of reports."""
 
 
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
-    """Return the catalogue of a run with the requirements of plugins, which cannot replace built-in ones."""
+    """Return the built-in requirements and the requirements of plugins; a plugin cannot replace a built-in
+    requirement.
+    """
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
 
 
@@ -72,10 +76,10 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
 
 
 def catalogue_of_names(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
-    """Return the requirements of this version that already existed at the time of a run, and the requirements of its
+    """Return the requirements of this version that existed at the time of a run, and the requirements of the run's
     plugins.
 
-    ``names`` are the ``catalogue_names`` of its report.
+    ``names`` are the ``catalogue_names`` in the report of the run.
     """
     return {r.id: r for r in catalogue.values() if r.plugin or r.id in names}
 
@@ -101,7 +105,7 @@ def row(requirement: Requirement) -> CatalogueRow:
 
 
 def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
-    """Return the requirements of plugins from the catalogue of a report. They have no function here."""
+    """Return the requirements of plugins in the catalogue of a report. Their functions are not available."""
     return tuple(
         Requirement(
             id=r["id"],
@@ -118,8 +122,10 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
 
 
 def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, GateDefault]:
-    """Return the names that gate tables may use, with their defaults: every requirement, and every check as
-    ``id.subject``."""
+    """Return the names that gate tables may use, with their default gate kinds and limits.
+
+    These are every requirement by id, and every check as ``id.subject``.
+    """
     names = {r.id: GateDefault(gate=r.severity, limit=r.maximum, suite=r.suite) for r in catalogue.values()}
     return names | {
         c.name: GateDefault(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
@@ -127,8 +133,10 @@ def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str
 
 
 CATALOGUE_NAMES = tuple(known_names())
-"""Every requirement and check of this version. A report lists them, so that later versions know the catalogue of its
-run."""
+"""Every requirement and check of this version.
+
+A report lists them, so that later versions know the requirements that existed at the time of the run.
+"""
 
 
 NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
@@ -137,9 +145,9 @@ NO_TEST = "Its test did not run: it was deselected, or the session ended before 
 def chosen_suites(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[str, ...]:
-    """Return the suites of a run: the chosen suites, or the suites with a required row in the gate table.
+    """Return the suites of a run: the chosen suites, or for ``auto`` the suites that the gate table requires.
 
-    A suite is omitted if none of its requirements applies to the target.
+    With ``auto``, some options add the suite that they need. Suites without a requirement for the target are left out.
     """
     if settings.suites != ("auto",):
         there = {r.suite for r in catalogue.values()}
@@ -156,7 +164,7 @@ def chosen_suites(
 def requirements_of_run(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
-    """Return the requirements that a run with these settings judges, except those that the gate table switches off.
+    """Return the requirements that a run judges; requirements that the gate table switches off are left out.
 
     A requirement "where given" is included even if its means are missing: its verdict states this and does not affect
     the grade.
@@ -169,7 +177,7 @@ def requirements_of_run(
 
 
 def checks_of_run(requirement: Requirement, settings: Settings, gates: Gates) -> list[Check]:
-    """Return the checks of a requirement on the target's behaviour that are part of a run."""
+    """Return the checks of a requirement that are part of a run."""
     return [
         c
         for c in CHECKS
@@ -180,7 +188,7 @@ def checks_of_run(requirement: Requirement, settings: Settings, gates: Gates) ->
 
 
 def is_given(check: Check, settings: Settings) -> bool:
-    """Whether a run's options provide the needs of a check."""
+    """Whether the options of a run provide the inputs that a check needs."""
     return {
         "": True,
         "second client": bool(settings.second_mount) or settings.has_several_hosts,
@@ -197,7 +205,7 @@ def _is_on(requirement: Requirement, gates: Gates) -> bool:
 
 
 def gates_something(requirement: Requirement, settings: Settings, gates: Gates) -> bool:
-    """Return whether a certificate depends on a requirement."""
+    """Return whether a certificate of the run depends on a requirement."""
     if requirement.suite != "conformance":
         kind = gates.kind(requirement.id, "", requirement.severity)
         return kind == "required" or (kind == "where given" and requirement.is_asked(settings))
@@ -208,8 +216,10 @@ def gates_something(requirement: Requirement, settings: Settings, gates: Gates) 
 def subjects_of(
     requirement: Requirement, plan: Plan, settings: Settings, gates: Gates
 ) -> list[tuple[str, Reason, str]]:
-    """Return (subject, reason, sentence) for everything that a requirement is judged on. The reason is for a missing
-    verdict."""
+    """Return (subject, reason, sentence) for each subject of a requirement.
+
+    Reason and sentence are for a subject without a verdict.
+    """
     checkpoints = checkpoints_of_requirement(requirement, plan)
     if not requirement.is_asked(settings):
         return [(str(c.subject), "not given", requirement.not_given) for c in checkpoints]
@@ -225,14 +235,14 @@ def subjects_of(
 
 
 def checkpoints_of_requirement(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
-    """Return the checkpoints of a plan to which a requirement on saves and loads applies."""
+    """Return the checkpoints of a plan that a requirement on saves and loads applies to."""
     return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
-    """Return the plain saves that are measured for comparison with the saves of the suite "strategies".
+    """Return the plain blocking saves that are also measured, for a comparison with the saves of other strategies.
 
-    ``subjects`` are the judged subjects. A reader compares the cost of a strategy with a plain blocking save.
+    ``subjects`` are the judged subjects. Only the suite "strategies" compares the cost of strategies.
     """
     if not settings.asks_strategies:
         return set()

@@ -1,4 +1,4 @@
-"""The fields of ``report.json``, and their values: the results of a judgement and the measurements. Pure."""
+"""The fields of ``report.json``, and the function that fills them from a judgement and its measurements. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ExitCode = Literal[0, 1, 2, 3, 4, 8]
 
 
 class Run(TypedDict):
-    """The identity of the run. ``started`` and ``finished`` are ISO 8601."""
+    """The identity of a run. ``started`` and ``finished`` are ISO 8601."""
 
     id: Text
     version: Text
@@ -91,7 +91,7 @@ class Cluster(TypedDict):
 
 
 class ReplayedPattern(TypedDict):
-    """The pattern of a recorded job that the engine replays: its file, the file's SHA-256, and its text.
+    """The pattern of a recorded job that an engine replays: its file, the file's SHA-256, and its text.
 
     ``pace`` is set if the replay includes the pauses of the job.
     """
@@ -103,7 +103,9 @@ class ReplayedPattern(TypedDict):
 
 
 class FileNames(TypedDict):
-    """The names of a checkpoint's files if the engine's library chooses them, as `facts.file_rules.FileRule`."""
+    """The names of a checkpoint's files if the engine's library chooses them, with the fields of
+    `facts.file_rules.FileRule`.
+    """
 
     of_rank: Text
     shared: list[str]
@@ -116,7 +118,7 @@ class FileNames(TypedDict):
 
 
 class Engine(TypedDict):
-    """The engine of the plan, its owner (empty: built in) and its memory rule.
+    """An engine of the plan, its owner (empty: built in) and its memory rule.
 
     A rank needs ``process_bytes``, plus ``state_share`` of the bytes that it saves, plus ``file_share`` of the bytes of
     its largest file.
@@ -134,7 +136,7 @@ class Engine(TypedDict):
 
 
 class Memory(TypedDict):
-    """The memory that a checkpoint needs."""
+    """The memory that a checkpoint needs, in bytes: of the largest rank and of the largest host."""
 
     largest_rank: Count
     largest_host: Count
@@ -171,7 +173,9 @@ class Checkpoint(TypedDict):
 
 
 class Environment(TypedDict):
-    """The environment of a run, as `facts.environment.Environment`; for a published result only its stated facts."""
+    """The environment of a run, with the fields of `facts.environment.Environment`; for a published result only stated
+    facts.
+    """
 
     hosts: list[Annotated[HostFacts, Partly(("host", "ranks"))]]
     target: TargetFacts
@@ -183,7 +187,7 @@ class Environment(TypedDict):
 
 
 class Section(TypedDict):
-    """A section that a plugin wrote about the run. pytest-ckpt neither measured nor judged its content."""
+    """A section that a plugin wrote. pytest-ckpt neither measured nor judged its content."""
 
     plugin: Text
     title: Text
@@ -193,7 +197,7 @@ class Section(TypedDict):
 
 
 class Message(TypedDict):
-    """The fault of a file of a published result."""
+    """A notice about a file of a published result."""
 
     path: str
     text: str
@@ -203,13 +207,14 @@ _HowKnown = Annotated[str, Bounds(pattern="^(all ranks|inferred from rank 0|at m
 
 
 class Figure(TypedDict):
-    """The saves, or the loads, of a published result: the published time, the slowest process's, and the judged time.
+    """The saves, or the loads, of a published result: the published time, the slowest process's time, and the judged
+    time.
 
-    ``published_seconds`` is the mean of rank 0's times, ``slowest_mean_seconds`` the mean over operations of the
-    slowest process, ``judged_seconds`` the time of the slowest process in the slowest operation. ``basis`` describes in
-    words how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``: whether the time
-    limit was met, as far as the files record it; ``known_operations`` are the number of operations whose slowest
-    process is known.
+    ``published_seconds`` is the mean of rank 0's times. ``slowest_mean_seconds`` is the mean time of the slowest
+    process, over the operations. ``judged_seconds`` is the time of the slowest process in the slowest operation.
+    ``basis`` is text on how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``:
+    whether the time limit was met, as far as the files record it. ``known_operations`` is the number of operations
+    whose slowest process is known.
     """
 
     kind: OperationKind
@@ -231,8 +236,8 @@ class Figure(TypedDict):
 class ReceivedBytes(TypedDict):
     """The bytes that the hosts' network interfaces received during the loads.
 
-    ``at_least``: the interfaces were last read before the loads ended.
-    ``crossed``: they are at least 95 % of the loaded bytes. False does not prove that loads came from a cache.
+    ``at_least``: the interfaces were last read before the loads ended, so more bytes may have been received.
+    ``crossed``: at least 95 % of the loaded bytes were received. False does not prove that loads came from a cache.
     """
 
     received_bytes: Count
@@ -255,7 +260,7 @@ class Published(TypedDict):
 
 
 class ChangedLimit(TypedDict):
-    """An option that decides a limit, with its value in the run and its value when the run was judged again."""
+    """An option that affects a limit: its value in the run, and its value in the new judgement."""
 
     option: Text
     of_run: str
@@ -263,10 +268,11 @@ class ChangedLimit(TypedDict):
 
 
 class JudgedAgain(TypedDict):
-    """The run of a report that was judged again: the rest of the report is the conclusion of that judgement.
+    """The original run, if this report is a new judgement of it: the other fields are the results of the new judgement.
 
-    ``accelerators`` and ``grade`` are of the run; ``grade`` is empty if the run wrote no report. ``judged`` is the
-    time of the judgement, ISO 8601, and ``version`` made it. ``limits`` are the options whose values differ.
+    ``accelerators`` and ``grade`` belong to the original run; ``grade`` is empty if the run wrote no report. ``judged``
+    is the time of the new judgement, ISO 8601, ``version`` the version that made it. ``limits`` are the options with a
+    changed value.
     """
 
     accelerators: CountFromOne
@@ -323,8 +329,8 @@ SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
-    """List every setting that differs from the default of an acceptance run, its origin, and the relaxations of
-    gates.
+    """List every setting that differs from the default of an acceptance run, with its origin, and every
+    relaxed gate.
     """
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
@@ -361,10 +367,11 @@ def make_document(
     catalogue_names: Sequence[str] = CATALOGUE_NAMES,
     foresees: bool = True,
 ) -> dict[str, Any]:
-    """Return the report in the form of ``report.json``, in plain types; ``system`` is the vendor's description of it.
+    """Return the report in the form of ``report.json``, in plain types.
 
-    ``catalogue_names`` are the requirements and checks of the version that made the run. Without ``foresees`` there is
-    no forecast: published measurements of other tools are not a basis for one.
+    ``system`` is the vendor's description of the system under test. ``catalogue_names`` are the requirements and checks
+    of the version that made the run. Without ``foresees`` there is no forecast: published measurements of other tools
+    are not a basis for one.
     """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)

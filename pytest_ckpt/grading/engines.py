@@ -1,4 +1,4 @@
-"""The certificate's statements about the engine: its supplier, its memory, its library compared with ``stream``.
+"""Statements about engines in a certificate: their suppliers, their memory, and their libraries compared with `stream`.
 Pure.
 """
 
@@ -28,7 +28,7 @@ _DIGITS = 12
 
 
 def engine_sentences(settings: Settings) -> list[str]:
-    """Return sentences that name every engine of another package, and every replayed pattern."""
+    """List the engines of other packages, and the replayed patterns, one sentence each."""
     owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
     patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
     paces = {AS_SOON: "", AS_RECORDED: ", with the pauses that the job made"}
@@ -38,11 +38,10 @@ def engine_sentences(settings: Settings) -> list[str]:
 
 
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
-    """List ranks that used far more memory than their engine states: the plan then required too little memory of the
-    hosts.
+    """List ranks that used far more memory than their engine states.
 
-    The kernel records the peak of a whole process, so it is compared with the largest statement for a checkpoint of the
-    launch.
+    The plan then required too little memory of the hosts. The kernel records the peak of a whole process, so the peak
+    is compared with the largest statement for a checkpoint of the launch.
     """
     sentences = []
     for m in measurements:
@@ -65,11 +64,12 @@ def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkOverhead:
-    """One engine compared with ``against``, the same checkpoint and strategy by `stream` in the same run.
+    """A subject whose engine uses a library, compared with the subject ``against``: the same with engine `stream`, in
+    the same run.
 
-    `stream` has no library: its requests go from its buffers to the storage.
-    Ratios are ratios of the medians of all saves and of all loads. Seconds are the differences of these medians,
-    negative if the median of the engine is shorter. They do not affect verdicts.
+    `stream` has no library: its requests go from its buffers to the storage. Ratios and seconds compare the medians of
+    all saves, and of all loads. Seconds are negative if the engine with the library is faster. They do not affect
+    verdicts.
     """
 
     subject: Text
@@ -81,8 +81,9 @@ class FrameworkOverhead:
 
 
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:
-    """Return a row for each subject whose engine uses a library, if all operations of it and of `stream` were
-    measured.
+    """Return a comparison for each subject whose engine uses a library, if `stream` was measured in the same run.
+
+    All planned operations of both must have been measured.
     """
     whole = {m.subject: m for m in measurements if _is_whole(m)}
     rows = []
@@ -110,5 +111,5 @@ def _is_whole(measurement: Measurement) -> bool:
 
 
 def _median(measurement: Measurement, kind: OperationKind) -> float:
-    """Return the median over full checkpoints; the library does not create deltas."""
+    """Return the median time of the saves or loads of full checkpoints; the library does not create deltas."""
     return statistics.median(operation.seconds for operation in measurement.whole(kind))

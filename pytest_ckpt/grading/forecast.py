@@ -1,5 +1,4 @@
-"""The forecast for the whole cluster: more clients, the slowest of more ranks, a month of training. It is not a
-verdict."""
+"""The forecast for the whole cluster: more clients, the slowest of more ranks, a month of training. Not a verdict."""
 
 from __future__ import annotations
 
@@ -34,10 +33,10 @@ _DIGITS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedRate(Projection):
-    """Predicted rate of more clients (``unit``) for one kind of operation, from the measured counts of clients.
+    """The rates that are predicted for more clients (``unit``), from the measured rates of a few client counts.
 
-    ``sufficient_up_to_accelerators_low`` and ``_high`` are bounds of the largest cluster whose limit these clients
-    would meet.
+    ``sufficient_up_to_accelerators_low`` and ``sufficient_up_to_accelerators_high`` are bounds of the largest cluster
+    whose limit these clients would meet.
     """
 
     kind: OperationKind
@@ -48,10 +47,11 @@ class ProjectedRate(Projection):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedSlowest:
-    """The expected time, in seconds at full size, of the slowest of all ``ranks`` of a checkpoint on the whole cluster.
+    """The expected time of the slowest of all ``ranks`` that save a checkpoint on the whole cluster, in seconds at full
+    size.
 
-    It is extrapolated from the tail of the times of ``measured_ranks``, for an unchanged median: the mean, and the
-    middle 90 %.
+    It is extrapolated from the slowest times of ``measured_ranks``; the median is assumed to be the same. The mean and
+    the middle 90 % are stated.
     """
 
     kind: OperationKind
@@ -64,7 +64,8 @@ class ExpectedSlowest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedMonth:
-    """The share of a month that is spent on training: median and middle 90 % of the simulated runs; median hours lost.
+    """The share of a month that is spent on training: median and middle 90 % of the simulated runs. Lost hours are
+    medians.
 
     Saves are ``interval_seconds`` apart: the interval of the rule, but at least the time of a save.
     """
@@ -179,8 +180,10 @@ def _slowest(m: Measurement, planned: PlannedCheckpoint) -> Iterator[ExpectedSlo
 
 
 def _writers(planned: PlannedCheckpoint) -> int:
-    """Return the number of ranks that save one checkpoint on the whole cluster; fewer ranks may have simulated them in
-    the run."""
+    """Return the number of ranks that save one checkpoint on the whole cluster.
+
+    Fewer ranks may have simulated them in the run.
+    """
     return max(planned.demand.writers, planned.layout.model.processes)
 
 

@@ -1,6 +1,4 @@
-"""The meaning of measured times for training: the cluster sizes they suffice for, and the share of training time.
-Pure.
-"""
+"""The effect of measured times on training: sufficient cluster sizes, and the share of time spent on training. Pure."""
 
 from __future__ import annotations
 
@@ -24,15 +22,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
-"""The cluster sizes in a report, in accelerators, in addition to the chosen one."""
+"""The cluster sizes, in accelerators, that a report contains in addition to the chosen size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSize:
-    """The largest cluster, in accelerators, whose limits a subject met.
+    """The largest cluster, in accelerators, whose limits the times of a subject met.
 
-    Operations that the sampling plan of ``--ckpt-confidence`` allows to miss the limit are left out.
-    None: the measurement is missing, or it is too short or too small to be projected.
+    Operations that may miss the limit, by the sampling plan of ``--ckpt-confidence``, are left out. None: the
+    measurement is missing, or it is too short or too small to be projected.
     """
 
     subject: Text
@@ -44,7 +42,7 @@ class ClusterSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """A rule for the interval between checkpoints, and the resulting effective training time ratio."""
+    """An interval between checkpoints by one rule, and the effective training time ratio with it."""
 
     name: str
     interval_seconds: NotNegative
@@ -53,9 +51,9 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterGoodput:
-    """The goodput of a cluster with the times of a subject, if it saves at its best interval.
+    """The goodput of a cluster with the times of a subject, if the job saves at the interval with the least loss.
 
-    ``is_served``: its limits are met; None if the measurement is too short or too small to decide.
+    ``is_served``: the limits of the cluster are met; None if the measurement is too short or too small to decide.
     """
 
     accelerators: Count
@@ -66,11 +64,11 @@ class ClusterGoodput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRow:
-    """The meaning of a subject's measured times, at full size, for training.
+    """The effect of one subject's measured times, at full size, on training.
 
-    ``save_seconds`` is the training time lost to the costliest save, or the mean over all saves if full saves and
-    deltas alternate. ``at_risk_seconds`` is the average work lost in a failure in addition to half an interval; 0 if
-    the job waits during a save.
+    ``save_seconds`` is the training time lost to the costliest save; if full saves and deltas alternate, to the average
+    save. ``at_risk_seconds`` is the average work lost in a failure in addition to half an interval; 0 if the job waits
+    during a save.
     """
 
     subject: Text
@@ -83,7 +81,9 @@ class TrainingRow:
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
-    """Return the largest cluster for which each measurement suffices; projected if it was not at full size."""
+    """Return the largest cluster for which each measurement is sufficient; projected if the measurement was not at full
+    size.
+    """
     rows = []
     for m in measurements:
         # An operation that is too short or too small implies no limit of another cluster.
@@ -111,10 +111,9 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
 
 
 def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
-    """Return the effect of the measured times on training, for the intervals of the rule, of Young and of Daly.
+    """Return the effect of the measured times on training, for the intervals by the rule, by Young and by Daly.
 
-    Each interval has its effective training time ratio (the time to restart the job itself counts as zero). ``sizes``
-    come from `cluster_sizes`.
+    The time to restart the job itself counts as zero. ``sizes`` come from `cluster_sizes`.
     """
     rows = []
     served = {size.subject: size.overall for size in sizes}
@@ -149,10 +148,9 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
 class _WorstTimes:
     """The costliest save and the slowest load of a subject, in seconds at full size.
 
-    If full saves and deltas alternate, ``lost_seconds`` is their mean.
-
-    ``cost`` is the save that puts most work at risk; ``least_interval_seconds`` is the minimum time between starts of
-    saves.
+    ``lost_seconds`` is the training time that a save costs: the maximum, or the mean if full saves and deltas
+    alternate. ``cost`` is the save that puts most work at risk. ``minimum_interval_seconds`` is the minimum time
+    between the starts of two saves.
     """
 
     lost_seconds: float
@@ -202,16 +200,18 @@ def _at(accelerators: int, worst: _WorstTimes, largest: int | None, limits: Clus
 
 
 def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
-    """Return the cost of each save at full size: as measured, or projected at the same bandwidths."""
+    """Return the cost of each save at full size: measured, or projected at the same bandwidth. Empty if saves are
+    missing.
+    """
     if len(measurement.of_kind("save")) < measurement.operations_planned:
         return []
     return at_full_size(save_costs(measurement), measurement)
 
 
 def _full_size_seconds(measurement: Measurement, kind: str, misses: int = 0) -> float | None:
-    """Return the seconds at full size of the slowest operation, leaving out ``misses``: as measured, or projected.
+    """Return the seconds of the slowest operation at full size: measured, or projected at the same bandwidth.
 
-    A projection assumes the same bandwidth.
+    The ``misses`` slowest operations are left out. None if operations are missing.
     """
     seconds = sorted((o.seconds for o in measurement.operations if o.kind == kind), reverse=True)
     if len(seconds) < measurement.operations_planned or not seconds:

@@ -34,7 +34,7 @@ ALL_MET = "Every requirement that the gate table demands was met, at full scale,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """All verdicts of a complete run, in the order of the plan and the catalogue, and the conclusions from them."""
+    """All verdicts of a run, in the order of the plan and the catalogue, and the conclusions from the verdicts."""
 
     verdicts: tuple[Verdict, ...]
     grade: Grade
@@ -53,7 +53,7 @@ def judge_run(
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     clients: Clients | None = None,
 ) -> Judgement:
-    """Complete the verdicts with the requirements that were not run, and give the grade.
+    """Return the judgement of a run: all verdicts, including "not run" for requirements without a test, and the grade.
 
     ``verdicts`` come from the tests that ran. A run is certified if every required requirement was met at full scale
     and every test was run; a run at reduced scale is at best a rehearsal. ``waivers`` count if they have not ended
@@ -78,7 +78,7 @@ def judge_run(
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
-    """Return verdicts ordered by subject; the verdicts on the target itself come last."""
+    """Return verdicts ordered by subject; verdicts on the target itself come last."""
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     return sorted(verdicts, key=lambda v: order.get(v.subject, len(order)))
 
@@ -106,9 +106,10 @@ def conclude(
     catalogue: Mapping[str, Requirement],
     clients: Clients | None = None,
 ) -> Judgement:
-    """Return the grade of complete verdicts, the exit code and the reasons.
+    """Return the grade, the exit code and the reasons that follow from all verdicts of a run.
 
-    ``rehearsals`` give the reasons why no certificate is possible, ``ended_waivers`` names the expired waivers.
+    ``rehearsals`` are the reasons why no certificate is possible, ``ended_waivers`` are sentences about expired
+    waivers. ``unheld`` is the reason if the checkpoints are smaller than the gate table requires; None if they are not.
     """
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
@@ -150,7 +151,7 @@ def conclude(
 
 
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
-    """Return the requirements that were not run, one sentence per cause."""
+    """Return sentences on the requirements that were not run, one for each cause."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
         if catalogue[verdict.id].suite == "conformance":
@@ -161,8 +162,9 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
-    """Return the reasons against a certificate if checkpoints were loaded more than once and parts may come from a
-    cache."""
+    """Return the reason against a certificate if checkpoints were loaded repeatedly and a part may come from
+    a cache.
+    """
     if not 0 < settings.keep_last < settings.operations:
         return []
     return [
@@ -174,7 +176,7 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
 
 
 def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """Return the reasons against a certificate if times were not recorded by each rank."""
+    """Return the reasons against a certificate if not every rank recorded its own times."""
     reasons = []
     for m in measurements:
         inferred = [o for o in m.operations if o.basis == "inferred from rank 0"]
@@ -193,7 +195,7 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def of_crashed_run(judgement: Judgement) -> Judgement:
-    """Return the judgement of a run that ended with an error of pytest-ckpt or pytest; it is not certified."""
+    """Return the judgement of a run in which pytest-ckpt or pytest itself failed: the run is not certified."""
     if judgement.grade != "certified":
         return judgement
     reasons = (*(r for r in judgement.reasons if r != ALL_MET), CRASHED)
@@ -201,7 +203,7 @@ def of_crashed_run(judgement: Judgement) -> Judgement:
 
 
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
-    """Return the judgement without a certificate, because verdicts of plugins were not judged again.
+    """Return the judgement without a certificate, if required verdicts of plugins could not be judged again.
 
     ``unjudged`` maps requirements to the missing plugins.
     """

@@ -1,4 +1,6 @@
-"""The bytes that each host moved, compared with its network and with its ceiling: whether it was the limit. Pure."""
+"""Whether a host's network or its ceiling without storage limited a measurement, from the bytes that the host moved.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, OperationKind
 
 NEAR = 0.8
-"""At this share of its network's rate, a host limits the measurement. TCP and a file system's protocol use some percent
-of the rate, and measurements of one minute vary by as much."""
+"""From this share of its network's rate on, a host counts as the limit of the measurement.
+
+TCP and a file system's protocol use some percent of the rate, and measurements of one minute vary by as much.
+"""
 BEYOND = 1.1
-"""A host that moves more than this multiple of the rate uses more links, or another network."""
+"""A host that moves more than this multiple of its network's rate must use more links, or another network."""
 
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
 _MAXIMUM_NAMED = 4
@@ -31,7 +35,9 @@ _MAXIMUM_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRate:
-    """One host in one kind of operation: its median rate in bytes a second, and the rate of its network."""
+    """The rate of one host in one kind of operation: its median in bytes a second, and the rate of the host's
+    network.
+    """
 
     subject: str
     kind: OperationKind
@@ -51,7 +57,7 @@ def networks_of(hosts: Iterable[Mapping[str, object]]) -> dict[str, HostNetwork]
 
 
 def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) -> list[HostRate]:
-    """Return the rate of each host until its slowest rank ended, as a median over saves and over loads.
+    """Return the median rate of each host over all saves, and over all loads, each until its slowest rank ended.
 
     Operations are left out if the counted bytes did not cross the network: saves to a local tier, compressed data, and
     loads of another host's files if their size differs from its own files.
@@ -83,10 +89,11 @@ def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) ->
 
 
 def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
-    """Return a sentence for each subject and kind of operation in which hosts moved as much as their network allows.
+    """Return sentences on hosts that moved nearly as much as their network allows, for each subject and kind of
+    operation.
 
-    Further sentences report hosts that moved clearly more, so that the measured network is not the storage's, and hosts
-    whose network rate could not be measured.
+    Further sentences report hosts that moved clearly more, so that the measured network is not the storage's network,
+    and hosts whose network rate could not be measured.
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():
@@ -117,9 +124,10 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
 
 
 def ceiling_limits(measurements: Iterable[Measurement]) -> list[str]:
-    """Return a sentence for each subject and kind of operation in which hosts moved nearly as much as their ceiling.
+    """Return sentences on hosts that moved nearly as much as their ceiling without storage allows.
 
-    Another sentence reports hosts that moved clearly more: then the ceiling was measured too low.
+    There is one for each subject and kind of operation. Further sentences report hosts that moved clearly more: their
+    ceiling was measured too low.
     """
     sentences = []
     for measurement in measurements:

@@ -1,4 +1,6 @@
-"""The exact scope of a verdict: the headline's sentence and the report's ``scope`` and ``certified_for``. Pure."""
+"""The scope of a verdict: the headline's sentence, and the fields ``scope`` and ``certified_for`` of the
+report. Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopedCheckpoint:
-    """One checkpoint in the scope of a verdict; ``bytes`` is its full size at any scale of the run.
+    """One checkpoint in the scope of a verdict; ``bytes`` is its size at full scale, at any scale of the run.
 
     ``full_processes`` is the number of processes in the model's full layout, ``processes`` the number that saved and
     loaded.
@@ -40,9 +42,9 @@ class ScopedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """The scope of a verdict: the cluster, the checkpoints that could run, smallest first, and how they were saved.
+    """The scope of a verdict: the cluster, the checkpoints that could run (smallest first), and how they were saved.
 
-    ``text`` is a sentence.
+    ``text`` is the scope as a phrase.
     """
 
     accelerators: Count
@@ -55,7 +57,7 @@ class Scope:
 
 
 def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterable[Measurement] = ()) -> Scope:
-    """Return the scope of a verdict on this run. If there are measurements, they provide engines and hosts."""
+    """Return the scope of a verdict on a run. Engines and hosts come from the measurements, if there are any."""
     measured = {str(m.subject): m for m in measurements}
     hosts = {host for m in measured.values() for host in m.hosts} or {host.name for host in settings.hosts}
     engines = {str(c.subject): c.subject.engine for c in plan.runnable} | {s: m.engine for s, m in measured.items()}
@@ -82,7 +84,9 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
 
 
 def _not_direct(measured: Mapping[str, Measurement]) -> list[str]:
-    """Return a phrase that names engines for direct I/O whose bytes also passed through the client's page cache."""
+    """Return a phrase on engines for direct I/O whose bytes also passed through the client's page cache; empty if none
+    did.
+    """
     found = [m.engine for m in measured.values() if NOT_DIRECT in m.engine_facts.get("direct", "")]
     return [f"I/O of {named('engine', 'engines', found)} {NOT_DIRECT}"] if found else []
 
@@ -107,7 +111,7 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) 
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
-    """Return names with their kind, each once: ``engine torch``, ``engines torch, stream and dcp``."""
+    """Return names after their kind, each name once: ``engine torch``, ``engines torch, stream and dcp``."""
     each = list(dict.fromkeys(names))
     listed = " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
     return f"{one if len(each) == 1 else many} {listed}"
@@ -115,14 +119,14 @@ def named(one: str, many: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaleShortfall:
-    """The reason why the checkpoints of a run are smaller than a certificate requires, and the remedy."""
+    """Why the checkpoints of a run are smaller than a certificate requires, and the remedy."""
 
     text: str
     remedy: str
 
 
 def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
-    """Return why the checkpoints of a run are smaller than a gate table requires; None if they are large enough."""
+    """Return the reason and the remedy if no checkpoint is as large as the gate table requires; otherwise None."""
     if not gates.up_to:
         return None
     wanted = MODELS[gates.up_to]
@@ -143,7 +147,7 @@ def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
 
 
 def _holds(planned: PlannedCheckpoint, wanted: Model) -> bool:
-    """Whether a checkpoint is as large as a model's; for a user's own model, the bytes are compared."""
+    """Whether a checkpoint's model has at least the parameters of ``wanted``; for a user's model also the bytes."""
     model = planned.layout.model
     if model == wanted:
         return True

@@ -1,4 +1,4 @@
-"""Simulates a month of training with the measured times, and its losses. Never a verdict. Pure."""
+"""Simulates a month of training with measured times, and the lost training time. Never a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulationRules:
-    """Parameters of a simulation: ``runs`` of ``seconds``, ``restart_seconds`` of the job at each failure, distribution
-    of failures.
+    """Parameters of a simulation: ``runs`` runs of ``seconds`` each, ``restart_seconds`` after each failure, and
+    ``arrivals``.
 
     ``interval_seconds`` is the time between saves; None: the interval of the rule. ``takes_best``: use the interval
     with the least loss, by Daly.
@@ -43,11 +43,11 @@ class SimulationRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRow:
-    """One subject on one cluster: medians over the simulated runs; triples also contain the middle 90 %.
+    """The result for one subject on one cluster: medians over the simulated runs; goodput also has its middle 90 %.
 
     ``closed_form`` is the share of training time by a formula for independent failures and constant times.
-    ``is_served``: saves and restores meet the limits of that cluster. ``projected``: measured at less than full size.
-    Hours are per run.
+    ``is_served``: saves and restores meet the limits of the cluster. ``projected``: the times were measured at less
+    than full size. Hours are per run.
     """
 
     subject: str
@@ -92,7 +92,8 @@ def simulated_row(
 ) -> SimulatedRow:
     """Simulate one subject on the cluster of ``limits``.
 
-    If the cluster is larger than the measuring clients, the storage is assumed to be as fast for it as for them.
+    If the cluster has more clients than the measurement, the storage is assumed to be as fast for the cluster as for
+    them.
     """
     times = measured_times(measurement, costs)
     usual, background = fmean(times.lost_seconds), fmean(times.background_seconds)

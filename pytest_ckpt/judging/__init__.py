@@ -1,1 +1,1 @@
-"""Pure decisions: requirements, gates, waivers, verdicts, grades."""
+"""Pure decisions on single requirements: gate tables, waivers, proofs and verdicts."""

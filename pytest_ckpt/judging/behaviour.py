@@ -1,4 +1,4 @@
-"""The shared evaluation of all requirements on a target's behaviour, from the result of one check. Pure."""
+"""The evaluation of requirements on a target's behaviour, from the result of one check. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 Memory = Literal["attributes", "names", "negative-names"]
-"""The checks of STALE by the kind of cached object."""
+"""The checks of STALE, by the kind of object that a client may cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachePromise:
-    """The time for which a client of a network file system may answer from its cache; it is not a fault of the storage.
+    """How long a client of a network file system may answer from its cache, by its mount options; not a fault of the
+    storage.
 
-    It is set by mount options.
-    ``seconds`` is None if the mount does not show it. ``basis`` are the options that set it, as the mount shows them,
-    or a documented default. ``shorter`` is the option that shortens it; empty if this is not needed.
+    ``seconds`` is None if the mount does not show the time. ``basis`` are the options that set it, as the mount shows
+    them, or a documented default. ``shorter`` is the option that shortens the time; empty if this is not needed.
     """
 
     seconds: float | None
@@ -35,7 +35,7 @@ class CachePromise:
     shorter: str = ""
 
     def text(self, what: Memory, measured: float | None) -> str:
-        """Return the promise in one or two sentences, with the measured time."""
+        """Return the promise in one or two sentences, compared with the measured time in seconds."""
         remembered = what.replace("-", " ")
         if self.seconds is None:
             return f"The mount of the second client does not show how long it remembers {remembered}: {self.basis}."
@@ -53,8 +53,8 @@ class CachePromise:
 
 
 _ANSWER_SECONDS = 1.0
-"""The tolerance for a time measured by STALE: it includes a round trip to the other client and the client's last
-look.
+"""The tolerance for a time that STALE measures. It covers a round trip to the other client and that client's
+last look.
 """
 
 # Defaults in seconds, and the options that set them. Source: nfs(5), "Data And Metadata Coherence".
@@ -63,7 +63,9 @@ _NFS_REGULAR, _NFS_DIRECTORY = ("acregmin", "acregmax"), ("acdirmin", "acdirmax"
 
 
 def _of_nfs(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """Return the times of attribute caches of NFS; the kernel lists only values that differ from the default."""
+    """Return the promise of an NFS mount for one kind of object; the kernel lists only options that differ from the
+    default.
+    """
     if "noac" in options:
         return CachePromise(seconds=0.0, basis="noac")
     if what == "negative-names" and (look := options.get("lookupcache")) in ("none", "pos", "positive"):
@@ -85,7 +87,7 @@ def _of_ceph(what: Memory, options: Mapping[str, str]) -> CachePromise:
 
 
 def _of_gluster(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """Return the documented defaults of mount.glusterfs; the kernel does not show its options."""
+    """Return the promise of a GlusterFS mount: its options, if the mount shows them, or mount.glusterfs's defaults."""
     shown = _of_fuse(what, options)
     if shown.seconds is not None:
         return shown
@@ -120,12 +122,14 @@ _PROMISES: Mapping[str, Callable[[Memory, Mapping[str, str]], CachePromise]] = {
     "fuse.ceph-fuse": _of_ceph,
     "fuse.glusterfs": _of_gluster,
 }
-"""Cache promises by file-system type in the kernel's table of mounts. Other FUSE file systems may show their times or
-not."""
+"""Functions that return a mount's cache promise, by file-system type in the kernel's table of mounts.
+
+Options of other FUSE file systems may also show their cache times.
+"""
 
 
 def promise_of(mount: str, what: Memory) -> CachePromise | None:
-    """Return a mount's promise, given its type and options; None for a type without a known promise."""
+    """Return the cache promise of a mount, given as its type and options; None for a type without a known promise."""
     kind, _, written = mount.partition(" ")
     options = {name: value for name, _, value in (word.partition("=") for word in written.split(","))}
     of = _PROMISES.get(kind, _of_fuse if kind.startswith("fuse") else None)
@@ -147,7 +151,7 @@ _NEEDS = {
 
 
 def without_anomaly(observation: Observation, limit: float | None) -> Decision:
-    """Decide that a check is met if it found no anomaly and its measured value is within the limit, if it has one."""
+    """Return "met" if a check found no anomaly and its measured value, if any, is within the limit, if any."""
     if observation.blocked:
         because = describe_blocked(observation.blocked)
         stack = tuple(observation.blocked.stack.splitlines())
@@ -189,9 +193,10 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
 
 
 def creates_in_time(decision: Decision, observation: Observation, demand: FilesOfHost | None) -> Decision:
-    """Compare the file creation rate of a check with the rate that a host needs, if the check measures a rate.
+    """Decide a check that creates many files by the rate of creation, compared with the rate that a host needs.
 
-    The check creates more files than a host does in a save, so its total time does not predict the time of a save.
+    The decision stays unchanged if the check measures no rate. The check creates more files than a host does in a save,
+    so its total time does not predict the time of a save.
     """
     if decision.outcome != "met" or not observation.measured:
         return decision

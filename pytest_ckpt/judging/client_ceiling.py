@@ -1,4 +1,6 @@
-"""Whether the clients could have met a save limit: their ceiling, compared with the rate that is needed. Pure."""
+"""Whether the clients could have met a save limit: their rate without storage, compared with the required
+rate. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[int]) -> float | None:
-    """Return the bytes a second of a host's ranks, until the slowest of them ended; None if a rank is not recorded."""
+    """Return the rate of a host's ranks in bytes a second, until its slowest rank ended; None if a rank is not
+    recorded.
+    """
     if max(ranks) >= min(len(operation.rank_seconds), len(rank_bytes)):
         return None
     seconds = max(operation.rank_seconds[rank] for rank in ranks)
@@ -29,9 +33,10 @@ def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
 
 
 def clients_cannot(measurement: Measurement, limit: float) -> str:
-    """Return a phrase on the host whose ranks lack most to save within a limit in seconds; empty if each host can.
+    """Return a phrase on the host that is furthest below the rate for a save limit in seconds; empty if each host can
+    meet it.
 
-    A host that was faster in a save than its measured ceiling has that rate as its ceiling.
+    The rate of a host is its ceiling without storage, or its fastest save if that was faster.
     """
     of_host, saves = ranks_by_host(measurement), measurement.whole("save")
     gaps = []

@@ -1,5 +1,6 @@
-"""Demands of gate tables on clients (``client.nconnect >= 8``), and clients whose fsync or clock cannot be trusted.
-Pure."""
+"""Demands of gate tables on clients (``client.nconnect >= 8``), and proofs that a client's fsync and clock are correct.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Clients = Mapping[str, Mapping[str, str]]
 
 PREFIX = "client."
 GATES_DEMAND = "The gates demand "
-"""The first words of every sentence about an unmet demand."""
+"""The first words of every sentence about an unmet demand on clients."""
 # Longer operators come first, because ">=" begins with ">".
 _OPERATORS = (">=", "<=", "==", "!=", ">", "<")
 _BEFORE_A_SUFFIX = "-+_~"
@@ -42,7 +43,7 @@ class Demand:
     value: str
 
     def holds(self, fact: str) -> bool | None:
-        """Whether a fact meets the demand; None if the demand is a number and the fact is not."""
+        """Whether a fact meets the demand; None if the demand is a number and the fact is not a number."""
         here, there = _numbers(fact), _numbers(self.value)
         if self.operator in ("==", "!="):
             same = here == there if here and there else fact == self.value
@@ -69,7 +70,7 @@ def read_demand(text: Any) -> Demand:
 
 
 def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
-    """Return a sentence for each demand that a host does not meet, or whose fact a host lacks."""
+    """Return a sentence for each demand that a host does not meet, or that needs a fact which a host lacks."""
     found = []
     for text in demands:
         demand = read_demand(text)
@@ -121,7 +122,7 @@ def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def named_hosts(hosts: Sequence[str]) -> str:
-    """Return the names of some hosts, and the number of the others."""
+    """Return the names of the first hosts, and the number of the other hosts."""
     more = f" and {counted(len(hosts) - _MAXIMUM_SHOWN, 'more host')}" if len(hosts) > _MAXIMUM_SHOWN else ""
     return f"{', '.join(hosts[:_MAXIMUM_SHOWN])}{more}"
 
@@ -137,7 +138,9 @@ def _release(text: str) -> str:
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of ``8``, ``4.1`` or ``6.8.0`` for comparison one by one; None if there are no numbers."""
+    """Return the numbers in ``8``, ``4.1`` or ``6.8.0``, for a comparison in order; None if the text has
+    other parts.
+    """
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
         return None
@@ -153,18 +156,18 @@ _MAXIMUM_HOSTS_SHOWN = 4
 
 
 def replaced_fsync(proofs: ClientProofs) -> str:
-    """Return a sentence if a library other than the host's C library answers fsync; otherwise empty."""
+    """Return a sentence if a library other than the C library answers fsync on a host; otherwise empty."""
     found = next((i for i in proofs.interposed if _FSYNCS.intersection(i.calls)), None)
     return f"On {found.host}, {found.by} answers {_calls(found)} in place of the C library." if found else ""
 
 
 def missing_effect(proofs: ClientProofs) -> FsyncEffect | None:
-    """Return the counts of an fsync that left pages dirty; None if there is none."""
+    """Return the counts of an fsync that returned before all pages were written back; None if there is none."""
     return next((effect for effect in proofs.fsyncs if effect.is_missing), None)
 
 
 def describe_missing(effect: FsyncEffect) -> str:
-    """Return a sentence on the pages that fsync left dirty."""
+    """Return a phrase on the pages that fsync did not write back."""
     return (
         f"fsync returned on {effect.host} (rank {effect.rank}), and {format_bytes(effect.left_bytes)} of "
         f"{format_bytes(effect.dirty_bytes)} were still not written back (counted by {_counter(effect)})"
@@ -178,7 +181,9 @@ def unsafe_effect(proofs: ClientProofs) -> str:
 
 
 def describe_effect(proofs: ClientProofs) -> str:
-    """Return a description of the kernel's counts of fsync's effect; empty if no file was fsynced for this purpose."""
+    """Return a sentence on the effect of fsync, as the kernel counted it; empty if no file was fsynced for
+    this proof.
+    """
     if not proofs.fsyncs:
         return ""
     if missing := missing_effect(proofs):
@@ -199,7 +204,7 @@ def has_proven_fsync(measurements: Iterable[Measurement]) -> bool:
 
 
 def client_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """Return the reasons why records of these clients cannot be certified, one sentence each."""
+    """Return the reasons why times and results of these clients cannot be certified, one sentence each."""
     proofs = [m.client_proofs for m in measurements if m.client_proofs]
     found = [_interposed_sentence(i) for p in proofs for i in p.interposed]
     found += [_clock_sentence(span) for p in proofs for span in p.clocks if span.is_wrong][:1]
@@ -218,7 +223,7 @@ def client_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def unsafe_mounts(clients: Clients) -> list[str]:
-    """Return a sentence for each option of the target's mount that makes fsync ineffective."""
+    """Return a sentence for each mount option of the target with which fsync does not wait for the storage."""
     found: dict[str, list[str]] = {}
     for host, facts in clients.items():
         for option in unsafe_options(facts):
@@ -227,7 +232,7 @@ def unsafe_mounts(clients: Clients) -> list[str]:
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
-    """Return code that could act in the ranks' processes before their program started, one phrase each."""
+    """Return code that may act in the ranks' processes before their program starts, one phrase each."""
     return list(dict.fromkeys(p for m in measurements if m.client_proofs for p in m.client_proofs.disclosed))
 
 

@@ -1,9 +1,9 @@
 """Proofs that loads came from the storage, for clients whose cache the kernel does not show. Pure.
 
-The proofs in order: other hosts loaded files that they had neither written nor read; timed reads of checkpoints that
-were saved for this purpose; more bytes moved between save and load than the client's caches can store. A target fails
-only if another client's first read of the same bytes is slower, because fast memory in the storage itself is
-legitimate.
+The proofs, strongest first: other hosts loaded files that they had neither written nor read; timed reads of checkpoints
+that were saved for this purpose; between save and load, more bytes were moved than the client's caches can store. A
+target fails only if another client's first read of the same bytes is slower, because fast memory in the storage itself
+is legitimate.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBy
 from pytest_ckpt.support.units import format_bytes
 
 FASTER = 0.8
-"""A set of reads is faster if its median is below this share of the other's, and the sign test agrees."""
+"""The maximum ratio of medians with which one set of reads counts as faster than another; the sign test must agree."""
 
 HELPS = 0.5
-"""The minimum speed-up that proves a cache; re-reading is slightly faster even without one."""
+"""The maximum ratio of medians that proves a cache: reading again is slightly faster even without one."""
 
 MAXIMUM_RESIDENT = 0.01
 """The maximum share of a load's bytes that may be in a client's page cache before the load."""
@@ -44,15 +44,14 @@ OTHER_PROOFS = (
     f"size of every cache between clients and storage (--ckpt-client-cache) and checkpoints of {VOLUME_FACTOR} times "
     "the size of these caches and the clients' memory"
 )
-"""Kinds of evidence that a user can provide if cached pages are not counted: all bases of COLD except the kernel's
-count."""
+"""The kinds of evidence that a user can provide if the kernel cannot count cached pages, as text."""
 
 Found = Literal["proven", "cached", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """A proof. ``because`` is a part of a sentence; ``basis`` is None if there is no proof."""
+    """The conclusion from a proof. ``because`` is a part of a sentence; ``basis`` is None if nothing is proven."""
 
     found: Found
     because: str
@@ -60,7 +59,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return the proof that replaces a count of cached pages, if the kernel cannot count them for this target."""
+    """Return the proof of uncached loads for a target whose cached pages the kernel cannot count."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -77,7 +76,7 @@ def prove_cold(cache: CacheFacts) -> Proof:
 
 
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
-    """Return the caches that the kernel's count of cached pages omits on this kind of file system.
+    """Return a sentence for each mount whose cache is not included in the kernel's count of cached pages.
 
     A process serves a FUSE mount, and the kernel drops and counts only its own pages. This applies to the target's
     mount and to mounts below it. Loads by other hosts need no count.
@@ -101,22 +100,24 @@ def _rests_on_count(cache: CacheFacts) -> bool:
 
 
 def refuted(cache: CacheFacts) -> Proof | None:
-    """Return the evidence that a cache survived a drop although the kernel counts no pages; None if there is no
-    evidence."""
+    """Return the evidence from timed reads that a cache survived a drop; None if there is no such evidence.
+
+    Such a cache is not part of the pages that the kernel counts.
+    """
     return next((proof for proof in map(of_canaries, cache.canaries) if proof.found == "cached"), None)
 
 
 def is_drop_proven(cache: CacheFacts) -> bool:
     """Return whether timed reads on every host show that reads after a drop come from the storage.
 
-    Unlike the other proofs, this one also covers loads other than the judged ones, because such a drop precedes each of
-    them.
+    Unlike the other proofs, this proof also covers loads other than the judged loads, because such a drop precedes each
+    load.
     """
     return bool(cache.canaries) and all(of_canaries(reads).found == "proven" for reads in cache.canaries)
 
 
 def of_canaries(reads: CanaryReads) -> Proof:
-    """Judge the timed reads of one host."""
+    """Return the conclusion from the timed reads of one host."""
     proof = _of_timed_reads(reads)
     if proof.found != "proven" or not _cache_differs(reads):
         return proof
@@ -129,8 +130,9 @@ def of_canaries(reads: CanaryReads) -> Proof:
 
 
 def _cache_differs(reads: CanaryReads) -> bool:
-    """Return whether a cache treats the judged parts and the canaries differently: the judged parts were read faster
-    than every canary, and no cache drop slowed their reads.
+    """Return whether a cache seems to contain the judged parts but not the parts saved for timed reads.
+
+    The judged parts were read faster than those parts after a drop, and reading them again was not faster.
     """
     judged = reads.judged_seconds
     if not judged or _helps(reads.judged_reread_seconds, judged):
@@ -200,8 +202,8 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
 
 
 def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
-    """Judge whether the bytes moved between save and load were enough to displace every file from the clients'
-    caches.
+    """Return whether the bytes moved between save and load were enough to displace every file from the
+    clients' caches.
     """
     if client_cache_bytes is None:
         because = "the size of caches on the clients' disks was not stated (--ckpt-client-cache)"
@@ -220,9 +222,9 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 
 
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return whether reads are faster than others, by their medians and by the sign test.
+    """Return whether the first reads are faster than the second, by their medians and by the sign test.
 
-    Both read the same parts, or each host reads its own parts; then the numbers of reads may differ.
+    Both sets read the same parts, or each host reads its own parts; then the numbers of reads may differ.
     """
     if _ratio(first, second) >= FASTER:
         return False
@@ -232,12 +234,12 @@ def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _helps(warm: Sequence[float], own: Sequence[float]) -> bool:
-    """Return whether reads are so much faster than others that a cache must have served them."""
+    """Return whether ``warm`` reads are so much faster than ``own`` reads that a cache must have served them."""
     return _faster(warm, own) and _ratio(warm, own) <= HELPS
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether the other client gains more from its cache than this client ever did."""
+    """Return whether reading again speeds up the other client more than it ever sped up this client."""
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False
@@ -249,7 +251,7 @@ def _caches_more(reads: CanaryReads) -> bool:
 
 
 def _is_near(own: Sequence[float], warm: Sequence[float], cold: Sequence[float]) -> bool:
-    """Return whether the times are nearer, by ratio, to warm reads than to cold ones."""
+    """Return whether the times ``own`` are nearer, by ratio, to the warm reads than to the cold reads."""
     return median(own) ** 2 < median(warm) * median(cold)
 
 

@@ -29,7 +29,7 @@ class Decision:
     """The result of a requirement's function, before its id and severity are added.
 
     ``margin`` is computed from measured value and limit; plugins leave ``reason`` unchanged. ``basis`` names the kind
-    of evidence if a proof can use several kinds; a gate table may reject some of them. ``bound`` is the conclusion for
+    of evidence if a proof can use several kinds; a gate table may reject some kinds. ``bound`` is the conclusion for
     the operations that were not measured.
     """
 
@@ -54,7 +54,7 @@ class Decision:
 def measured_as(
     reason: Reason, measured: float, limit: float, unit: str, because: str, detail: Sequence[str]
 ) -> Decision:
-    """Return a decision from a measured value and its limit: met, or failed with this reason."""
+    """Return a decision with a measured value and its limit: "met" if the reason is ``met``, otherwise "failed"."""
     return Decision(
         outcome="met" if reason == "met" else "failed",
         reason=reason,
@@ -67,15 +67,15 @@ def measured_as(
 
 
 def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Decision:
-    """Return "not run" with its reason."""
+    """Return the decision "not run" with its reason."""
     return Decision(outcome="not run", reason=reason, because=because, detail=tuple(detail))
 
 
 def failed_by(failure: Failure) -> Decision:
     """Return the decision that follows from a failure during an operation.
 
-    The failure does not count against the storage if a rank was killed (out of memory, by a person) or stopped, or if
-    its host has no file descriptors left.
+    The decision is "not run" if the failure does not count against the storage: a rank was killed (out of memory, by a
+    person) or stopped, or its host has no file descriptors left.
     """
     was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
@@ -88,7 +88,7 @@ def failed_by(failure: Failure) -> Decision:
 
 
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
-    """Return "not run" with the reason why not all operations of this kind were measured."""
+    """Return "not run", with the reason why not all operations of a kind were measured."""
     if measurement.failure:
         return ended_before(measurement.failure)
     done = len(measurement.of_kind(kind))
@@ -99,14 +99,15 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 
 def ended_before(failure: Failure) -> Decision:
-    """Return "not run" because a failure in another part ended the run."""
+    """Return "not run", because a failure elsewhere ended the run before this part was measured."""
     return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
-    """Return whether a failure counts against the storage, and occurred in a subject's own operation of this kind.
+    """Return whether a failure counts against the storage, and occurred in one of the subject's own operations of a
+    kind.
 
-    The scratch saves and loads of a ramp count as such operations.
+    The scratch saves and loads of a ramp count as own operations.
     """
     at = failure.operation
     if at is None or at.scenario not in ("", RAMP):
@@ -117,7 +118,7 @@ def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
 
 
 def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
-    """Return whether a failure counts against the storage, and occurred in this pattern."""
+    """Return whether a failure counts against the storage, and occurred in the given pattern."""
     at = failure.operation
     if at is None or at.scenario != pattern:
         return False
@@ -127,7 +128,7 @@ def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
 def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
     """Whether a failure counts against the storage. During an operation, every unexpected end of a rank counts.
 
-    Before and after an operation, an error counts only if a system call failed or does not return.
+    ``off_the_clock``: before and after an operation, an error counts only if a system call failed or does not return.
     """
     if failure.kind not in ("error", "killed", "hung", "too slow"):
         return False

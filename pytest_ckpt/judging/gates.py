@@ -1,8 +1,8 @@
-"""Gate tables: the requirements that gate a certificate, and their limits; built-in or a vendor's own. Pure.
+"""Gate tables: which requirements a certificate requires, and their limits; built-in or a vendor's own. Pure.
 
-A row names a requirement, one check of it, all requirements of a suite, or all checks with the same need. A new
-requirement or check therefore does not need its own row. A user's table extends a built-in table. It may require less,
-but every relaxation is reported.
+A row names a requirement, one check of a requirement, all requirements of a suite, or all checks with the same need. A
+new requirement or check therefore does not need its own row. A user's table extends a built-in table. It may require
+less, but every relaxation is reported.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.user_files import parse_toml
 
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
-"""The gate kind of a requirement. ``where given``: required if the run has the means (a second client, a power cut),
-else omitted."""
+"""How a gate table treats a requirement.
+
+``where given``: required if the run has the means (a second client, a power cut), otherwise omitted.
+"""
 
 _OneKind = Annotated[str, Bounds(pattern=f"^({'|'.join(get_args(GateKind))})$")]
 
@@ -48,13 +50,13 @@ class Gates:
 
     ``kinds`` and ``limits`` map a requirement's id, or ``id.subject``, to its gate kind and to its limit; other
     requirements keep the catalogue's values. ``certifies``: a certificate is possible. It is not possible if the table
-    relaxes a row that its base table requires, or raises a limit. ``lacks`` is the reason if a built-in table cannot
-    certify, as the end of a sentence that begins with its name; ``remedy`` is the action for the user. ``relaxed``
-    lists, one sentence each, every demand below the base table's. ``up_to`` is a model: a certificate must contain its
-    full checkpoint or a larger one; None if the run decides. ``cold_bases`` are the permitted proofs for COLD.
-    ``extends`` is the built-in table on which this one is based; empty for a built-in table. ``clients`` are demands on
-    each host that runs ranks (`judging.clients`). ``requires_system``: a run is refused if the vendor's description of
-    the system lacks mandatory facts.
+    relaxes a row that its base table requires, or raises a limit. If a built-in table cannot certify, ``lacks`` is the
+    reason, as the end of a sentence that begins with the table's name, and ``remedy`` is the action for the user.
+    ``relaxed`` has a sentence for every demand that is weaker than in the base table. ``up_to`` is a model: a
+    certificate must contain its full checkpoint or a larger one; None if the run decides. ``cold_bases`` are the
+    permitted proofs for COLD. ``extends`` is the built-in table on which this one is based; empty for a built-in table.
+    ``clients`` are demands on each host that runs ranks (`judging.clients`). ``requires_system``: a run is refused if
+    the vendor's description of the system lacks mandatory facts.
     """
 
     name: str
@@ -73,7 +75,7 @@ class Gates:
 
     @property
     def table(self) -> str:
-        """The built-in table on which this one is based, or its own name."""
+        """The name of the built-in table on which this table is based, or of this table if it is built in."""
         return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
@@ -157,8 +159,9 @@ def read_gates(
 
 
 def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return a gate table with its relaxations compared with the table of the target's kind; with any, it cannot
-    certify.
+    """Return a gate table with its relaxations compared with the table of the target's kind.
+
+    A table with such relaxations cannot certify.
     """
     if not gates.certifies or gates.table == own.name:
         return gates
@@ -204,7 +207,10 @@ def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, st
 def _spread_rows(
     table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, GateDefault]
 ) -> dict[str, str]:
-    """Return the gate kinds from the rows of ``part``, one for each member; ``members`` maps a member to its group."""
+    """Return the gate kind of each member of a group, from the table ``part`` with a row for each group.
+
+    ``part`` is a table of suites or of needs; ``members`` maps each requirement or check to its group.
+    """
     rows = table.get(part, {})
     if not isinstance(rows, dict):
         raise ValueError(f"[{part}] is not a table")
@@ -219,8 +225,10 @@ def _spread_rows(
 
 
 def _spread_kind(kind: str, default: str) -> str:
-    """Return a gate table with the relaxations found by comparison with the table of the target's kind. With any
-    relaxation, it cannot certify."""
+    """Return the gate kind that a group's row gives a member with this default.
+
+    An advisory member of a group "where given" becomes "advisory where given".
+    """
     return f"advisory {kind}" if (kind, default) == ("where given", "advisory") else kind
 
 
@@ -233,7 +241,10 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Whether a reader could confuse a name with a built-in table's name: it is equal, or begins with that name."""
+    """Return the gate kinds with the kind of a requirement copied to those of its checks that ``below`` has.
+
+    A check with its own row keeps its kind.
+    """
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)
 
@@ -297,7 +308,7 @@ def _weaker(bases: Sequence[str], below: Gates) -> Iterable[_Relaxation]:
 
 
 def _strongest(name: str, below: Gates, defaults: Mapping[str, GateDefault]) -> str:
-    """Return the gate kind of a row's name in the base table; for several checks, the strictest one."""
+    """Return the gate kind in the base table ``below`` for a row's name; for several checks, the strictest kind."""
     parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
     return max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)
 

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedFacts:
-    """The input of one requirement: a measurement with the cluster's limits, or a check's observation.
+    """The input of one requirement: a measurement with the cluster's limits, or the observation of a check.
 
-    ``files_of_host`` is the plan's demand on the creation of files; None if there is no plan.
+    ``files_of_host`` is the number of files that a host creates in a save by the plan; None if there is no plan.
     """
 
     measurement: Measurement | None = None
@@ -94,7 +94,7 @@ def _loads(facts: JudgedFacts) -> Operations | Decision:
 
 
 def _operations(measurement: Measurement, kind: OperationKind) -> Operations | Decision:
-    """Return all planned operations of a kind. If some are missing because the storage failed, return this decision."""
+    """Return all planned operations of a kind. If some are missing, return the decision that follows from this."""
     if measurement.failure and is_decided_by(measurement.failure, kind):
         return failed_by(measurement.failure)
     done = measurement.of_kind(kind)
@@ -125,8 +125,10 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 
 
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
-    """Return the decision if a pattern was not measured: it failed, these ranks cannot run it, or the run ended before
-    it."""
+    """Return the decision for a pattern that was not measured.
+
+    It failed, these ranks cannot run it, or the run ended before it.
+    """
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):
         return failed_by(failure)
@@ -140,8 +142,10 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
 
 
 def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_TIER)) -> Decision | None:
-    """Return the decision if not every save was measured with its concurrent steps; a failure counts if it is in
-    ``lanes``."""
+    """Return the decision if not every save was measured with its concurrent training steps; None if all were measured.
+
+    A failure of a save counts against the storage only in one of the ``lanes``.
+    """
     failure = measurement.failure
     if failure and is_decided_by(failure, "save"):
         # A background failure belongs to another requirement, because the job had continued.
@@ -175,13 +179,13 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     "costs": (_costs, "tuple[SaveCost, ...]"),
     **{name: (functools.partial(_pattern, name), of) for name, of in _PATTERNS.items()},
 }
-"""The providers by parameter name: each has the function that provides the fact, and the fact's type as text."""
+"""The providers by parameter name: the function that returns the fact, and the fact's type as text."""
 
 
 def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names of the facts that a function uses. Raises TypeError for an unknown name or another type.
+    """Return the names of the facts that a function uses. Raises TypeError for an unknown name or a wrong type.
 
-    Types are compared as text, without imports. A vendor's function may omit them. The maximum of a check may be None.
+    Types are compared as text, without imports. A vendor's function may omit types. The maximum of a check may be None.
     """
     names = tuple(inspect.signature(function).parameters)
     for name in names:
@@ -197,7 +201,10 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
 
 
 def decide_by(function: Callable[..., Decision], facts: JudgedFacts) -> Decision:
-    """Call a requirement with the facts that it uses. If a fact is missing, return the decision of its provider."""
+    """Call a requirement's function with the facts that it uses.
+
+    If a fact is missing, the decision of its provider is returned instead.
+    """
     given = {}
     for name in inspect.signature(function).parameters:
         fact = PROVIDERS[name][0](facts)

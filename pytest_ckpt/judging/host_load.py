@@ -40,8 +40,9 @@ BOUNDS = (
 
 
 def spans_of(requirement: Requirement) -> tuple[str, ...]:
-    """Return the spans of a measurement that a requirement judges: its ``spans``, or the spans of its function's
-    parameters."""
+    """Return the spans of a measurement that a requirement judges: its ``spans``, or the patterns that its function
+    uses.
+    """
     if requirement.spans:
         return requirement.spans
     names = inspect.signature(requirement.function).parameters if requirement.function else ()
@@ -56,7 +57,7 @@ def busy_host(requirement: Requirement, measurement: Measurement) -> HostLoad | 
 
 
 def _loads(measurement: Measurement) -> Iterator[HostLoad]:
-    """Yield the loads of all launches; a launch that runs commands keeps its own."""
+    """Yield the host loads of all launches; a launch that runs user commands records its own loads."""
     yield from measurement.host_loads
     if patterns := measurement.patterns:
         for found in (patterns.failover, patterns.upgrade, patterns.snapshots):
@@ -64,7 +65,11 @@ def _loads(measurement: Measurement) -> Iterator[HostLoad]:
 
 
 def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -> Decision:
-    """Return the decision about a measurement during which a host was busy with other work."""
+    """Return the decision after the load of a busy host is considered.
+
+    A failed ratio of times becomes "not run"; so does a met one, if load can hide a difference. Other decisions keep
+    their outcome and report the load.
+    """
     described = describe_load(load)
     detail = (*decision.detail, f"busy host: {described}", BOUNDS)
     if decision.outcome == "not run" or decision.unit not in requirement.ratios:

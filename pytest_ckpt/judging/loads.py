@@ -26,7 +26,7 @@ _RANKS_OF_A_PERCENTILE = 100
 
 
 def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Return the decision if loaded bytes are wrong; None otherwise."""
+    """Return the decision "failed" if loaded bytes are wrong; None otherwise."""
     if not integrity or not integrity.fault_count:
         return None
     because = (
@@ -38,7 +38,7 @@ def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision 
 
 
 def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Return the decision if not all bytes could be compared; None otherwise."""
+    """Return the decision "failed" if not all bytes could be compared; None otherwise."""
     if not integrity or integrity.bytes_checked == integrity.bytes_expected:
         return None
     checked, expected = integrity.bytes_checked, integrity.bytes_expected
@@ -49,10 +49,10 @@ def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decisio
 def not_cold(
     which: str, resident: int | None, mapped: int | None, detail: Sequence[str], cache: CacheFacts | None
 ) -> Decision | None:
-    """Return the decision if load ``which`` did not come from the storage, or if this is unknown; None otherwise.
+    """Return a decision if load ``which`` did not come from the storage, or if this is unknown; None otherwise.
 
-    If a target declares that its clients have no ``cache``, pages are not counted. If the kernel cannot count them,
-    timed reads may show that reads after a drop come from the storage.
+    Nothing is decided if the target declares that its clients have no cache. If the kernel cannot count cached pages,
+    timed reads may show instead that reads after a drop come from the storage.
     """
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
@@ -81,12 +81,12 @@ def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, flo
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
-    """Return a failure for a checkpoint whose bytes differ from the bytes expected for its number."""
+    """Return a failure for a checkpoint that is missing, or whose bytes are not the bytes of its number."""
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 
 def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
-    """Return a decision with its basis: the bytes came from the storage, or may have come from a client's cache.
+    """Return a met decision with the kind of proof that the bytes came from the storage, or "not run" without a proof.
 
     If the kernel shows no cache, timed reads at the subject's own loads have shown whether a drop works. The same drop
     preceded every load here.
@@ -109,7 +109,7 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
 
 
 def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:
-    """Return the decision if the ranks ended before they were done."""
+    """Return the decision if ``failure`` ended the ranks during a pattern; None without a failure."""
     if failure is None:
         return None
     if not is_decided_in(failure, pattern):
@@ -119,7 +119,7 @@ def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -
 
 
 def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
-    """Yield lines about the results before the first change."""
+    """Yield lines about the operations before the first fault or change."""
     for operation in operations:
         yield (
             f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "
@@ -128,6 +128,6 @@ def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
 
 
 def describe_end(failure: Failure | None) -> Iterator[str]:
-    """Yield lines about the end of ranks that ended before they were done."""
+    """Yield a line about the failure that ended the ranks early, if there is one."""
     if failure:
         yield describe_failure(failure)

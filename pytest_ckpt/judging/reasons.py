@@ -1,4 +1,4 @@
-"""Why a row of a gate table may be required: one reason for each requirement or check, as data. Pure.
+"""The reasons why gate tables may require something: one for each requirement or check, as data. Pure.
 
 A requirement may be required for one of three reasons: its limit follows from the operator's inputs; an organisation
 published it; or a checkpoint library relies on the behaviour in its default mode, and a violation loses or corrupts a
@@ -58,7 +58,7 @@ class ReliedOn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """Why a requirement, or one check of it (``ID.subject``), may be required.
+    """The reason why a gate table may require a requirement, or one of its checks (``ID.subject``).
 
     ``tables`` are the gate tables to which the reason applies; empty: all. With ``own_limit`` the time limit is only a
     default of this program, so a longer time is reported and does not decide.

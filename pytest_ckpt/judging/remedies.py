@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownFailure:
-    """Failures of one kind of file system with one cause.
+    """Failures on one kind of file system that have one cause.
 
-    ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail, ``why`` the cause and its
-    cost for a training job, ``cure`` the change that helps; empty if no option is known to help.
+    ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail. ``why`` is the cause and
+    its cost for a training job. ``cure`` is the change that helps; empty if no option is known to help.
     """
 
     name: str
@@ -149,17 +149,17 @@ _NO_CURE = "No option is known to help: keep checkpoints on another file system.
 
 
 def failures_of_kind(kind: str) -> Iterator[KnownFailure]:
-    """Return the known facts about a kind of file system."""
+    """Yield the known failures on a kind of file system."""
     return (row for row in KNOWN if kind in row.kinds)
 
 
 def remedy_of(row: KnownFailure) -> str:
-    """Return the remedy, in a sentence."""
+    """Return the remedy of a known failure, as a sentence."""
     return row.cure or _NO_CURE
 
 
 def explain(kind: str, check: str) -> tuple[str, ...]:
-    """Return the lines that explain a failed check on this kind of file system; empty if the cause is unknown."""
+    """Return the lines that explain a failed check on a kind of file system; empty if the cause is unknown."""
     return tuple(
         line
         for row in failures_of_kind(kind)
@@ -173,8 +173,10 @@ _READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextStep:
-    """The next step after errors with these names. ``places`` and ``reads`` restrict it to kinds of targets, and to
-    reads or writes."""
+    """The first action of the user after an error with one of these names.
+
+    ``places`` and ``reads`` restrict it to kinds of targets, and to reads or writes.
+    """
 
     errnos: tuple[str, ...]
     text: str

@@ -35,10 +35,10 @@ class Requirement:
     ``maximum`` is a limit that a gate table may set. ``asked_by`` returns whether the options of a run provide its
     prerequisite; ``needs`` are the target capabilities that it uses. If either is missing, it is not part of the run.
     ``not_given`` describes the missing prerequisite of a requirement that is "not run" because a gate table requires it
-    "where given". ``own_launch`` is the pattern that is measured in a separate launch for it. ``ratios`` are the units
-    of its values that are ratios of times: on a busy host, such a value does not fail it. With ``hidden_by_load``,
-    other work can also hide a difference, so such a value does not pass either. ``spans`` are the parts of a
-    measurement that it judges, if they are not the patterns among its parameters (`judging.host_load`).
+    "where given". ``own_launch`` is a pattern that is measured in a separate launch for this requirement. ``ratios``
+    are the units of its values that are ratios of times: on a busy host, such a value does not fail it. With
+    ``hidden_by_load``, other work can also hide a difference, so such a value does not meet it either. ``spans`` are
+    the parts of a measurement that it judges, if they are not the patterns among its parameters (`judging.host_load`).
 
     ``of_strategy`` decides whether it applies to saves by a strategy: a run may have several. ``next_step`` is the
     first action after a failure, ``help`` the part of docs/faq.md about the failure, and ``also_known_as`` the
@@ -72,16 +72,20 @@ class Requirement:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it is judged here, on a measurement. Others are judged on observations, or by their plugin."""
+        """Whether pytest-ckpt judges the requirement, on a measurement. Other requirements need observations or their
+        plugin.
+        """
         return self.function is not None and self.suite != "conformance"
 
     def is_asked(self, settings: Settings) -> bool:
-        """Whether a run with these settings measures it, according to its options and one of its strategies."""
+        """Whether a run with these settings measures the requirement, by its options and one of its strategies."""
         return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
     def decide(self, facts: JudgedFacts) -> Decision:
-        """Call the function with the facts that its parameters name. If a fact is missing, return the decision about
-        that."""
+        """Call the requirement's function with the facts that its parameters name.
+
+        If a fact is missing, the decision about the missing fact is returned.
+        """
         assert self.function is not None
         return decide_by(self.function, facts)
 
@@ -108,7 +112,8 @@ def requirement(
     ratios: Sequence[str] = (),
     hidden_by_load: bool = False,
 ) -> Callable[[_Function], _Function]:
-    """Decorate a function as a requirement: its parameters name facts, its docstring is the text, its body decides.
+    """Return a decorator that makes a function a requirement: its parameters name facts, its docstring is the text, its
+    body decides.
 
     The suite follows from the name of the module: ``test_strategies_of_tiers`` belongs to the suite "strategies". The
     parameters of the decorator are fields of `Requirement`. Raises TypeError if a parameter of the function does not
@@ -156,7 +161,9 @@ def requirement_of(function: object) -> Requirement | None:
 
 
 def requirements_of(module: ModuleType) -> dict[str, Requirement]:
-    """Return the requirements defined in a module, by id, in order. Raises ValueError for a duplicate id."""
+    """Return the requirements defined in a module, by id, in order of definition. Raises ValueError for a
+    duplicate id.
+    """
     rows: dict[str, Requirement] = {}
     for function in vars(module).values():
         # Imported definitions belong to the module that defines them.
@@ -168,6 +175,9 @@ def requirements_of(module: ModuleType) -> dict[str, Requirement]:
 
 
 def _suite_of(module: str) -> str:
-    """Return the suite of a built-in module; requirements of plugins apply to saves and loads."""
+    """Return the suite of a built-in module by its name.
+
+    A module of a plugin belongs to the suite "performance", because its requirements apply to saves and loads.
+    """
     package, _, name = module.rpartition(".test_")
     return name.partition("_of_")[0] if package == "pytest_ckpt.suites" else "performance"

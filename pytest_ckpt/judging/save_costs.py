@@ -41,12 +41,14 @@ class SaveCost:
 
     @property
     def added_seconds(self) -> float:
-        """The storage's part of the lost time: all except the copy, which takes the same time with any storage."""
+        """The storage's part of the lost time: all except the copy of the state, which takes the same time with any
+        storage.
+        """
         return self.lost_seconds - self.copying_seconds
 
     @property
     def background_seconds(self) -> float:
-        """The time for which training continues until the save is committed."""
+        """The time in which training continues before the save is committed."""
         return max(0.0, self.seconds - self.blocked_seconds)
 
     def at_risk_seconds(self, interval_seconds: float) -> float:
@@ -63,11 +65,11 @@ class SaveCost:
         return self.seconds if self.background_seconds else 0.0
 
     def with_risk_seconds(self, limits: ClusterLimits) -> float:
-        """The storage's part of the lost time, plus the average loss of the work at risk per save."""
+        """The storage's part of the lost time, plus the average loss per save from the work at risk."""
         return self.added_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
 
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:
-        """Return the seconds of a blocking save whose save limit implies the same cluster.
+        """Return the time of a blocking save that is sufficient for the same clusters as this save.
 
         BLOCKING and LOST-WORK compare times with the save limit (b x interval), BACKGROUND with the interval. The
         result is the maximum of these times, scaled to the save limit. Clusters that meet SAVE with a save of that many
@@ -81,7 +83,7 @@ class SaveCost:
 
 
 def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
-    """Return the cost of each save; empty if concurrent steps were expected and not measured."""
+    """Return the cost of each save; empty if saves run in the background and the concurrent steps were not measured."""
     saves = measurement.of_kind("save")
     if strategy_of(measurement.subject).blocks:
         return tuple(_blocking(o) for o in saves)
@@ -107,15 +109,17 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
 
 
 def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float:
-    """Return the maximum time until a save is committed, at the size that was run; with tiers, the maximum time of a
-    drain."""
+    """Return the maximum time until a save is committed, at the size that was run.
+
+    With a local tier, it is the maximum time of a drain.
+    """
     if measurement.drains:
         return drain_limit_seconds(measurement.drains, limits) * measurement.share
     return limits.save_seconds(strategy_of(measurement.subject)) * measurement.share
 
 
 def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[SaveCost]:
-    """Return the costs projected to full size, at the same bandwidths."""
+    """Return the costs of saves projected to full size, at the same bandwidth."""
     factor = 1 / measurement.share
     return [
         replace(

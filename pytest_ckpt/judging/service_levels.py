@@ -1,4 +1,4 @@
-"""Service levels as defined in NVIDIA's requirements for AI clouds, in addition to our own limits. Pure.
+"""Service levels by NVIDIA's requirements for AI clouds, reported in addition to the limits. Pure.
 
 They do not affect verdicts: a run is too short for a share of a month, and it may have fewer clients than the contract.
 Source: NVIDIA, Requirements for AI Clouds, v2.4: a rate below 85 % of the contracted one for 5 minutes is an incident;
@@ -40,7 +40,7 @@ def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
 
 
 def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
-    """Return whether consecutive saves would be an incident.
+    """Return a sentence: whether consecutive saves would be an incident by the service level for rates.
 
     ``size`` is one save in bytes, ``contracted`` the contracted rate in bytes/s, 0 if it is unknown.
     """
@@ -58,7 +58,7 @@ def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
 
 
 def stall_level(without_stall: int, operations: int, what: str) -> str:
-    """Return how many operations had no stall over 60 s; ``what`` is the source of this information."""
+    """Return a sentence: how many operations had no stall over 60 s; ``what`` states where the operations come from."""
     enough = trials_for(SHARE_WITHOUT_STALL)
     share = format_percent(SHARE_WITHOUT_STALL, digits=3)
     text = (
@@ -72,5 +72,5 @@ def stall_level(without_stall: int, operations: int, what: str) -> str:
 
 
 def survival_level(failures: str, not_shown: str) -> str:
-    """Return the single failures that acknowledged data survived, and the failures that were not tested."""
+    """Return a sentence: the single failures that acknowledged data survived, and the failures that were not tested."""
     return f"{_NAME}, acknowledged data survive any single failure: shown for {failures}; not shown: {not_shown}"

@@ -27,7 +27,7 @@ from pytest_ckpt.sizing.plan import FilesOfHost
 
 
 def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severity:
-    """Return the severity of a requirement for a subject in a run with these gates."""
+    """Return the severity of a requirement for a subject, by the gate table of the run."""
     kind = gates.kind(requirement.id, subject, requirement.severity)
     return "required" if kind in ("required", "where given") else "advisory"
 
@@ -58,10 +58,10 @@ def decide_observed(
     kind: str = "",
     files_of_host: FilesOfHost | None = None,
 ) -> Verdict:
-    """Judge one requirement on a target's behaviour by the result of one check.
+    """Judge a requirement on the target's behaviour by the result of one of its checks.
 
     ``kind`` is the target's file system: known facts about it explain a failure but do not affect the outcome.
-    ``files_of_host`` is the plan's demand on the creation of files; None if there is no plan.
+    ``files_of_host`` is the number of files that a host creates in a save by the plan; None if there is no plan.
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
@@ -75,12 +75,12 @@ def decide_observed(
 
 
 def _with_step(decision: Decision, step: str) -> Decision:
-    """Return a decision with the first action for the user, if the error itself determines it."""
+    """Return a decision with the first action of the user, if the error determines one (``step``)."""
     return dataclasses.replace(decision, detail=(f"cure: {step}", *decision.detail)) if step else decision
 
 
 def not_run(requirement: Requirement, subject: str, reason: Reason, because: str, gates: Gates) -> Verdict:
-    """Return the verdict of a requirement that could not be judged."""
+    """Return the verdict "not run" for a requirement, with the reason."""
     return _verdict(requirement, subject, not_decided(reason, because), gates)
 
 
@@ -115,12 +115,14 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
 
 
 KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
-"""The kind of operations whose time each requirement limits."""
+"""The requirements that limit the time of each operation, with the kind of these operations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherMeasurement:
-    """Another measurement of a subject, incomplete or repeated to add patterns, and the number of its start."""
+    """A measurement of a subject that is not the judged one: incomplete, or repeated to add patterns; with its start's
+    number.
+    """
 
     start: int
     measurement: Measurement
@@ -133,7 +135,9 @@ def verdict_over_starts(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return the verdict of a requirement: failed if one of the other measurements of its subject failed it."""
+    """Return the verdict on a subject over all starts of a run: failed if any other measurement of the
+    subject failed.
+    """
     if verdict.outcome == "failed" or requirement.plugin:
         return verdict
     for other in others:
@@ -145,8 +149,11 @@ def verdict_over_starts(
 
 
 def _as_far_as_measured(measurement: Measurement, requirement: Requirement) -> Iterator[Measurement]:
-    """Yield a measurement unchanged. For a limit of every save or load, yield it as if the completed operations were
-    all."""
+    """Yield a measurement unchanged, then as if its completed operations were all planned ones.
+
+    The second form is for requirements with a limit for every save or load: a completed operation over the limit
+    counts.
+    """
     yield measurement
     kind = KIND_OF.get(requirement.id)
     if kind and (ended := len(measurement.of_kind(kind))):

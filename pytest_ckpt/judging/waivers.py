@@ -20,7 +20,7 @@ _KEYS = ("requirement", "subject", "reason", "expires")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiver:
-    """One entry. ``subject`` is ``*`` for all; ``expires`` is the last valid day, as YYYY-MM-DD."""
+    """One waiver. ``subject`` is ``*`` for all subjects; ``expires`` is the last valid day, as YYYY-MM-DD."""
 
     requirement: str
     subject: str
@@ -28,18 +28,18 @@ class Waiver:
     expires: str
 
     def covers(self, verdict: Verdict) -> bool:
-        """Whether the entry applies to this requirement and subject."""
+        """Whether the waiver applies to the requirement and subject of a verdict."""
         return self.requirement == verdict.id and self.subject in ("*", verdict.subject)
 
     def is_over(self, day: str) -> bool:
-        """Whether the entry has expired on a day, given as YYYY-MM-DD or a timestamp that begins with it."""
+        """Whether the waiver has expired on a day, given as YYYY-MM-DD or a timestamp that begins with it."""
         return day[:10] > self.expires
 
 
 def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
-    """Return the entries of a TOML text of ``[[waive]]`` tables. Raises ValueError with the reason if it is invalid.
+    """Return the waivers in a TOML text with ``[[waive]]`` tables. Raises ValueError with the reason if it is invalid.
 
-    ``known`` maps every requirement of the run to its subjects: an entry without a matching requirement is an error.
+    ``known`` maps every requirement of the run to its subjects: a waiver without a matching requirement is an error.
     """
     table = parse_toml(text)
     for name in table:
@@ -52,15 +52,15 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts; an unmet verdict is marked as waived if a waiver covers it on that day.
+    """Return the verdicts; an unmet verdict that a waiver covers on that day is marked as waived.
 
-    The outcome of a waived verdict does not change.
+    The mark replaces the outcome of the verdict; its reason code stays.
     """
     return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
 
 
 def expired(waivers: Iterable[Waiver], day: str) -> list[str]:
-    """Return a sentence for every expired entry."""
+    """Return a sentence for every expired waiver."""
     return [
         f"The waiver of {w.requirement} for {_all(w.subject)} ended on {w.expires} and does not count."
         for w in waivers

@@ -1,1 +1,1 @@
-"""The only package that uses pytest: its hooks, fixtures of the suites, hooks of vendors, the collector of verdicts."""
+"""The only package that uses pytest: pytest's hooks, the fixtures, the vendor hooks and the verdict collector."""

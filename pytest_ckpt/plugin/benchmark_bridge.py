@@ -1,7 +1,7 @@
-"""Bridge to pytest-benchmark: the measured seconds are included in its JSON, its storage and its comparisons.
+"""Bridge to pytest-benchmark: its JSON, storage and comparisons include the measured seconds.
 
-Its fixture cannot do this: it times a function itself, and it is disabled under xdist. So the controller appends to the
-list from which pytest-benchmark creates all its output. Contract tests check this list.
+pytest-benchmark's own fixture cannot do this: it times a function itself, and it is disabled under xdist. So the
+controller appends to the list from which pytest-benchmark creates all its output. Contract tests check this list.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def quieten_benchmark(config: pytest.Config) -> None:
-    """Omit pytest-benchmark's own table unless one of its options was given, because the summary contains the same
-    values."""
+    """Omit pytest-benchmark's own table unless one of its options was given: the summary of the run has the same
+    values.
+    """
     plugged = getattr(config, "_benchmarksession", None)
     listed = [*config.invocation_params.args, *config.getini("addopts")]
     if plugged is not None and not any(str(word).startswith("--benchmark") for word in listed):
@@ -25,9 +26,9 @@ def quieten_benchmark(config: pytest.Config) -> None:
 
 
 def defer_comparison_errors(config: pytest.Config) -> list[str]:
-    """Return a list that receives a sentence if a comparison fails, instead of an error that ends pytest's summary.
+    """Return a list that receives a sentence if a comparison of pytest-benchmark fails.
 
-    The error would be raised during the summary, and its traceback would follow the verdict.
+    Without this, pytest-benchmark raises an error during pytest's summary, and its traceback follows the verdict.
     """
     listed: list[str] = []
     plugged = getattr(config, "_benchmarksession", None)

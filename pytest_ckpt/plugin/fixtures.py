@@ -31,7 +31,7 @@ def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own directory on the target. If the target has no directories, the test fails."""
+    """The run's own directory on the target. The test fails if the target has no directories (an object store)."""
     run = pytestconfig.stash[RUN]
     if "paths" not in run.target.capabilities:
         pytest.fail(f"{run.target.location} has no directories: it is {run.target.description}", pytrace=False)
@@ -40,6 +40,8 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Measurements:
-    """The source of measurements. The first request launches the ranks, for all subjects that the session will
-    request."""
+    """The source of measurements.
+
+    The first request launches the ranks for the subjects of all selected tests of the session.
+    """
     return measurements(request.session)

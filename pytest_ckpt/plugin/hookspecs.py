@@ -105,7 +105,7 @@ def pytest_ckpt_environment_facts(config: pytest.Config, settings: Settings) -> 
 
 
 def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -> None:
-    """Run before the ranks that measure these checkpoints are started.
+    """Run code before the launch of the ranks that measure ``subjects``.
 
     Called in the process that starts the ranks, which may be a worker of pytest-xdist. An exception fails these
     measurements, and no rank is started. The time counts as the stage "hooks", not as part of an operation. Example::
@@ -120,7 +120,7 @@ def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -
 
 
 def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
-    """Run for each measurement of a launch, after its ranks have ended; ``measurement`` is a copy.
+    """Run code after each measurement of a launch, when its ranks have ended. ``measurement`` is a copy.
 
     Also called for a failed measurement (``measurement.failure`` has the reason), so that the plugin can undo its
     actions of `pytest_ckpt_before_measure`. An exception fails the measurement: a met requirement becomes "not run", a

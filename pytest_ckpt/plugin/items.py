@@ -1,4 +1,4 @@
-"""The tests of a run, one for each requirement and subject, created from the catalogue, and their measurements."""
+"""The tests of a run, one for each requirement and subject of the catalogue, and the measurements for these tests."""
 
 from __future__ import annotations
 
@@ -45,17 +45,20 @@ class SuiteFile(pytest.File):
     """A file of ``suites/``. Its tests come from the catalogue of the run: no test module is imported or rewritten."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for each subject of each requirement that is part of the run."""
+        """Yield a test for each requirement of this suite that is part of the run, and each of its subjects."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if not requirement.plugin and _place_of(requirement)[0].stem == self.path.stem:
                 yield from _items_of(requirement, self)
 
 
 class PluginFile(pytest.File):
-    """The file in which a plugin defines requirements. Each is a test, even if the command names other tests."""
+    """A file in which a plugin defines requirements.
+
+    Each requirement is a test, also if the command names other files; not if it names only single tests (``::``).
+    """
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for each subject of each requirement that is defined in this file."""
+        """Yield a test for each requirement that this file defines, and each of its subjects."""
         for requirement in self.config.stash[RUN].catalogue.values():
             if requirement.plugin and _place_of(requirement)[0] == self.path:
                 yield from _items_of(requirement, self)
@@ -152,7 +155,7 @@ class RequirementItem(pytest.Item):
 
 
 def carry(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Attach a test's decision to its report."""
+    """Attach a test's decision to its pytest report."""
     if report.when == "call" and _CARRIED in item.stash:
         hang(item.stash[_CARRIED], report)
 
@@ -191,8 +194,7 @@ def _observer(session: pytest.Session) -> Observer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Selection:
-    """The tests that a session selected: their subjects, of any suite, and the number of checks that can be
-    performed."""
+    """The subjects of all selected tests of the session, and the number of checks that these tests will perform."""
 
     subjects: frozenset[str]
     checks: int

@@ -46,7 +46,7 @@ _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
 def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open, preview or join a run; ``given`` are options of the command line, ``ini`` are options of files. Raises
+    """Open, preview or join a run. ``given`` are options of the command line, ``ini`` options of files. Raises
     UsageError.
     """
     if off := [name for name in _PARTS if config.pluginmanager.is_blocked(name)]:
@@ -123,8 +123,10 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
-    """Run our suites and the suites of plugins if no tests were named; in a checkout, use the suites of the
-    checkout."""
+    """Select the suites of pytest-ckpt and of plugins if the command names no tests.
+
+    In a checkout of pytest-ckpt, the suites of the checkout are used.
+    """
     ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(ours), *suites]
@@ -158,14 +160,16 @@ def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
 
 
 class _LatePlugins:
-    """Refuses plugins whose hooks are registered after the run is open, when their verdicts would come too late."""
+    """Refuses plugins that are registered after the run is open, because their hooks would no longer be
+    called in time.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._known = {id(plugin) for plugin in config.pluginmanager.get_plugins()}
 
     def pytest_sessionfinish(self) -> None:
-        """Report to the controller the other code in this worker of pytest-xdist."""
+        """Send the `recorders` of this worker of pytest-xdist to the controller."""
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput[RECORDERS] = list(recorders(self._config))
 

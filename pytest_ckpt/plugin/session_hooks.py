@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
-    """Refuse an unknown option that looks like one of ours, after every plugin has declared its options."""
+    """Refuse an unknown option with the prefix of pytest-ckpt, after every plugin has declared its options."""
     result = yield
     if any(word.startswith(_OURS) for word in args):
         _, unknown = parser.parse_known_and_unknown_args(args)
@@ -99,7 +99,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Create the tests of our suites from the catalogue, regardless of a user's ``python_files``."""
+    """Create the tests of the suites from the catalogue, also if a user's ``python_files`` does not match the files."""
     found = yield
     # For other files, the cost is one comparison of the name.
     if RUN not in parent.config.stash or not file_path.name.startswith("test_"):
@@ -113,14 +113,14 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Fail the collection in a worker of xdist that finds a suite without a target, because it cannot end the run."""
+    """Fail the collection if a worker of xdist finds a suite without a target: a worker cannot end the run."""
     if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests of plugins; refuse to run a suite without a target, and report errors found earlier."""
+    """Add the tests of plugins. Refuse a suite without a target, and report the errors of the collection."""
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
             raise pytest.UsageError(_NO_TARGET)

@@ -16,7 +16,7 @@ RUN: pytest.StashKey[RunContext] = pytest.StashKey()
 """The run of this process; missing if there is no target."""
 
 OPEN_RUN: pytest.StashKey[OpenRun] = pytest.StashKey()
-"""The open run, only on the controller. If tests are only listed, the run is not opened."""
+"""The open run, only on the controller; missing if pytest only lists tests."""
 
 PLUGINS: pytest.StashKey[Plugins] = pytest.StashKey()
 

@@ -1,4 +1,4 @@
-"""Calls our hooks in plugins: one plugin at a time, so that every answer and every error is attributed to its plugin.
+"""Calls the hooks of pytest-ckpt in plugins, one plugin at a time, so that each answer and error has its plugin's name.
 
 An error before the first write is a UsageError. An error around a launch fails the measurement. An error at the end
 removes only that plugin's sections from the report.
@@ -47,7 +47,7 @@ TWINS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorPlugin:
-    """A plugin by name; ``implements`` maps hooks to pluggy's records of its functions."""
+    """A plugin and its name; ``implements`` maps names of hooks to pluggy's records of the functions."""
 
     name: str
     version: str
@@ -60,7 +60,7 @@ class VendorPlugin:
 
 
 def own_hooks(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
-    """Return the hooks with our prefix that a plugin implements, known or not."""
+    """Return the plugin's hooks that have the prefix of pytest-ckpt, including unknown ones."""
     return [h for h in manager.get_hookcallers(plugin) or () if h.name.startswith(PREFIX)]
 
 
@@ -81,7 +81,7 @@ def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPl
 
 
 def with_unique_names(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
-    """Return the plugins with unique names."""
+    """Return the plugins, with a number added to a name that occurs several times."""
     named: dict[str, VendorPlugin] = {}
     for plugin in plugins:
         name, number = plugin.name, 1
@@ -101,7 +101,7 @@ _MEND = "Fix the plugin, or run without it."
 
 
 class Plugins(LaunchHooks):
-    """The plugins of a pytest that implement our hooks, in the order in which pytest calls them."""
+    """The plugins that implement hooks of pytest-ckpt, in the order in which pytest calls them."""
 
     def __init__(self, config: pytest.Config, found: Sequence[VendorPlugin]) -> None:
         self._config = config
@@ -140,7 +140,7 @@ class Plugins(LaunchHooks):
         ]
 
     def facts(self, settings: Settings) -> list[PluginFacts]:
-        """Return the records, including every plugin's facts about the environment. Raises UsageError."""
+        """Return the record of every plugin with its facts about the environment. Raises UsageError."""
         records = {record.name: record for record in self.records()}
         for plugin, answer in self._ask("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
@@ -241,7 +241,9 @@ class Plugins(LaunchHooks):
             pass
 
     def after(self, measurement: Measurement) -> None:
-        """Call every plugin, each with a copy, also after a plugin has failed. Raises HookFailed for the first."""
+        """Call every plugin, each with a copy of the measurement, even if one fails. Raises HookFailed of the first
+        failure.
+        """
         broke: list[HookFailed] = []
         for plugin in self._found:
             copied = json.loads(json.dumps(to_plain(measurement)))
@@ -254,8 +256,10 @@ class Plugins(LaunchHooks):
             raise HookFailed(str(broke[0]), "\n".join(error.trace for error in broke))
 
     def sections(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the plugins' sections of the report; each plugin gets a copy. If a plugin fails, its name is returned
-        instead."""
+        """Return the plugins' sections of the report; each plugin gets a copy of the document.
+
+        If a plugin fails, a section with the error takes the place of its sections.
+        """
         found = []
         for plugin in self._found:
             try:
@@ -272,8 +276,12 @@ class Plugins(LaunchHooks):
     def differs(
         self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
     ) -> str:
-        """Return the differences between the plugins here, with ``extras``, and the controller's; empty if there are
-        none."""
+        """Compare the plugins of this worker with the controller's; return a sentence on the difference, or an empty
+        string.
+
+        ``recorded`` and ``rows`` are the controller's plugins and requirements, ``extras`` the requirements of this
+        worker.
+        """
         if odd := sorted(_everywhere(recorded) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
@@ -315,7 +323,7 @@ def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str
 
 @contextlib.contextmanager
 def _checks(plugin: VendorPlugin, hook: str) -> Iterator[None]:
-    """Turn the ValueError of an answer's parser into a UsageError that names plugin and hook."""
+    """Convert the ValueError of a parser of answers into a UsageError that names the plugin and the hook."""
     try:
         yield
     except ValueError as error:

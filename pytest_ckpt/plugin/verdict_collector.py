@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 RECORDERS = "pytest_ckpt_recorders"
-"""The name under which a worker of pytest-xdist reports its recorders to the controller."""
+"""The name under which a worker of pytest-xdist reports its `recorders` to the controller."""
 
 # The libraries that this package uses.
 _OWN_DISTRIBUTIONS = frozenset({"pytest-ckpt", "pytest-benchmark", "pytest-xdist"})
@@ -45,7 +45,10 @@ _OF_A_CHECKOUT = "e3880ab67aba209ee70bf45f0e34c477843758b4e0df4f62c35ec88a574329
 
 
 def recorders(config: pytest.Config) -> tuple[str, ...]:
-    """Return conftests, plugins and variables of this pytest that are neither its own nor this package's."""
+    """Return the conftests, plugins and variables of this process that belong neither to pytest nor to pytest-ckpt.
+
+    Such code runs in the process that records the results, so it could change them.
+    """
     return tuple(dict.fromkeys((*_plugins(config), *_variables())))
 
 
@@ -68,7 +71,7 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
 
 
 def _is_of_a_checkout(conftest: Path) -> bool:
-    """Whether a conftest is one of this project's: next to this package, or above an environment inside a checkout."""
+    """Whether a conftest belongs to pytest-ckpt: it is next to this package, or equal to the conftest of a checkout."""
     if conftest.parent in _OWN_DIRECTORIES:
         return True
     try:
@@ -122,12 +125,17 @@ class VerdictCollector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Record the other code of a worker of pytest-xdist, such as conftests that the controller does not load."""
+        """Add the `recorders` of a worker of pytest-xdist, which may load conftests that the controller does
+        not load.
+        """
         self._of_workers += getattr(node, "workeroutput", {}).get(RECORDERS, ())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """After the first signal, let a second one end only the cleaning of the target."""
+        """Ignore Ctrl-C and SIGTERM after the first interrupt, so that pytest can end.
+
+        During the clean-up of the target, a further signal ends only the clean-up.
+        """
         end_undisturbed()
 
     @pytest.hookimpl(trylast=True)

@@ -1,4 +1,4 @@
-"""The data of a test report for the controller, also over xdist: its verdict, and the judged seconds."""
+"""The data that a test report carries to the controller, also over xdist: a verdict and the judged seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTRIBUTE = "pytest_ckpt"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubjectTimes:
-    """The seconds of each save, or load, of a subject, and the bytes of one."""
+    """The seconds of each save or of each load of a subject, and the bytes of one operation."""
 
     subject: str
     kind: OperationKind
@@ -31,7 +31,7 @@ class SubjectTimes:
 class TestResult:
     """The decision of one test; ``timed`` is None if no times were judged.
 
-    ``crash`` is the sentence of an internal error; then there is no verdict.
+    ``crash`` is the sentence of an internal error; there is no verdict then.
     """
 
     verdict: Verdict | None = None

@@ -39,7 +39,7 @@ _MAXIMUM_RANKS = 16_384
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A notice about one file or directory for the reader of the result."""
+    """A notice for the reader about one file or directory."""
 
     path: str
     text: str
@@ -68,9 +68,10 @@ class RunLocation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFiles:
-    """The readable content of one run. ``is_training`` is True for a run of another benchmark.
+    """The readable content of one run directory.
 
-    ``is_sizing`` is True for an invocation that did not measure, such as ``datasize``.
+    ``is_training``: the run is of another benchmark. ``is_sizing``: the invocation did not measure, such as
+    ``datasize``.
     """
 
     place: RunLocation
@@ -119,7 +120,10 @@ def _is_link(path: Path) -> bool:
 
 
 def location_of(directory: Path) -> RunLocation:
-    """Return submitter and system from ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``."""
+    """Return the location of a run from the path ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``.
+
+    Submitter and system are empty for a directory outside such a tree.
+    """
     parts = directory.absolute().parts
     for kind in ("checkpointing", "training"):
         if kind in parts[1:-1]:
@@ -137,7 +141,9 @@ def location_of(directory: Path) -> RunLocation:
 
 
 def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> RunFiles:
-    """Read one run directory; ``on_file`` is called for every rank's file. Raises OSError if the directory is gone."""
+    """Read one run directory; ``on_file`` is called for the file of each rank. Raises OSError if the
+    directory is gone.
+    """
     messages: list[Message] = []
     names = sorted(entry.name for entry in os.scandir(directory) if not entry.is_dir())
     place = location_of(directory)
@@ -190,7 +196,7 @@ def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> Run
 
 
 def read_json(path: Path) -> tuple[Any, str]:
-    """Return (content, "") or (None, the reason why the file cannot be used)."""
+    """Return (content, "") of a JSON file, or (None, the reason why the file cannot be used)."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -211,7 +217,7 @@ def read_json(path: Path) -> tuple[Any, str]:
 
 
 def _facts(directory: Path, names: list[str], messages: list[Message]) -> tuple[Facts, Any]:
-    """Return the facts, and mlpstorage's metadata (None if there are none)."""
+    """Return the facts in the files of a run, and mlpstorage's metadata (None without metadata)."""
 
     def content(name: str) -> Any:
         found, fault = read_json(directory / name)
@@ -234,7 +240,9 @@ def _description(place: RunLocation, messages: list[Message]) -> SystemDescripti
 
 
 def _counters(directory: Path, names: list[str], metadata: Any, messages: list[Message]) -> Counters:
-    """Return the counters of the hosts. An unreadable time series causes a message and is not a fault of the run."""
+    """Return the kernel counters of the hosts. An unreadable time series causes a message and does not reject
+    the run.
+    """
     series = None
     for name in filter(_SERIES.fullmatch, names):
         series, fault = read_json(directory / name)

@@ -1,9 +1,9 @@
 """Writes a pytest-ckpt run in the format of DLIO's results: the files of one measurement. Pure.
 
-Only measured values are written. The duration of a rank is its own. The duration of rank 0 is the duration of the whole
-operation, because rank 0 commits a save for all ranks. The end of an operation is the time of rank 0's report, relative
-to the start of the launch. The start of the launch is set to the start of the run. So intervals between operations of
-one launch are measured, and the date is the run's.
+Only measured values are written. Each rank has its own duration; rank 0 has the duration of the whole operation,
+because it commits a save for all ranks. An operation ends when rank 0 reported its end, counted from the start of the
+launch. The start of the launch is set to the start of the run. So intervals between operations of one launch are
+measured, and the date is the date of the run.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportedMeasurement:
-    """One measurement and the other values that its files need.
+    """One measurement, and further values that the exported files contain.
 
     ``ends`` are the seconds from the start of the launch to the end of each operation, as rank 0 reported them. If they
-    are empty, there is no record, and each operation begins at the end of the previous one.
+    are empty, each operation is assumed to begin at the end of the previous one.
     """
 
     measurement: Measurement
@@ -111,7 +111,9 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
 
 
 def summary(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the content of summary.json: means over rank 0's times, which here are times of whole operations."""
+    """Return the content of summary.json: means over the durations of rank 0, which are durations of whole
+    operations.
+    """
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
     for kind in ("save", "load"):
@@ -137,7 +139,7 @@ def summary(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the substitute for mlpstorage's metadata, marked as an export."""
+    """Return a replacement for mlpstorage's metadata, marked as an export of a pytest-ckpt run."""
     machines = []
     for host in exported.hosts:
         machine: dict[str, Any] = {"hostname": host.name}
@@ -167,7 +169,7 @@ def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
 def workload(exported: ExportedMeasurement) -> dict[str, Any]:
     """Return the configuration: model, directory, operations, and whether every file was synced.
 
-    A pause between checkpoints is not stated, because our runs do not pause.
+    The pause between checkpoints is left out, because runs of pytest-ckpt do not pause.
     """
     model, measurement = exported.model, exported.measurement
     durability = measurement.durability
@@ -207,7 +209,9 @@ def workload(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
-    """Return the values that do not fit the format: verdicts of the run with their subjects, and omitted values."""
+    """Return the values that the format cannot contain: verdicts of the run with their subjects, and omitted
+    measurements.
+    """
     return {
         "schema": "pytest-ckpt/mlperf-export/1",
         "not_a_submission": NOT_A_SUBMISSION,

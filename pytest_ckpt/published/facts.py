@@ -1,5 +1,4 @@
-"""The facts that a result directory discloses about its run: model, processes, hosts, published values, and location.
-Pure.
+"""The facts that the files of a result state about a run: model, processes, hosts, published values, location. Pure.
 
 Sources, best first: mlpstorage's metadata, DLIO's composed configuration (``dlio_config/config.yaml``), its overrides,
 the summary. All are optional, because published directories are often incomplete.
@@ -17,7 +16,7 @@ from pytest_ckpt.published.values import items, table
 from pytest_ckpt.sizing.architectures import MODELS
 
 EXPORT = "pytest_ckpt_export"
-"""The table of the metadata that marks a directory as an export of a pytest-ckpt run."""
+"""The name of the metadata table that marks a directory as an export of a pytest-ckpt run."""
 
 _MAXIMUM_NAMES = 1_000
 _MAXIMUM_SLOTS, _MAXIMUM_DIGITS = 16_384, 5
@@ -34,12 +33,12 @@ _MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DisclosedSettings:
-    """The facts about an invocation in mlpstorage's metadata and the summary; None or empty if they are missing.
+    """One invocation as mlpstorage's metadata and the summary describe it; missing facts are None or empty.
 
     ``changed_parameters`` are the names of overridden parameters, None if overrides are not recorded. ``slots`` are the
     processes of each host. ``started`` is the time of the command, ``ended`` the time of its summary; both without a
-    zone. ``exported_by`` is our version, for an export of a pytest-ckpt run. ``command`` is ``run``, or a command that
-    does not measure (``datasize``, ``datagen``).
+    zone. ``exported_by`` is the version of pytest-ckpt that exported the run; empty for results of DLIO. ``command`` is
+    ``run``, or a command that does not measure (``datasize``, ``datagen``).
     """
 
     has_metadata: bool = False
@@ -55,9 +54,9 @@ class DisclosedSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Separation:
-    """mlpstorage's probe of ``fs_separation.json``: whether a link from one directory to the other is possible.
+    """mlpstorage's probe in ``fs_separation.json``: whether checkpoints and results are on one file system.
 
-    ``same`` is None if the file has no answer.
+    mlpstorage tries to link a file from one directory to the other. ``same`` is None if the file has no answer.
     """
 
     same: bool | None
@@ -66,7 +65,7 @@ class Separation:
 
 
 def separation_of(content: Any) -> Separation | None:
-    """Return the probe; None if there is no file."""
+    """Return the probe in the content of ``fs_separation.json``; None if there is no file."""
     if content is None:
         return None
     fields = table(content)
@@ -80,7 +79,7 @@ def separation_of(content: Any) -> Separation | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemDescription:
-    """The declarations about several hosts in the system's description (``systems/SYSTEM.yaml``); None: not declared.
+    """The statements about several hosts in the system's description (``systems/SYSTEM.yaml``); None: not stated.
 
     ``remap_seconds`` is the time until another host can read a complete checkpoint.
     """
@@ -92,7 +91,10 @@ class SystemDescription:
 
 
 def system_of(content: Any) -> SystemDescription | None:
-    """Return the declarations in the layout of v3.0, or in the layout of the rules' text; None if there is no file."""
+    """Return the statements in a system's description; None if there is no file.
+
+    Two layouts are read: the layout of the round v3.0, and the layout in the text of the rules.
+    """
     if content is None:
         return None
     solution = table(table(table(content).get("system_under_test")).get("solution"))
@@ -114,7 +116,7 @@ def system_of(content: Any) -> SystemDescription | None:
 
 
 def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> DisclosedSettings:
-    """Return the facts in the metadata and the summary of one invocation; both may be empty."""
+    """Return one invocation from the metadata and the summary; either may be empty."""
     args = metadata.get("args")
     fields = {**(args if isinstance(args, dict) else {}), **metadata}
     changed = metadata.get("override_parameters")
@@ -133,7 +135,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
 
 
 def _slots(hosts: Any) -> tuple[int, ...]:
-    """Return the processes of each host from ``name:slots``; empty unless all hosts have slots."""
+    """Return the number of processes of each host from texts ``name:slots``; empty unless every host has slots."""
     words = [_text(host) for host in hosts] if isinstance(hosts, list) else []
     counts = [word.rpartition(":")[2] for word in words[:_MAXIMUM_SLOTS]]
     if not words or not all(":" in word for word in words) or not all(_is_count(c) for c in counts):
@@ -147,8 +149,10 @@ def _is_count(word: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The summary of the saves or of the loads: means over rank 0's own times. The unit is GiB, even if the file names
-    another."""
+    """The published values of the saves or of the loads: means over the times of rank 0.
+
+    Rates are in GiB, even if the name of a value in the file states another unit.
+    """
 
     seconds: float | None
     gib_per_second: float | None
@@ -156,11 +160,12 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """The facts in the files next to the statistics. A fact that is in no file is None or empty.
+    """The facts about a run in all files except the times of ranks. A missing fact is None or empty.
 
-    ``planned`` is the requested number of saves and loads. ``pause_varies``: each pause had a random length.
-    ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is the size of the
-    page caches of all hosts when the run began. ``contradictions`` are sentences about contradictions between files.
+    ``planned`` is the requested number of saves and loads. ``pause_varies``: each pause between operations had a random
+    length. ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is the size
+    of the page caches of all hosts when the run began. ``contradictions`` are sentences about contradictions between
+    files.
     """
 
     model: str = ""
@@ -322,7 +327,10 @@ def _as_number(text: str) -> Any:
 
 
 def _between(value: Any) -> float | None:
-    """Return the configured pause. DLIO uses the absolute value of a negative pause."""
+    """Return the configured pause between operations in seconds; None if the value is not a number.
+
+    DLIO uses the absolute value of a negative pause, and the mean of a distribution.
+    """
     if isinstance(value, dict) and not _varies(value):
         value = value.get("mean")
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -331,7 +339,7 @@ def _between(value: Any) -> float | None:
 
 
 def _varies(value: Any) -> bool:
-    """Whether a pause is described by a distribution, from which every rank draws its pause."""
+    """Whether a pause is a random distribution, from which every rank draws each of its pauses."""
     return isinstance(value, dict) and bool(value) and ("type" in value or "stdev" in value or "mean" not in value)
 
 
@@ -358,7 +366,7 @@ def _count(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number above 0; otherwise None. (In published results, the mean of an empty list is NaN.)"""
+    """Return a finite number above 0; None for any other value, such as NaN, the published mean of an empty list."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < _ENDLESS else None

@@ -40,9 +40,10 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultTree:
-    """The results below a directory, notices about files that belong to no result, and runs of other benchmarks.
+    """The results below a directory, notices about files that belong to no result, and counts of run directories.
 
-    ``run_count`` counts directories of runs, without the ``sizing_count`` directories of ``datasize`` and ``datagen``.
+    ``run_count`` leaves out the ``sizing_count`` directories of ``datasize`` and ``datagen``. ``training_count`` are
+    runs of other benchmarks.
     """
 
     results: tuple[Result, ...]
@@ -53,9 +54,9 @@ class ResultTree:
 
 
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
-    """Return the directories of runs at and below a directory, and the directories that were skipped.
+    """Return the run directories at and below a directory, and a message for each directory that was skipped.
 
-    Raises an error first if the limits cannot be derived.
+    Raises UsageError if there are runs, but no limits can be derived from ``command_line``.
     """
     overlooked: list[Message] = []
     places = find_runs(directory, overlooked.append)
@@ -70,8 +71,10 @@ def read_results(
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Read the runs in ``places`` below a directory. ``progress`` receives the number of runs read, their total, and
-    the number of files read."""
+    """Read the runs in ``places`` below a directory.
+
+    ``progress`` receives the number of runs read, the number of all runs, and the number of files read.
+    """
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
     files = training = sizing = 0
@@ -110,7 +113,7 @@ def read_results(
 
 
 def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of the single result of a directory, or the table of several.
+    """Return the report of the only result, or the table of several results.
 
     ``command_line`` contains the given limits. Raises UsageError if there is no result to judge.
     """
@@ -151,9 +154,9 @@ def refuse_nothing(directory: Path, found: ResultTree) -> None:
 
 
 def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of one result: the document of a run, with the published values.
+    """Return the report of one result, with the published values and the same fields as the report of a run.
 
-    Its paths are relative to ``directory``.
+    Paths in it are relative to ``directory``.
     """
     shards, measurement = result.layout, result.measurement
     operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
@@ -236,7 +239,9 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
 
 
 def _gates(word: str) -> Gates:
-    """Return the chosen gate table. The default is speed with its proofs, because the files contain no other facts."""
+    """Return the gate table for a result. ``auto`` requires speed and its proofs, because the files contain no other
+    facts.
+    """
     if word != "auto":
         return load_gates(word, "")
     return replace(
@@ -249,7 +254,7 @@ def _gates(word: str) -> Gates:
 
 
 def _row(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one row of the table of a tree."""
+    """Return the row of one report in the table of a tree."""
     (measurement,), published = report["measurements"], report["published"]
     outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
     return {

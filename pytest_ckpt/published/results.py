@@ -1,7 +1,8 @@
-"""Combines runs into results: one system and layout, published and judged values, signs of cached loads. Pure.
+"""Combines runs into results: each has one system and layout, published and judged values, and signs of cached loads.
+Pure.
 
-Every load reads the same number of bytes, so times that depend on storage differ by a few percent. If times decrease to
-two thirds or less within one phase, a part was usually still in a cache.
+All loads read the same number of bytes, so their times usually differ by a few percent. If times decrease to two thirds
+or less within one phase, a part of the data usually came from a cache.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from pytest_ckpt.sizing.models import Layout
 from pytest_ckpt.support.units import format_seconds, format_times
 
 TWO_SPEEDS = 1.5
-"""The minimum ratio between two groups of loads that count as two speeds; we chose this bound."""
+"""The minimum ratio of times between two groups of loads that count as two speeds; chosen by this program."""
 
 # A single slow load is an outlier; the loads after it are not suspiciously fast.
 _MINIMUM_SLOW = 2
 
 ONE_FAST = 3.0
-"""The minimum ratio for a single fast load."""
+"""The minimum ratio of the median load's time to a single load's time that counts as too fast; chosen by this
+program.
+"""
 
 AT_MOST = "at most"
-"""The word for operations of which only an upper bound is known, in counts of bases."""
+"""The basis of an operation for which only an upper bound of the time is known, in a text that counts bases."""
 
 _WORDS = (ALL_RANKS, INFERRED, AT_MOST, RANK_0)
 
@@ -54,9 +57,9 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence on a load that, with all later loads, is faster than all previous ones; empty if there is none.
+    """Return a sentence on the load from which on all loads are faster than all loads before; empty if there is none.
 
-    At least two loads must precede it: one slow load does not make the others suspect, even if it is the first.
+    At least two loads must precede it: one slow load does not make the others suspicious, even if it is the first.
     """
     best, at = 0.0, 0
     for split in range(_MINIMUM_SLOW, len(loads)):
@@ -74,8 +77,7 @@ def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
 
 
 def _two_speeds(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence on a group of loads that is faster than another group; empty unless each has two or more
-    loads."""
+    """Return a sentence if the loads form a fast and a slow group, each of two or more loads; otherwise empty."""
     ordered = sorted(loads, key=lambda load: load[1])
     best, at = 0.0, 0
     for split in range(2, len(ordered) - 1):
@@ -93,7 +95,7 @@ def _two_speeds(loads: Sequence[tuple[int, float]]) -> str:
 
 
 def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
-    """Return ``Loads 5 to 10`` or ``Loads 2, 4``."""
+    """Return numbered loads as text: ``Loads 5 to 10`` or ``Loads 2, 4``."""
     word = "Load" if first_word else "load"
     if len(numbers) == 1:
         return f"{word} {numbers[0]}"
@@ -145,8 +147,9 @@ class Result:
 class NetworkReads:
     """The bytes that the hosts' network interfaces received during the loads, and the bytes that were loaded.
 
-    ``at_least``: the interfaces were last read before the loads ended. ``crossed``: at least 95 % was received, so the
-    loads did not come from a cache of the loading hosts; False does not prove the contrary.
+    ``at_least``: the interfaces were last read before the loads ended, so more bytes may have been received.
+    ``crossed``: at least 95 % of the loaded bytes were received, so the loads did not come from a cache of the loading
+    hosts. False does not prove that they did.
     """
 
     received_bytes: int
@@ -156,7 +159,10 @@ class NetworkReads:
 
 
 def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
-    """Return one result for each system and layout; runs that saved and runs that loaded are combined."""
+    """Return one result for each system and layout.
+
+    Runs that saved and runs that loaded are combined, and copies of a run count once.
+    """
     groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
     seen: dict[tuple[str, tuple[float, ...]], Run] = {}
     for run, messages in runs:
@@ -180,7 +186,9 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
 
 
 def _origin(run: Run) -> tuple[str, str]:
-    """Return a key that is equal for two runs if they are the phases of one result."""
+    """Return a key that is equal for runs that are phases of one result: the system, or the directory of
+    checkpoints.
+    """
     place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
     if place.is_published_tree:
         return place.submitter, place.system
@@ -254,7 +262,7 @@ def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
 
 
 def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations with comparable times: those with a known slowest process, if there are any."""
+    """Return the operations whose times can be compared: if any have a known slowest process, only these."""
     return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
 
 
@@ -301,7 +309,10 @@ def _word(operation: Slowest) -> str:
 def _as_published(
     kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest]
 ) -> tuple[float | None, float | None, str]:
-    """Return the published seconds and GiB/s from the summaries, or computed in the same way from rank 0's times."""
+    """Return the published seconds, the published GiB/s, and the source of these values.
+
+    The values come from the summaries, or are computed from rank 0's times as a summary would.
+    """
     ran = [run for run in runs if run.of_kind(kind)]
     summaries = [(run.files.facts.published.get(kind), len(run.of_kind(kind))) for run in ran]
     seconds = [(p.seconds, n) for p, n in summaries if p and p.seconds]
@@ -317,7 +328,7 @@ def _as_published(
 
 
 def _weakest(operations: Sequence[Operation]) -> Basis:
-    """Return the basis of all operations together: "all ranks" only if every operation has it."""
+    """Return the basis of all operations together: "all ranks" only if every operation has this basis."""
     bases = {o.basis for o in operations}
     if bases == {ALL_RANKS}:
         return ALL_RANKS

@@ -1,4 +1,4 @@
-"""The submission rules on checkpointing, and whether a published result meets, breaks or leaves open each of them.
+"""The submission rules on checkpointing, and whether a published result meets them, breaks them or leaves them open.
 Pure.
 
 Source: Rules.md of MLPerf Storage, commit 0366ccf (sections 1, 2.1 and 4, table 3), and its checkpointing/README.md for
@@ -39,10 +39,10 @@ EDITIONS: Mapping[EditionName, str] = {
     "mlperf-v4": "MLPerf Storage, Rules.md (commit 0366ccf), the public text after the round of v3.0: the rules on "
     "checkpointing that files can show",
 }
-"""The sources of the editions by name. The text of v4.0 is not final."""
+"""The sources of the rules by edition. The text of v4.0 is not final."""
 
 _WARNINGS: Mapping[EditionName, frozenset[str]] = {"mlperf-v3": frozenset({"4.3.4"}), "mlperf-v4": frozenset()}
-"""The rules whose violation is a warning."""
+"""The rules of each edition whose violation is only a warning."""
 
 _TIMESTAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 _MAXIMUM_GAP_SECONDS = 30.0
@@ -62,7 +62,7 @@ _Found = tuple[Outcome, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One rule: its number and name in the rules, its text, and the function that decides."""
+    """One submission rule: its number, name and text, and the function that decides it."""
 
     number: str
     name: str
@@ -72,7 +72,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleResult:
-    """The outcome of a rule for a result."""
+    """The outcome of one rule for one result."""
 
     number: str
     name: str
@@ -278,8 +278,9 @@ def _operations(result: Result) -> _Found:
 
 
 def _order(result: Result) -> _Found:
-    """Judge the two invocations: saves come first, and the invocation with loads begins within 30 s after the other's
-    end."""
+    """Judge the order of the invocations: one saves, and one that loads begins within 30 s after the end of
+    the saves.
+    """
     saving = [run for run in result.runs if run.of_kind("save")]
     loading = [run for run in result.runs if run.of_kind("load")]
     if not saving or not loading:
@@ -315,7 +316,7 @@ def _spans(result: Result, kind: OperationKind) -> list[tuple[float, float]]:
 
 
 def _pause(result: Result) -> float | None:
-    """Return the seconds from the end of the last save to the start of the first load; None if one is missing."""
+    """Return the seconds from the end of the last save to the start of the first load; None if either is missing."""
     saves, loads = _spans(result, "save"), _spans(result, "load")
     return min(begin for begin, _ in loads) - max(end for _, end in saves) if saves and loads else None
 
@@ -335,7 +336,7 @@ def _duration(result: Result) -> _Found:
 
 
 def _remapping(result: Result) -> _Found:
-    """Judge the declared remapping time: its consistency, and the pause in the result (4.7.3)."""
+    """Judge the declared remapping time: its consistency with the description, and the pause in the result (4.7.3)."""
     system = _described(result)
     if system is None:
         return "not told", "The description of the system (systems/SYSTEM.yaml) is missing."
@@ -399,7 +400,7 @@ def _disclosed(result: Result) -> list[DisclosedSettings]:
 
 
 def _same_zone(one: datetime, other: datetime) -> bool:
-    """Whether two moments can be subtracted: both with a zone, or both without one."""
+    """Whether two times can be subtracted: both have a zone, or both have none."""
     return (one.tzinfo is None) == (other.tzinfo is None)
 
 

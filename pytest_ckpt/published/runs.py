@@ -38,13 +38,15 @@ EXPORTED = (
     "it is an exported run of {}, not a result of MLPerf. Its times are judged; the run's other proofs are "
     "in its own directory."
 )
-"""The mark of an export of a pytest-ckpt run."""
+"""The notice about an export of a pytest-ckpt run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizedLayout:
-    """The layout, or None with the reason; and whether the records named the layout or it was derived from the
-    bytes."""
+    """The layout of a run, or None and the reason (``because``).
+
+    ``source`` is "records" if the files name the model, "bytes" if the size of a checkpoint identifies it.
+    """
 
     layout: Layout | None
     source: str
@@ -54,9 +56,9 @@ class RecognizedLayout:
 def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, directory_name: str) -> RecognizedLayout:
     """Return the layout of a run.
 
-    ``moved_bytes`` is one checkpoint, computed from times and throughputs; ``directory_name`` is the directory that
-    mlpstorage names after the model. If records and bytes contradict each other, the directory contains files of two
-    runs, and the layout is None.
+    ``moved_bytes`` is the size of one checkpoint, computed from times and throughputs; ``directory_name`` is the
+    directory that mlpstorage names after the model. If records and bytes contradict each other, the directory contains
+    files of two runs, and the layout is None.
     """
     named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(directory_name)
     amount = moved_bytes or facts.bytes
@@ -114,7 +116,7 @@ def _alike(one: int, other: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run whose layout is known.
+    """One run with a known layout.
 
     ``spans`` are, for saves and for loads, the start of the first and the end of the last operation of one rank, in
     seconds on its clock. ``received`` is the number of bytes that the hosts received during the loads; None if it is
@@ -139,13 +141,14 @@ class Run:
         return tuple(o for o in self.operations if o.kind == kind)
 
     def planned(self, kind: OperationKind) -> int:
-        """Return the planned number of operations: the configured number, but at least the highest number that is
-        present."""
+        """Return the number of planned operations: the configured number, but at least the highest number that was
+        recorded.
+        """
         return max(self.files.facts.planned.get(kind, 0), *(o.number for o in self.of_kind(kind)), 0)
 
 
 def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
-    """Return the run and notices about it; None instead of the run if it cannot be judged."""
+    """Return the run in these files, and notices about it; None instead of the run if it cannot be judged."""
     directory = files.place.directory
     messages = list(files.messages)
 
@@ -240,8 +243,10 @@ def _spans(times: RankTimes) -> dict[OperationKind, tuple[float, float]]:
 
 
 def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest], size: int) -> str:
-    """Return a sentence if the summary's means differ from rank 0's times; empty if they agree or cannot be
-    compared."""
+    """Return a sentence if the means in the summary differ from rank 0's times.
+
+    Empty if they agree, or if they cannot be compared.
+    """
     published = facts.published.get(kind)
     own = [o.rank0_seconds for o in operations if o.kind == kind and o.rank0_seconds is not None]
     if published is None or not own:

@@ -5,9 +5,9 @@ A statistics file contains, by epoch, ``save_ckpt1``, ``load_ckpt1`` and so on: 
 checkpoint over that duration.
 
 DLIO starts an operation on every rank at a barrier. All ranks reach it when the slowest rank has ended the previous
-operation and has slept ``time_between_checkpoints``. So on any rank's clock
+operation and has slept ``time_between_checkpoints``. So on the clock of any rank:
 
-slowest of this operation = start of the next - start of this - time between checkpoints
+slowest = start of the next operation - start of this operation - time between checkpoints
 
 This requires only one rank's file and does not compare clocks. In runs whose ranks are all known, its error is at most
 2 ms. Between the last save and the first load of one run DLIO pauses in the same way, and every rank lists the
@@ -81,10 +81,10 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTimes:
-    """The record of one rank. ``bytes`` is one checkpoint of all ranks, None without a recorded throughput.
+    """The times of one rank. ``bytes`` is the size of one checkpoint of all ranks; None without a recorded throughput.
 
-    ``began`` is the start of the first operation that is preceded only by a pause, in seconds on this rank's clock.
-    ``faults`` are sentences about implausible records; those operations are left out.
+    ``began`` is the start of the epoch of the first recorded operation, in seconds on this rank's clock; only a pause
+    comes between them. ``faults`` are sentences about implausible records; these operations are left out.
     """
 
     timings: Mapping[Key, Timing]
@@ -97,7 +97,7 @@ class RankTimes:
 
 
 def rank_times(stats: Any) -> RankTimes:
-    """Read the content of a ``<rank>_per_epoch_stats.json``."""
+    """Return the times in the content of a file ``<rank>_per_epoch_stats.json``."""
     if not isinstance(stats, dict):
         return RankTimes(timings={}, bytes=None, faults=("it contains no table of epochs",))
     timings: dict[Key, Timing] = {}
@@ -147,7 +147,7 @@ def rank_times(stats: Any) -> RankTimes:
 
 
 def logged_times(lines: Iterable[str]) -> RankTimes:
-    """Read rank 0's times from ``dlio.log``, for directories without its statistics file."""
+    """Return rank 0's times from ``dlio.log``, for directories without the statistics file of rank 0."""
     starts: dict[Key, datetime] = {}
     timings: dict[Key, Timing] = {}
     sizes: list[float] = []
@@ -211,7 +211,10 @@ Ranks = Mapping[int, RankTimes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pause:
-    """The seconds between an operation and the next, if known, and a sentence if an explanation is needed."""
+    """The pause between an operation and the next one, in seconds, if it is known.
+
+    ``description`` is a sentence if the value needs an explanation.
+    """
 
     seconds: float | None
     description: str = ""
@@ -219,11 +222,11 @@ class Pause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowest:
-    """One operation: its seconds, the slowest rank (None: unknown), every known rank's own seconds, and the basis.
+    """One operation: its time in seconds, the slowest rank (None: unknown), the times of known ranks, and the basis.
 
-    ``at_least_seconds`` is set if ``seconds`` is only an upper bound. ``contradicted``: the time between its start and
-    the next start is shorter than a rank's record. ``hidden``: that time is longer than the record of any rank,
-    although all ranks have records.
+    ``at_least_seconds`` is set if ``seconds`` is only an upper bound. ``contradicted``: the time until the next start
+    is shorter than the recorded time of a rank. ``hidden``: the time until the next start is longer than the recorded
+    time of any rank, although all ranks have records.
     """
 
     kind: OperationKind
@@ -250,8 +253,8 @@ class Slowest:
 def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varies: bool = False) -> Pause:
     """Return DLIO's pause before every operation.
 
-    ``recorded`` is the configured pause; with ``varies`` each rank drew each pause at random. A pause is not longer
-    than the time between the start of the run and its first operation.
+    ``recorded`` is the configured pause; with ``varies`` each rank drew each pause at random. DLIO also pauses before
+    the first operation, so the time from the start of the run to it is an upper bound.
     """
     if varies:
         return Pause(
@@ -295,8 +298,10 @@ def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None)
 
 
 def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, seconds_between: float) -> float | None:
-    """Return the time of the slowest process, from one rank's starts of this and the next operation; None if one is
-    missing."""
+    """Return the time of the slowest process from one rank's starts of two consecutive operations.
+
+    None if one of the two starts is missing.
+    """
     this, then = timings.get(key), timings.get(following)
     if this is None or then is None:
         return None
@@ -305,7 +310,10 @@ def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, se
 
 
 def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds_between: float | None) -> float | None:
-    """Return the error of the inference for an operation whose ranks are all known; None if it cannot be computed."""
+    """Return the largest error of the inference over the operations whose ranks are all known, in seconds.
+
+    None if no error can be computed.
+    """
     lowest = ranks.get(0)
     if lowest is None or seconds_between is None:
         return None
@@ -319,7 +327,7 @@ def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds
 
 
 def ranks_of_other_runs(ranks: Ranks) -> dict[int, str]:
-    """Return {rank: reason} for ranks whose times cannot be from the same run as the others'."""
+    """Return {rank: reason} for ranks whose times cannot belong to the same run as the times of the other ranks."""
     with_times = {rank: times for rank, times in ranks.items() if times.timings}
     if len(with_times) < 2:
         return {}
@@ -394,7 +402,10 @@ def _slowest(
 def _witnessed(
     key: Key, following: Key, known: Mapping[int, float], ranks: Ranks, seconds_between: float | None
 ) -> float | None:
-    """Return the duration of the first operation, from the starts of two operations, on the ranks with both."""
+    """Return the time of the slowest process, inferred from the starts of two operations on the ranks with both.
+
+    It is the median over a few of these ranks; None if no rank has both.
+    """
     if seconds_between is None:
         return None
     found = (inferred_seconds(ranks[r].timings, key, following, seconds_between) for r in sorted(known))
@@ -403,7 +414,9 @@ def _witnessed(
 
 
 def _following(keys: Iterable[Key]) -> dict[Key, Key]:
-    """Return the next operation: the next one of its kind; after the last save, the first load."""
+    """Return the operation that follows each operation: the next one of its kind, or the first load after the last
+    save.
+    """
     ordered = sorted(keys, key=_in_order)
     return {
         this: then
@@ -439,8 +452,10 @@ def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
 
 
 def _copies(ranks: Ranks) -> dict[int, str]:
-    """Return ranks whose times equal another rank's to the microsecond: two processes never start and end at exactly
-    the same times."""
+    """Return ranks whose times equal another rank's times to the microsecond: their files are copies.
+
+    Two processes never start and end at exactly the same times.
+    """
     seen: dict[frozenset[tuple[Key, Timing]], int] = {}
     found = {}
     for rank in sorted(ranks):
@@ -453,8 +468,10 @@ def _copies(ranks: Ranks) -> dict[int, str]:
 
 
 def _reference(ranks: Ranks) -> dict[Key, float]:
-    """Return the start of every operation: the median of three or more ranks, otherwise the start of the lowest
-    rank."""
+    """Return a reference for the start of every operation: the median over three or more ranks.
+
+    With fewer ranks, it is the start on the lowest rank.
+    """
     if len(ranks) < 3:
         return {key: timing.start for key, timing in ranks[min(ranks)].timings.items()}
     starts: dict[Key, list[float]] = {}

@@ -1,11 +1,11 @@
-"""The bytes that clients received over the network during loads, and caches dropped between two runs. Pure.
+"""The bytes that clients received over the network during loads, and page caches dropped between two runs. Pure.
 
 mlpstorage copies the kernel's counters of every host: at the start and the end of an invocation (``cluster_snapshots``
 of its metadata) and every 10 s (``*_timeseries.json``). Both have UTC times in whole seconds; DLIO's times have no
 zone.
 
-Received bytes are a lower bound of the bytes that crossed the network: RDMA adapters do not count into the kernel's
-interfaces.
+Received bytes are a lower bound of the bytes that crossed the network: the kernel does not count the traffic of RDMA
+adapters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _TIME_ZONE_SECONDS = 900.0
 _ENDLESS = 1 << 63
 
 CROSSED_SHARE = 0.95
-"""The minimum share of the loaded bytes with which loads count as read over the network; we chose this bound."""
+"""The minimum share of the loaded bytes that hosts must receive so that loads count as read over the network. Chosen by
+this program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +48,10 @@ Counters = Mapping[str, Sequence[Sample]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received:
-    """The bytes that all hosts received during the loads. ``at_least``: the last sample was taken before the loads
-    ended."""
+    """The bytes that all hosts received during the loads.
+
+    ``at_least``: the last sample was taken before the loads ended, so more bytes may have been received.
+    """
 
     bytes: int
     at_least: bool
@@ -70,8 +73,9 @@ def counters_of(metadata: Any, series: Any) -> Counters:
 def received_between(counters: Counters, begin: float, end: float, began: float, hosts: int | None) -> Received | None:
     """Return the bytes that all hosts received between two times on a rank's clock; None if they are not recorded.
 
-    ``began`` is the start of the run on the same clock; it shows the rank's time zone. ``hosts`` is their known number.
-    If a counter decreased because the host restarted, the result is None.
+    ``began`` is the start of the run on the same clock, from which the rank's time zone is derived. ``hosts`` is the
+    number of hosts, if known. The result is also None if a host lacks counters, or if a counter decreased after a
+    restart.
     """
     samples = [sample for of_host in counters.values() for sample in of_host]
     if not samples or len(counters) != (hosts or len(counters)):
@@ -121,7 +125,7 @@ def _add(found: dict[str, list[Sample]], host: Any, when: Any, interfaces: str) 
 
 
 def _name(value: Any) -> str:
-    """Return the name of an interface that counts its own bytes; empty for other interfaces."""
+    """Return the name of a physical interface; empty for an interface whose bytes another interface counts too."""
     if not isinstance(value, str) or "." in value or "@" in value or _REPEATED.fullmatch(value):
         return ""
     return value

@@ -1,4 +1,4 @@
-"""Access to values in the JSON of foreign results, which may have any type. Pure."""
+"""Access to values of any type in the JSON files of other tools. Pure."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def moment(value: Any) -> datetime | None:
 
 
 def on_clock(naive: datetime) -> float:
-    """Return the seconds since 2000 of a time without a zone, on its writer's clock."""
+    """Return a time without a zone as seconds since 2000 on the clock of the host that wrote it."""
     return (naive - _CLOCK_START).total_seconds()

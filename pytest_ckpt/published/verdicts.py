@@ -1,7 +1,7 @@
-"""The verdicts on a result of DLIO: the proofs for each requirement that its files contain. Pure.
+"""The verdicts on a result of DLIO: whether its files prove that a requirement is met. Pure.
 
-Sources: DLIO's code for its behaviour, the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
-checkpointing/README.md) for when caches have to be cleared.
+Sources: DLIO's code for its behaviour; the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
+checkpointing/README.md) for the requirement to clear caches.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ TimeOutcome = Literal["met", "failed", "met as far as recorded", "not known"]
 class RecordedTime:
     """The outcome of the saves, or of the loads, as far as the files record their times.
 
-    ``met as far as recorded``: for ``known`` of ``operations`` the slowest process is known and met the limit, and no
-    recorded time of the others missed it. The requirement itself is then "not run".
+    ``met as far as recorded``: the slowest process of ``known`` operations is known and met the limit. In the other
+    operations no recorded time missed the limit. The requirement itself is then "not run".
     """
 
     kind: OperationKind
@@ -55,7 +55,7 @@ class RecordedTime:
 
 
 def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdict]) -> RecordedTime:
-    """Return the outcome of the saves, or the loads, for a table, derived from all verdicts on the result."""
+    """Return the outcome of the saves, or of the loads, from all verdicts on a result."""
     verdict = next((v for v in verdicts if v.id == kind.upper()), None)
     operations = result.measurement.of_kind(kind)
     known = sum(map(_is_known, operations))
@@ -115,7 +115,7 @@ def _time(
 
 
 def _is_known(operation: Operation) -> bool:
-    """Whether the time of the slowest process is known exactly, not only a bound."""
+    """Whether the time of the slowest process is known exactly, not only as a bound."""
     return operation.basis != RANK_0 and operation.at_least_seconds is None
 
 
@@ -127,7 +127,9 @@ def _of_known(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return an undecided verdict whose conclusion for all operations is based on the known ones."""
+    """Return an undecided verdict with a new conclusion about all operations, from the operations with known times
+    only.
+    """
     lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
     known = tuple(filter(_is_known, measurement.of_kind(kind)))
     if not known:
@@ -138,7 +140,10 @@ def _of_known(
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return a sentence if only an operation with an inexact time may have missed the limit; otherwise empty."""
+    """Return a sentence if operations may have missed the limit, but only operations without an exact time.
+
+    Empty if no operation may have missed it, or if one certainly did.
+    """
     late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
     if not late or any(o.at_least_seconds is None or o.at_least_seconds > limit for o in late):
         return ""
@@ -146,7 +151,7 @@ def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: flo
 
 
 def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return the operations that may have missed the limit unseen; empty if the slowest process of each is known.
+    """Return a sentence on operations whose slowest process is unknown and may have missed the limit; else empty.
 
     The longest recorded time is only a lower bound: it can prove that a limit was missed, but not that it was met. So a
     lost or removed file of a slow rank gives no advantage.
@@ -163,7 +168,7 @@ def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: f
 
 
 def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
-    """Return the undecided verdict if the files do not contain enough facts."""
+    """Return an undecided verdict, with the reason why the files do not decide it."""
     return replace(verdict, outcome="not run", reason=reason, measured=None, margin=None, because=because)
 
 
@@ -176,7 +181,10 @@ def _perhaps(operation: Operation) -> str:
 
 
 def bases_text(result: Result, kind: OperationKind) -> str:
-    """Return ``9 inferred from rank 0, 1 rank 0 only``, or one basis if all are equal."""
+    """Return the number of operations by basis, such as ``9 inferred from rank 0, 1 rank 0 only``.
+
+    If all have the same basis, only the basis is returned.
+    """
     bases = result.figures[kind].bases
     if len(bases) == 1:
         return next(iter(bases))
@@ -224,7 +232,9 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 
 def _cold(result: Result) -> str:
-    """Return a sentence on the clients' caches: the text of the rule, and what may have been cached."""
+    """Return a sentence on the clients' caches: the demand of the submission rules, and the bytes that may have been
+    cached.
+    """
     listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)
     rules = sorted({r.rule for r in readings if r.requires_drop})
@@ -262,7 +272,7 @@ def _cold(result: Result) -> str:
 def caches_dropped(result: Result) -> bool:
     """Whether the kernels' counts show that each loading host dropped its page cache between saves and loads.
 
-    A cache of the storage's own client is not in this count.
+    The counts do not cover a cache of the storage's own client.
     """
     saving = [run for run in result.runs if run.of_kind("save") and not run.of_kind("load")]
     loading = [run for run in result.runs if run.of_kind("load") and not run.of_kind("save")]

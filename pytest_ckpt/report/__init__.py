@@ -1,1 +1,1 @@
-"""Writers of reports, one per file: HTML, JUnit, terminal summary, digests."""
+"""Writers of reports: HTML, PDF, JUnit, terminal, live metrics, and the texts of plans and patterns."""

@@ -23,14 +23,14 @@ from pytest_ckpt.report.view import Document
 from pytest_ckpt.support.units import counted, format_percent
 
 HEAT_LEVELS = (0.8, 0.95, 1.05, 1.2, 1.5)
-"""The borders between the colours of the heat map, as a rank's time divided by the median rank's."""
+"""The borders between the colours of the heat map: a rank's time divided by the time of the median rank."""
 
 
 _NAMED_RANKS = 4
 
 
 def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
-    """Return a heat map of ranks and operations: each rank's time per byte, relative to the median of the operation.
+    """Return a heat map of ranks and operations: each rank's time per byte, relative to the operation's median rank.
 
     Times are per byte because layouts give ranks different amounts; without ``rank_bytes`` the seconds are compared.
     More than 128 ranks share columns, and more than 60 operations share rows; the slowest value is shown.
@@ -80,7 +80,7 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
 def slow_ranks(
     operations: Sequence[Operation], rank_bytes: Sequence[int] = (), hosts: Mapping[int, str] | None = None
 ) -> str:
-    """Return a sentence that lists the darkest ranks of the heat map, the most frequently slow ones first."""
+    """Return a sentence that lists the slow ranks (darkest in the heat map), the most frequently slow ones first."""
     timed = [o for o in operations if len(o.get("rank_seconds") or []) > 1]
     slow = _slow(timed, rank_bytes)
     if not slow:
@@ -94,7 +94,7 @@ def slow_ranks(
 
 
 def is_even(operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> bool:
-    """Return whether no rank was slow in any operation."""
+    """Return whether no rank was slow: none took over 1.5 times the median rank's time per byte in any operation."""
     return not _slow([o for o in operations if len(o.get("rank_seconds") or []) > 1], rank_bytes)
 
 
@@ -113,10 +113,10 @@ def cluster_chart(
     cluster_size: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
-    """Return a chart of the largest cluster for which each measurement suffices, on a logarithmic axis, with the chosen
-    cluster.
+    """Return a chart of the largest cluster that each measurement is sufficient for, and the chosen cluster.
 
-    ``bands``, by subject, are projections from fewer clients: a pale bar from the low to the high bound.
+    The axis is logarithmic. ``bands``, by subject, are projections from fewer clients, drawn as a pale bar from the low
+    to the high bound.
     """
     bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
@@ -174,7 +174,7 @@ def cluster_chart(
 
 
 def stages_bar(key: str, stages: Mapping[str, float]) -> str:
-    """Return a bar that shows how the time of the run was spent."""
+    """Return a bar that shows how long each activity of the run took."""
     whole = sum(stages.values())
     if whole <= 0:
         return ""
@@ -206,7 +206,7 @@ def _relative(seconds: Sequence[float], rank_bytes: Sequence[int]) -> list[float
 
 
 def _columns(ratios: Sequence[float], columns: int) -> list[float]:
-    """Return the slowest rank of each column."""
+    """Return the ratio of the slowest rank in each column of the heat map."""
     edges = [n * len(ratios) // columns for n in range(columns + 1)]
     return [max(ratios[a:b], default=1.0) for a, b in itertools.pairwise(edges)]
 
@@ -218,9 +218,10 @@ _MAXIMUM_BARS = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackgroundSave:
-    """The times of one save and of the steps during it, in seconds.
+    """The times of one background save and of the training steps during it, in seconds.
 
-    ``undisturbed_seconds`` is the median of a step without a save, ``during_drain_seconds`` the mean of one during it.
+    ``undisturbed_seconds`` is the median time of a step without a save. ``during_drain_seconds`` is the mean time of a
+    step during the save; None if there was no such step.
     """
 
     cost: SaveCost
@@ -231,7 +232,7 @@ class BackgroundSave:
 
 
 def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSave]:
-    """Return the saves of a measurement during which the job continued; empty if it did not."""
+    """Return the saves of a measurement during which the job continued; empty if saves blocked the job."""
     if not measurement or not (measurement.get("patterns") or {}).get("training"):
         return []
     whole = from_plain(Measurement, measurement)
@@ -293,7 +294,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
 
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
-    """Return the ends of the steps during a save, omitting marks that would overlap."""
+    """Return a mark for the end of each step during a save, without marks that would overlap."""
     ends = [save.cost.blocked_seconds + (n + 1) * (save.during_drain_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
@@ -322,16 +323,16 @@ _DIGIT = 7.0
 
 
 def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the letter of each row in the chart; empty if there are more rows than letters."""
+    """Return the letter of each row's curve in the chart; empty for rows beyond the last letter."""
     return [_NAMES[position] if position < len(_NAMES) else "" for position in range(len(rows))]
 
 
 def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int) -> str:
-    """Return a chart of the share of time that is lost to training, over cluster size, for each row of a report's
-    ``training``.
+    """Return a chart of the share of time lost to training over cluster size, with a curve for each row.
 
-    Both axes are logarithmic. A point is hollow if the limits of that cluster are not met. A letter marks both ends of
-    each curve; if curves overlap, their letters are stacked in their order.
+    ``rows`` is the table ``training`` of a report. Both axes are logarithmic. A point is hollow if the limits of that
+    cluster are not met. A letter marks both ends of each curve; if curves overlap, their letters are stacked in their
+    order.
     """
     curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
     points = [point for _, of_row in curves for point in of_row]
@@ -379,7 +380,10 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
 
 
 def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
-    """Return the sizes whose numbers do not overlap below the axis; the chosen size has priority, then the largest."""
+    """Return the cluster sizes whose numbers fit below the axis without overlap.
+
+    The chosen size has priority, then larger sizes.
+    """
     shown: list[int] = []
     for size in sorted(sizes, key=lambda size: (size != cluster_size, -size)):
         halves = {other: _DIGIT * (len(f"{size:,}") + len(f"{other:,}")) / 2 for other in shown}
@@ -389,7 +393,7 @@ def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Return the letters with heights at which they do not overlap, from the top; letters without space are omitted."""
+    """Return the letters at heights at which they do not overlap, from the top; letters without space are omitted."""
     room = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
     shown = sorted(column)[:room]
     places: list[float] = []
@@ -409,8 +413,10 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], cluster_size: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return the chart of the largest cluster for which each checkpoint's times suffice, with projections from fewer
-    clients."""
+    """Return the chart of the largest cluster that each checkpoint's times are sufficient for.
+
+    ``forecasts`` add projections from fewer clients.
+    """
     bands = {row["subject"]: row["projected"] for row in forecasts}
     return Markup(cluster_chart("cluster", sizes, cluster_size, bands))
 
@@ -443,7 +449,7 @@ def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
 
 
 def goodput(rows: Sequence[Mapping[str, Any]], cluster_size: int) -> dict[str, Any]:
-    """Return the chart of the time that remains for training, and the letters of its curves."""
+    """Return the chart of the time lost to training, and the letters of its curves."""
     return {"picture": Markup(goodput_chart("goodput", rows, cluster_size)), "names": curve_names(rows)}
 
 

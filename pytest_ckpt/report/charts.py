@@ -26,7 +26,7 @@ Operation = Mapping[str, Any]
 _WIDTH, _LEFT, _RIGHT = 520, 46, 474
 _PHASES = ("stage", "open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
 BETWEEN = "between calls"
-"""The time outside of storage calls: a library plans, and its ranks wait for each other."""
+"""The name of the time outside storage calls: a library plans its calls, or ranks wait for each other."""
 _LEAST_SEEN = 0.02
 _MAXIMUM_LABELLED = 12
 _FAR_ABOVE = 4.0
@@ -145,14 +145,16 @@ def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:
 
 
 def _phases(operation: Operation) -> dict[str, float]:
-    """Return the phases of an operation, and the time outside of them if it is visible next to them."""
+    """Return the seconds of each phase of an operation, and the time between phases if it is large enough to be
+    visible.
+    """
     phases: dict[str, float] = dict(operation.get("phases") or {})
     rest = operation["seconds"] - sum(phases.values())
     return phases | {BETWEEN: rest} if phases and rest > _LEAST_SEEN * operation["seconds"] else phases
 
 
 def phase_class(name: str) -> str:
-    """Return the style class of a phase."""
+    """Return the style-sheet class of a phase."""
     return f"phase-{name}" if name in _PHASES else "phase-other"
 
 
@@ -175,7 +177,7 @@ def mark(
 
 
 def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
-    """Return the time axis, and whether the limit is outside of it."""
+    """Return the time axis, and whether the limit is beyond its end."""
     every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
     highest, minimum = max(*every, 1e-9), max(min(every), 1e-9)
     middle = statistics.median(o["seconds"] for o in operations)
@@ -230,14 +232,14 @@ def _shows_index(position: int, slots: int) -> bool:
 
 
 def time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
-    """Return round ticks in seconds, the unit in which they are shown, and the unit's factor."""
+    """Return round ticks of a time axis in seconds, with the unit in which they are shown: its name and its seconds."""
     unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
     shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)
     return [tick / unit[1] for tick in shown.ticks(wanted)], unit
 
 
 def time_label(seconds: float, unit: tuple[str, float]) -> str:
-    """Return the text of a tick in a unit from `time_ticks`."""
+    """Return the text of a tick, in a unit that `time_ticks` returned."""
     return f"{seconds * unit[1]:,.10g}"
 
 

@@ -88,7 +88,7 @@ def diff_sections(document: Mapping[str, Any]) -> list[PageSection]:
 
 
 def diff_lead(document: Mapping[str, Any]) -> list[str]:
-    """Return the sentences below the title of the page."""
+    """Return the introductory sentences of the page."""
     return [f"Before: {_run(document['before'])}", f"After: {_run(document['after'])}", *document["notices"]]
 
 

@@ -1,6 +1,6 @@
-"""The first page of a certificate: the remedy of each exception, and a matrix of requirements and checkpoints.
+"""The first page of a certificate: open points with their remedies, and a matrix of requirements and checkpoints.
 
-The remedy of a verdict is a part of docs/faq.md.
+The remedy of a verdict is a section of docs/faq.md.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _OF_REASONS: Mapping[str, str] = {
     "hung": "A rank hung",
     "killed": "A rank was killed",
 }
-"""The headings of the help for verdicts without a result, and for ranks that ended."""
+"""The help's headings for verdicts that are "not run", by reason, and for ranks that ended early."""
 
 _OF_UNPROVEN: Mapping[str, str] = {"DURABLE-CALLS": _CLIENT}
-"""The headings for requirements whose missing proof is not about uncached reads."""
+"""The help's headings for requirements whose missing proof is not a proof of uncached reads."""
 
 _WAIVED = "Waived"
 
@@ -46,7 +46,9 @@ REASONS = frozenset(_OF_REASONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Help:
-    """A part of docs/faq.md in a certificate: ``anchor`` is its id there, ``text`` its help, as HTML."""
+    """A section of docs/faq.md in a certificate. ``anchor`` is its id in the certificate, ``text`` its
+    content as HTML.
+    """
 
     heading: str
     anchor: str
@@ -66,13 +68,14 @@ def heading_of(verdict: Document) -> str:
 
 
 def anchor_of(heading: str) -> str:
-    """Return the id of a part in a certificate."""
+    """Return the id of a help section in a certificate."""
     return "h-" + re.sub(r"\W+", "-", heading.lower()).strip("-")
 
 
 def helps(verdicts: Iterable[Document]) -> list[Help]:
-    """Return the help for verdicts, each part once: for all failed verdicts, and for required verdicts without a
-    result."""
+    """Return the help sections for all failed verdicts and for required verdicts without a result, each
+    section once.
+    """
     asked = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
     headings = filter(None, dict.fromkeys(map(heading_of, asked)))
     return [Help(heading=h, anchor=anchor_of(h), text=_parts()[h]) for h in headings]
@@ -86,8 +89,10 @@ def _parts() -> Mapping[str, str]:
 
 
 MAXIMUM_COLUMNS = 8
-"""The maximum number of checkpoints in a matrix on a phone. If there is one checkpoint, or more than these, each has
-one line."""
+"""The maximum number of checkpoints that a matrix shows as columns on a phone.
+
+A matrix with one checkpoint, or with more than these, has a line for each checkpoint.
+"""
 
 _NEXT_OF_REASONS: Mapping[str, str] = {
     "no test": "Run again without deselecting (-k, -m, a name on the command line), and let the session end.",
@@ -110,10 +115,10 @@ _AGAIN = "Read the reason, put it right, and run again."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenPoint:
-    """Unmet required verdicts with the same next step.
+    """Required verdicts that were not met and that have the same next step.
 
-    ``names`` are the verdicts' subjects, or their count, ``ids`` the requirements, ``helps`` the id of their help in
-    the certificate, empty if there is no help.
+    ``ids`` are the requirements. ``names`` are the subjects, or their count. ``helps`` is the id of the help section in
+    the certificate; empty if there is no help.
     """
 
     outcome: str
@@ -152,21 +157,24 @@ def open_points(document: Document) -> list[OpenPoint]:
 
 
 def _named(verdicts: Sequence[Document]) -> str:
-    """Return the subjects of verdicts. If there are many, return their count, because a few names would not be
-    useful."""
+    """Return the subjects of verdicts as text; if there are many, return the count, because a few names are
+    not useful.
+    """
     subjects = [*dict.fromkeys(v["subject"] for v in verdicts)]
     return ", ".join(subjects) if len(subjects) <= _MAXIMUM_NAMED else counted(len(verdicts), "verdict")
 
 
 def _next_of_missing(verdict: Document) -> str:
-    """Return how to provide a check's needs; empty if it was not performed for another reason."""
+    """Return how the user can provide the missing input of a check; empty for verdicts without a result for another
+    reason.
+    """
     check = CHECKS.get(f"{verdict['id']}.{verdict['subject']}")
     return _NEXT_OF_NEEDS.get(check.needs, "") if check and verdict.get("reason") == "not given" else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """The outcome of one requirement for one checkpoint; empty if the requirement does not apply to it."""
+    """The worst outcome of one requirement for one checkpoint; empty if the requirement does not apply to it."""
 
     outcome: str = ""
     severity: str = "required"
@@ -187,8 +195,11 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """Requirements by checkpoints. ``behaviour`` has one cell per requirement, with the number of its checks that were
-    met."""
+    """A table of requirements by checkpoints.
+
+    ``behaviour`` has one cell per requirement on the target's behaviour, with the number of met checks and of all
+    checks. ``advisory_not_run`` are advisory requirements that were not run; they have no row.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -197,8 +208,10 @@ class Matrix:
 
 
 def matrix(document: Document) -> Matrix:
-    """Return the outcome of each requirement for each checkpoint; advisory requirements that were not run are only
-    listed."""
+    """Return the outcome of each requirement for each checkpoint.
+
+    Advisory requirements that were not run have no row and are only listed.
+    """
     behaviour = view.behaviour_ids(document)
     verdicts = document.get("requirements") or []
     of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]
@@ -223,7 +236,7 @@ def matrix(document: Document) -> Matrix:
 
 
 def _cell(verdicts: Sequence[Document]) -> Cell:
-    """Return the worst of several outcomes; required outcomes have priority over advisory ones."""
+    """Return the worst of several outcomes; advisory outcomes count only if there is no required one."""
     order = ("failed", "not run", "waived", "met")
     asked = [v for v in verdicts if v["severity"] == "required"] or verdicts
     worst = min(asked, key=lambda v: order.index(v["outcome"]))

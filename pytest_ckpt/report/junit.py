@@ -22,8 +22,8 @@ def write_junit(document: dict[str, Any], path: Path) -> None:
     """Write the verdicts of a report document as JUnit XML. The file appears complete or not at all.
 
     A failed required requirement is a failure. A requirement that was not run or was waived is skipped. A failed
-    advisory requirement passes, with ``outcome`` and its text in the file. The time of a test case is the measured
-    value if it is in seconds, so that a CI system's trend shows the storage.
+    advisory requirement passes; its property ``outcome`` and its text state the failure. The time of a test case is the
+    measured value if the value is in seconds, so that the trend of a CI system shows the storage.
     """
     made = path.with_name(path.name + ".part")
     ET.ElementTree(_suites(document)).write(made, encoding="utf-8", xml_declaration=True)

@@ -47,13 +47,13 @@ _NANOSECONDS = 1_000_000_000
 
 
 def is_read(name: str) -> bool:
-    """Whether events of that name change a metric; other events need not be read."""
+    """Whether events with that name change a metric; the reporting process can skip other events."""
     return KINDS.get(name) in _READ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedOperations:
-    """The saves, or loads, of a subject: their number, and the time limit of one."""
+    """The saves, or the loads, of a subject: their planned number, and the time limit of one operation."""
 
     subject: str
     operation: str
@@ -77,7 +77,7 @@ class RunFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerdictFacts:
-    """The reported facts of a verdict."""
+    """The fields of a verdict that are reported as metrics."""
 
     id: str
     subject: str
@@ -88,7 +88,7 @@ class VerdictFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnd:
-    """The end of a run: its exit code and grade, and every verdict of its report."""
+    """The result of a run at its end: exit code, grade, and every verdict of its report."""
 
     exit_code: int
     grade: str
@@ -97,7 +97,7 @@ class RunEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A line from the controller to the reporting process, with one of the facts. ``is_end``: the run has ended."""
+    """A line from the controller to the reporting process; one of the fields is set. ``is_end``: the run has ended."""
 
     run: RunFacts | None = None
     verdict: VerdictFacts | None = None
@@ -107,7 +107,10 @@ class Message:
 
 @dataclass(slots=True)
 class _Operations:
-    """The saves, or loads, of a subject so far; ``slowest_seconds`` is from the measurement that counts."""
+    """The saves, or the loads, of a subject so far.
+
+    ``slowest_seconds`` is from the newest measurement of the subject, the one that verdicts use.
+    """
 
     newest: Operation
     count: int = 0
@@ -263,20 +266,20 @@ def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Families:
-    """Replaces a registry, which would add metrics of this process."""
+    """A minimal replacement for prometheus_client's registry, which would add metrics of this process."""
 
     families: Sequence[Any]
 
     def collect(self) -> Sequence[Any]:
-        """Return the families."""
+        """Return the metric families."""
         return self.families
 
 
 def otlp_data(run: RunFacts, samples: Sequence[Sample]) -> MetricsData:
-    """Return the samples as data of the OpenTelemetry SDK, with the same names as in the file.
+    """Return the samples as data of the OpenTelemetry SDK, with the same names as in the OpenMetrics file.
 
-    A collector that writes to Prometheus adds unit and ``_total`` to names that lack them, so one dashboard serves
-    both. Counters are cumulative from the start of the run.
+    A collector that writes to Prometheus adds the unit and ``_total`` to names that lack them. So one dashboard shows
+    metrics from a collector and from a file. Counters are cumulative from the start of the run.
     """
     from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Describes the file operations of a recorded job in lines of text."""
+"""Describes a pattern, the recorded file operations of a job, in lines of text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pattern_lines(pattern: Pattern) -> list[str]:
 
 
 def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
-    """Return the steps of a rank without sizes; ranks with the same operations have equal results."""
+    """Return the steps of a rank without sizes, as a key that is equal for ranks with the same sequence of calls."""
     return tuple((step.phase, step.lane, step.call) for step in pattern.steps if step.rank == rank)
 
 

@@ -21,7 +21,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.resources import python_path
 
 OLDEST = 68
-"""The oldest WeasyPrint whose fetcher can refuse every URL, including redirects."""
+"""The oldest major version of WeasyPrint whose fetcher can refuse every URL, including redirects."""
 
 _LIBRARIES = (
     "Install Pango and a font. Debian, Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 "
@@ -37,8 +37,10 @@ _NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\"
 
 
 def check_printer(option: str) -> None:
-    """Print one line as PDF, so that a missing library ends a run before it begins. Raises UsageError with the
-    remedy."""
+    """Print a test page as PDF, so that a missing library ends a run at its start.
+
+    Raises UsageError with the remedy.
+    """
     try:
         _print_apart("<!doctype html><html lang=en><title>certified</title><p>certified 0123456789")
     except UsageError as error:
@@ -59,8 +61,10 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_apart(page: str) -> bytes:
-    """Print in a separate process, because native libraries may crash there (Pango without fonts) and must not end a
-    run."""
+    """Print a page in a separate process, because native libraries may crash (such as Pango without fonts).
+
+    A crash must not end the run.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest_ckpt.report.pdf"],
@@ -83,7 +87,10 @@ def _print_apart(page: str) -> bytes:
 
 
 def main() -> int:
-    """Print the page on standard input to standard output; the last line on standard error is the error, if any."""
+    """Read a page from standard input and print it to standard output as PDF.
+
+    An error is printed to standard error, in the last line.
+    """
     try:
         made = print_page(sys.stdin.buffer.read().decode())
     except UsageError as error:
@@ -97,10 +104,10 @@ def main() -> int:
 
 
 def print_page(page: str) -> bytes:
-    """Return one of our pages as PDF: the same bytes for the same page, fonts and version of WeasyPrint.
+    """Return a page of this package as PDF. The same page, fonts and version of WeasyPrint give the same bytes.
 
-    Raises UsageError if the printer is missing, RuntimeError if a part of the page would be missing, such as a picture,
-    or would be loaded from another URL.
+    Raises UsageError if the printer is missing, RuntimeError if a part of the page, such as a picture, is missing or
+    would be loaded from a URL.
     """
     weasyprint = _loaded()
     from weasyprint.urls import URLFetcher  # noqa: PLC0415
@@ -116,7 +123,7 @@ def print_page(page: str) -> bytes:
 
 
 def _loaded() -> Any:
-    """Return WeasyPrint. Raises UsageError with the missing library."""
+    """Import and return WeasyPrint. Raises UsageError that names the missing library."""
     try:
         # WeasyPrint prints a long explanation of a missing library there, and warns if fonts are missing (Pango then
         # crashes).
@@ -135,7 +142,9 @@ def _loaded() -> Any:
 
 
 def _prepared(page: str) -> str:
-    """Return the page with styles inside its pictures, one alternative text each, and rules for the printer."""
+    """Return the page prepared for the printer: styles inside its pictures, one alternative text for each,
+    print rules.
+    """
     rules = (resources.directory("templates") / "pdf.css").read_text(encoding="utf-8")
     page = page.replace("</style>", f"{rules}</style>", 1)
     if '<body class="grade-rehearsal">' in page:

@@ -161,7 +161,7 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
 
 
 def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
-    """Return how the number of requests in flight is found; empty if it is set."""
+    """Yield lines on the ramp that finds the number of requests in flight; empty if the number is set."""
     if not (ramp := planned.ramp):
         return
     if not ramp.depths:
@@ -175,7 +175,7 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Return the conclusion that the planned operations allow if all meet the limit; empty without an `assurance`."""
+    """Yield the statement that the planned operations support if they meet the limit; empty without ``assurance``."""
     if not (wanted := settings.assurance):
         return
     asks, share = planned.demand, format_share(wanted.share)
@@ -193,14 +193,15 @@ def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
 
 
 def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
-    """Return how many saves and loads must meet the limit, as text."""
+    """Return how many of the planned saves and loads must meet the limit, as text."""
     if not (misses := misses_allowed(wanted, planned.operations)):
         return "all"
     return f"all but {misses} of the {planned.operations} saves, and of the {planned.operations} loads,"
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
-    """Return a sentence with the total of the run's saves and loads, and their time if each just meets its limit.
+    """Return a sentence on all saves and loads of a run: their number, their bytes, and their time if each just meets
+    its limit.
 
     Empty if the run measures no saves and loads.
     """
@@ -231,7 +232,9 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 
 
 def _additional_steps(steps: Sequence[Steps]) -> str:
-    """Return a sentence on the measurements in addition to saves and loads, with their bytes if known in advance."""
+    """Return a phrase on the measurements in addition to saves and loads, with their bytes if these are known in
+    advance.
+    """
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
         return ""
@@ -276,7 +279,7 @@ def header_lines(
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     cache_visibility: CacheVisibility = "not_tested",
 ) -> list[str]:
-    """Return the lines of pytest's header."""
+    """Return the lines that a run adds to pytest's header."""
     limits = plan.limits
     hosts = environment.hosts
     saves = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
@@ -325,7 +328,7 @@ def header_lines(
 
 
 def _described(target: TargetFacts) -> Iterator[str]:
-    """Return the kind of a target and its free space as text."""
+    """Yield phrases on the target: its kind, its source, its plugin, and its free space."""
     if target.mount_point:
         yield f"{target.kind} on {target.mount_point}"
     else:

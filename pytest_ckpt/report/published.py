@@ -1,4 +1,4 @@
-"""The terminal output for published results: published and judged values side by side."""
+"""The terminal output for published results: published and judged values next to each other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def result_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def table_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the table of a tree, one row per system and checkpoint, with pairs of times: published and judged."""
+    """Return the table of a tree: one row per system and checkpoint, with published and judged times."""
     accelerators = document["cluster"]["accelerators"]
     lines = [
         _MANY.format("", "", "save:", "", "load:", "", "", "").rstrip(),
@@ -93,8 +93,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def rule_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return each result with its broken rules, then the rules that its files leave open, then the rules that are
-    met."""
+    """Return each result with its broken rules, its undecided rules and the rules that it meets, in this order."""
     lines = []
     for row in document["results"]:
         division = row["division"].upper() or "no division"
@@ -140,7 +139,7 @@ def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, lis
 
 
 def share(overstatement: float | None) -> str:
-    """Return by how much longer the slowest process took, as a signed percentage."""
+    """Return how much longer the slowest process took than rank 0, as a signed percentage."""
     if overstatement is None:
         return NONE
     return ("+" if overstatement >= 0 else "-") + units.format_percent(abs(overstatement), digits=2)

@@ -1,4 +1,4 @@
-"""The text form of values: one place defines how each unit of a verdict is written."""
+"""The text form of values: the only place that defines how each unit of a verdict is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
 
 NONE = "\N{EN DASH}"
-"""The text for a missing measurement."""
+"""The text for a value that was not measured."""
 
 _WRITTEN: dict[str, Callable[..., str]] = {
     "s": units.format_seconds,
@@ -57,24 +57,28 @@ def _writer_of(unit: str) -> Callable[..., str]:
 
 
 def seconds_format(largest: float | None) -> Callable[[float | None], str]:
-    """Return a formatter for a column of durations: one unit, and the decimals that the largest value needs."""
+    """Return a formatter for a column of durations: one unit, and the number of decimals that the largest
+    value needs.
+    """
     steps = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
     return _column_format(largest, steps)
 
 
 def rate_format(largest: float | None) -> Callable[[float | None], str]:
-    """Return a formatter for a column of rates: one unit, and the decimals that the largest value needs."""
+    """Return a formatter for a column of rates: one unit, and the number of decimals that the largest value needs."""
     steps = ((1e12, 1e12, "TB/s"), (1e9, 1e9, "GB/s"), (1e6, 1e6, "MB/s"), (0.0, 1e3, "kB/s"))
     return _column_format(largest, steps)
 
 
 def decimals_for(largest: float) -> int:
-    """Return the number of decimals that shows a value with three digits."""
+    """Return the number of decimals with which a value has three significant digits."""
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three digits, with thousands separators; all digits before the point are kept."""
+    """Return a number with three significant digits and thousands separators; digits before the decimal point
+    are kept.
+    """
     return f"{value:,.{decimals_for(value)}f}"
 
 
@@ -88,8 +92,8 @@ def _column_format(largest: float | None, steps: tuple[tuple[float, float, str],
 def margin_text(margin: float | None) -> str:
     """Return the unused share of the limit, with its sign: ``+58 %``, ``−4.2 %``.
 
-    From twice the limit on, the value is written as a multiple: ``100 × limit``. ``+100 %`` is printed only if the
-    limit is unused.
+    A value over twice the limit is written as a multiple: ``100 × limit``. ``+100 %`` is printed only if nothing of the
+    limit was used.
     """
     if margin is None:
         return NONE
@@ -101,7 +105,7 @@ def margin_text(margin: float | None) -> str:
 
 
 def moment_text(iso: str | None) -> str:
-    """Return a time in ISO 8601 in readable form, in its own zone."""
+    """Return a time in ISO 8601 as text for people, in the time zone that it states."""
     if not iso:
         return NONE
     try:

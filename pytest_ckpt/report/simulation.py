@@ -28,7 +28,7 @@ _HEAD = (
 def document_of(
     rows: Sequence[tuple[str, SimulatedRow]], rules: SimulationRules, notices: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the result of a simulation in plain JSON types; each row has its name."""
+    """Return the result of a simulation in plain JSON types. Each row is a pair of a name and its values."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",

@@ -1,4 +1,4 @@
-"""The demands of clusters on storage: lines for a terminal, and one HTML page with a chart."""
+"""The storage that clusters require: lines for a terminal, and one HTML page with a chart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Set
 
 
 def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
-    """Return a published table next to the derived needs, as an additional part of the document."""
+    """Return a published table and the derived requirements for its rows, as an additional part of the document."""
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
 
@@ -91,7 +91,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Cell], 
 
 
 def _table(rows: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> list[list[str]]:
-    """Return the head and one row for each shown need."""
+    """Return the head of a table and its rows, as texts."""
     return [[head for head, _ in cells], *([write(row) for _, write in cells] for row in rows)]
 
 
@@ -108,7 +108,7 @@ _LOAD_BUDGETS = (0.005, 0.01, 0.02, 0.05)
 
 
 def _load_at(budget: float) -> Callable[[Mapping[str, Any]], str]:
-    """Return a cell: the rate that loads one copy within this share of the time between two failures."""
+    """Return the formatter of a cell: the rate that loads one copy within a share of the time between two failures."""
 
     def write(row: Mapping[str, Any]) -> str:
         seconds = budget * row["mttf_seconds"]
@@ -217,7 +217,7 @@ def _name(field: str) -> str:
 
 
 def _chart(rows: Sequence[SizeRow]) -> str:
-    """Draw the needs of blocking saves over cluster size, one line per model, with logarithmic axes."""
+    """Draw the required rate of blocking saves over cluster size: one line per model, logarithmic axes."""
     rate = {(row.model, row.accelerators): row.rates[0].bytes_per_second for row in rows}
     models, sizes = list(dict.fromkeys(m for m, _ in rate)), sorted({n for _, n in rate})
     across = Axis(low=sizes[0], high=sizes[-1], start=_FRAME.left, end=_FRAME.right, log=True)

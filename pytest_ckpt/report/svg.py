@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 
 def printable(value: object) -> str:
-    """Return the text of a value without display controls and overrides, and without surrogates, which cannot be
-    encoded."""
+    """Return the text of a value without control characters, display overrides and surrogates.
+
+    Surrogates cannot be encoded.
+    """
     text = str(value)
     if text.isprintable():
         return text
@@ -21,7 +23,7 @@ def printable(value: object) -> str:
 
 
 def escape(value: object) -> str:
-    """Return the text of a value in the form that an element or a quoted attribute may contain."""
+    """Return the text of a value, escaped for an element or a quoted attribute."""
     return html.escape(printable(value), quote=True)
 
 
@@ -31,8 +33,10 @@ def number(value: float) -> str:
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """Return one element. ``content`` is SVG; underscores become hyphens, and a trailing one is removed
-    (``class_``)."""
+    """Return one element. ``content`` is SVG.
+
+    In names of attributes underscores become hyphens, and a trailing underscore is removed (``class_``).
+    """
     parts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else escape(value)}"'
         for key, value in attributes.items()
@@ -107,6 +111,6 @@ class Axis:
 
 
 def round_step(step: float) -> float:
-    """Return the smallest of 1, 2, 2.5, 5 times a power of ten that is at least ``step``."""
+    """Return the smallest step of at least ``step`` that is 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Line = tuple[str, dict[str, bool]]
 
 WIDTH = 100
-"""The maximum width of a summary in columns. A longer path is not broken, so that it can be copied."""
+"""The maximum width of a summary in columns. A longer path is not broken, so that a user can copy it."""
 
 _CERTIFICATE = "certificate.html"
 _REHEARSALS: dict[view.RehearsalResult, str] = {
@@ -61,7 +61,8 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
 def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") -> str:
     """Return the text of a failing test: the measured value, the limit, the excess, the reason, and the remedy.
 
-    ``next_step`` is the first action, ``explain`` is the command that explains the failure; empty ones are omitted.
+    ``next_step`` is the first action of the user, ``explain`` the command that explains the failure. Empty texts are
+    omitted.
     """
     measured, limit, unit = verdict.get("measured"), verdict.get("limit"), verdict.get("unit") or ""
     lines = [f"{verdict['id']} failed for {verdict['subject']}: {verdict['because']}"]
@@ -87,7 +88,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Return the excess over the limit: a percentage, or a multiple from twice the limit on."""
+    """Return the excess of a value over its limit: a percentage, or a multiple from twice the limit on."""
     if limit <= 0:
         return ""
     if measured >= 2 * limit:
@@ -137,7 +138,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
 
 
 def _names(document: view.Document) -> list[Line]:
-    """Return the rates of calls on the names of many files, for each subject."""
+    """Return the rates of metadata calls (create, stat, list, …) for each subject with such measurements."""
     lines: list[Line] = []
     for measurement in document.get("measurements") or []:
         if found := (measurement.get("patterns") or {}).get("metadata"):
@@ -156,7 +157,7 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:
-    """Return the number of requirements of each plugin by outcome."""
+    """Return the number of requirements of each plugin, by outcome."""
     of = view.plugins_by_id(document)
     lines: list[Line] = []
     for plugin in dict.fromkeys(of.values()):
@@ -173,7 +174,9 @@ def _starts(document: view.Document) -> list[Line]:
 
 
 def _exceptions(document: Mapping[str, Any]) -> list[Line]:
-    """Return the unmet verdicts, failed ones first; verdicts not run for the same reason are grouped."""
+    """Return the verdicts that were not met, failed ones first. Verdicts that were not run for the same reason are
+    grouped.
+    """
     verdicts = document.get("requirements") or []
     behaviour = view.behaviour_ids(document)
     steps = view.next_steps(document)

@@ -30,7 +30,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0,
 
 
 def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
-    """Return the trend as lines of text, with sparklines of block characters or of ASCII."""
+    """Return the trend as lines of text, with sparklines of block characters, or of ASCII without ``unicode``."""
     form = "{:<22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
     lines = [units.counted(document["runs"], "run"), ""]
     lines.append(form.format("checkpoint", "", "runs", "newest", "slowest", "limit", "late", "median of each run"))
@@ -119,7 +119,7 @@ def _section_of_requests(requests: Sequence[Plain]) -> PageSection:
 
 
 def sparkline(values: Sequence[float], *, unicode: bool) -> str:
-    """Return one character per value, scaled from the lowest to the highest."""
+    """Return a line of one character per value, scaled from the lowest to the highest value."""
     bars = _BARS[unicode]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
@@ -151,7 +151,7 @@ def _left_out(series: Plain) -> str:
 
 
 def _chart(key: str, series: Plain) -> str:
-    """Draw the median of every run, its slowest operation above, and the limit if it is close."""
+    """Draw the median and the slowest operation of every run, and the limit if it is close."""
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)
     limit = points[-1]["limit_seconds"]

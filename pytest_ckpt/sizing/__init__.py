@@ -1,1 +1,1 @@
-"""Amounts of data and permitted times: pure functions of a cluster and a model."""
+"""Sizes and time limits: pure functions of a cluster and a model."""

@@ -17,10 +17,10 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 
 
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
-    """Return the minimum number of checkpoints moved between a checkpoint's last move and its load.
+    """Return the minimum number of other checkpoints that are moved before a load, since its checkpoint was last moved.
 
     ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. A host's part of that
-    many checkpoints passed through the host's memory before a load.
+    many checkpoints passed through the host's memory before the load.
     """
     moved = [*saves, *loads]
     return min(

@@ -1,4 +1,4 @@
-"""The encoding of a page's place in 64 bits: the bit widths for a layout, which fill the word. Pure."""
+"""The encoding of a page's place in 64 bits: how many bits each part of the place has in a layout. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ if TYPE_CHECKING:
 
 RANK_BITS, CHECKPOINT_BITS = 14, 12
 WITHIN_RANK_BITS = 64 - RANK_BITS - CHECKPOINT_BITS
-"""The remaining bits, for the number of a tensor within a rank and of a page within it."""
+"""The bits that remain for the number of a tensor within a rank, and of a page within the tensor."""
 
 USUAL_TENSOR_BITS = 10
-"""Sufficient for every model of the workload. For a model with more tensors per rank, fewer bits remain for pages."""
+"""The usual number of bits for tensors, sufficient for every model of the workload.
+
+For a model with more tensors per rank, fewer bits remain for pages.
+"""
 
 
 def tensor_bits(tensors: int) -> int:
-    """Return the number of bits that distinguish this number of tensors within a rank."""
+    """Return the number of bits that can number this count of tensors within a rank."""
     return max(USUAL_TENSOR_BITS, (tensors - 1).bit_length())
 
 

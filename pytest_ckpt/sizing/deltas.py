@@ -1,9 +1,9 @@
-"""Deltas: the checkpoints of a subject that are deltas, and the pages of each delta. Pure.
+"""Deltas: which checkpoints of a subject are deltas, and which pages each delta contains. Pure.
 
-A chain is a full save and the deltas after it; a restore reads all of it. Ranks, plan and verification share a rule for
-the pages that change between two checkpoints: a rank's pages are numbered over all of its tensors, and in every hundred
-consecutive pages ``changed`` of them change. The first changed page differs between checkpoints, so some pages are in
-several deltas of a chain and others in none.
+A chain is a full save and the deltas after it; a restore reads all of it. Ranks, plan and verification share one rule
+for the pages that change between two checkpoints. A rank's pages are numbered over all of its tensors, and the share
+``changed`` of every hundred consecutive pages changes. The first changed page differs between checkpoints, so some
+pages are in several deltas of a chain and others in none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 PAGE_BYTES = 4096
-"""The unit of change, which is the resolution of the content generator."""
+"""The unit of change in bytes: the resolution of the content generator."""
 
 OF_CHAIN, DELTAS_OF_CHAIN = 128, 2
-"""The chain that must survive the deletion of the subject's own checkpoints: the offset of its full save's number, and
-its number of deltas."""
+"""The chain that must survive the deletion of the subject's own checkpoints.
+
+The first value is added to the number of own saves to give the number of its full save; the second is its number of
+deltas.
+"""
 
 _PERIOD_PAGES = 100
 # Coprime to the period, so that a hundred checkpoints begin at a hundred different pages.
@@ -50,7 +53,7 @@ class _Total(NamedTuple):
 class DeltaRule:
     """Every ``full_every``-th of the subject's ``operations`` saves is full; ``changed`` is the share of changed pages.
 
-    Later saves are full, except for one chain.
+    Saves with higher numbers belong to patterns and are full, except for the deltas of `own_chain`.
     """
 
     full_every: int
@@ -64,12 +67,12 @@ class DeltaRule:
 
     @property
     def own_chain(self) -> tuple[int, ...]:
-        """The chain that is kept when the subject's other checkpoints are deleted."""
+        """The numbers of the chain that is kept when the subject's other checkpoints are deleted."""
         first = self.operations + OF_CHAIN
         return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
 
     def chain(self, number: int) -> tuple[int, ...]:
-        """Return the saves that a restore of a checkpoint reads, the full save first."""
+        """Return the numbers of the saves that a restore of a checkpoint reads, the full save first."""
         base = number
         if number <= self.operations:
             base = number - (number - 1) % self.full_every
@@ -82,19 +85,19 @@ class DeltaRule:
         return len(self.chain(number)) > 1
 
     def runs(self, shard: RankLayout, number: int) -> Iterator[Run]:
-        """Return the pages of a rank in a delta, in the order in the file."""
+        """Yield the changed pages of a rank in a delta, as runs of consecutive pages in the order of the file."""
         return _runs(_sizes(shard), number, self._width)
 
     def delta_bytes(self, shard: RankLayout, number: int) -> int:
-        """Return the bytes of tensors in a rank's delta."""
+        """Return the bytes of tensors in one rank's delta."""
         return self._total(_sizes(shard), number).bytes
 
     def file_bytes(self, shard: RankLayout, number: int) -> int:
-        """Return the size of the file of a rank's delta: its index, and every page in full."""
+        """Return the size of the file of a rank's delta: its index, and every changed page in full."""
         return self._total(_sizes(shard), number).file_bytes
 
     def largest_file_bytes(self, shard: RankLayout) -> int:
-        """Return the size of the largest delta of a rank that a run can produce."""
+        """Return the size of the largest file of a rank's delta in any run."""
         pages = sum(-(-size // PAGE_BYTES) for size in _sizes(shard))
         runs = pages // _PERIOD_PAGES + len(_sizes(shard)) + 2
         return index_bytes(runs) + min(pages, (pages // _PERIOD_PAGES + 1) * self._width) * PAGE_BYTES
@@ -106,11 +109,11 @@ class DeltaRule:
         return sum(ranks * self._total(sizes, number).bytes for sizes, ranks in _distinct(layout))
 
     def saves_bytes(self, layout: Layout) -> tuple[int, ...]:
-        """Return the bytes of tensors that each of the subject's own saves writes."""
+        """Return the bytes of tensors that each of the subject's own saves writes, over all ranks."""
         return tuple(self.save_bytes(layout, number) for number in range(1, self.operations + 1))
 
     def loads_bytes(self, layout: Layout) -> tuple[int, ...]:
-        """Return the bytes of tensors that a restore of each of the subject's own checkpoints reads."""
+        """Return the bytes of tensors that a restore of each of the subject's own checkpoints reads, over all ranks."""
         return tuple(self.load_bytes(layout, number) for number in range(1, self.operations + 1))
 
     def load_bytes(self, layout: Layout, number: int) -> int:
@@ -118,7 +121,7 @@ class DeltaRule:
         return sum(self.save_bytes(layout, each) for each in self.chain(number))
 
     def files_bytes(self, layout: Layout, number: int) -> int:
-        """Return the size of all files of a delta."""
+        """Return the size of all files of a delta, over all ranks."""
         return sum(ranks * self._total(sizes, number).file_bytes for sizes, ranks in _distinct(layout))
 
     def _total(self, sizes: tuple[int, ...], number: int) -> _Total:
@@ -130,12 +133,12 @@ class DeltaRule:
 
 
 def delta_name(rank: int) -> str:
-    """Return the name of a rank's file of a delta."""
+    """Return the name of a rank's file in a delta."""
     return f"{rank}.delta"
 
 
 def index_bytes(runs: int) -> int:
-    """Return the size of the index of a delta with this number of runs: a multiple of the page size."""
+    """Return the size of a delta's index for this number of page runs: a multiple of the page size."""
     return -(-(_HEAD_BYTES + runs * _RUN_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
 
@@ -162,7 +165,10 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
 
 @lru_cache(maxsize=4096)
 def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
-    """Return the bytes of a delta without listing its many runs; ranks with the same tensors have the same bytes."""
+    """Return the bytes of a delta without listing its many runs.
+
+    The result is cached, because ranks with the same tensors have the same bytes.
+    """
     begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
     total = pages = runs = first = 0
     for size in sizes:
@@ -177,12 +183,14 @@ def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
 
 
 def _changed_before(page: int, width: int) -> int:
-    """Return how many pages change between the start of a period and ``page``; negative if ``page`` comes first."""
+    """Return how many pages change from the start of a period up to ``page``; negative for a page before the start."""
     periods, rest = divmod(page, _PERIOD_PAGES)
     return periods * width + min(rest, width)
 
 
 @lru_cache(maxsize=16)
 def _distinct(layout: Layout) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return the distinct lists of tensor sizes, each with its number of ranks; a thousand ranks have only a few."""
+    """Return each distinct list of tensor sizes, with its number of ranks; a thousand ranks have only a few
+    such lists.
+    """
     return tuple(Counter(map(_sizes, layout.ranks())).items())

@@ -1,4 +1,4 @@
-"""The storage demands of clusters, by trained model, and published tables of storage performance. Pure.
+"""The storage that clusters require, by trained model, and published tables of storage performance. Pure.
 
 These are the values of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are the same as
 in a run (`pytest_ckpt.sizing.limits`).
@@ -61,12 +61,12 @@ FORMULAS = {
     "young_seconds": "sqrt(2 T_save MTTF): the interval that costs least, to first order (Young 1974)",
     "daly_seconds": "the same to higher order (Daly 2006, equation 37)",
 }
-"""The formula of each value by name, in the symbols of docs/limits.md."""
+"""The formula of each value by field name, in the symbols of docs/limits.md."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionDemand:
-    """The retained data and their storage: the number of checkpoints and copies, and properties of the storage.
+    """The checkpoints to retain, and the properties of the storage that keeps them.
 
     ``usable_bytes`` is the usable capacity; None: the retained bytes. ``save_seconds`` and ``load_seconds`` are the
     times of a blocking save and of a load; None: the limits.
@@ -84,8 +84,8 @@ class RetentionDemand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """The rate that saves by one strategy require of the target: bytes a second during a save, and the maximum
-    duration.
+    """The rate that saves by one strategy require of the target, in bytes a second, and the maximum duration
+    of a save.
     """
 
     strategy: str
@@ -95,7 +95,7 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeRow:
-    """One model on one cluster, in bytes, seconds, and bytes a second of the whole cluster."""
+    """The requirements of one model on one cluster, in bytes, seconds, and bytes a second of the whole cluster."""
 
     model: str
     accelerators: int
@@ -127,14 +127,15 @@ class SizeRow:
 
 
 def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: RetentionDemand) -> list[SizeRow]:
-    """Return a row for each model on each cluster; each settings object defines a cluster and the rules."""
+    """Return a row for each model on each cluster. Each `Settings` defines a cluster and the rules."""
     return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableRow:
-    """The storage for a number of accelerators at one level of a table. Rates are for the whole storage, in decimal
-    bytes a second.
+    """One row of a table: the storage for a number of accelerators at one level of performance.
+
+    Rates are for the whole storage, in decimal bytes a second.
     """
 
     what: str
@@ -146,7 +147,7 @@ class TableRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StorageTable:
-    """A table with its source."""
+    """A published table of storage performance, with its source."""
 
     name: str
     title: str
@@ -156,10 +157,10 @@ class StorageTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableDemand:
-    """A row of a published table, with the needs of a model's checkpoints on a cluster of the row's size.
+    """A row of a published table, with the requirements of a model on a cluster of the row's size.
 
-    ``sufficient_up_to_accelerators`` is the largest cluster whose limits are met by the row's rates, for sync saves and
-    for loads.
+    ``sufficient_up_to_accelerators`` is the largest cluster whose limits the row's rates meet, for sync saves and for
+    loads.
     """
 
     model: str
@@ -174,7 +175,7 @@ class TableDemand:
 
 
 def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
-    """Yield each row of a table for each model; the settings define the rules."""
+    """Yield each row of a table with the requirements of each model; ``settings`` define the rules."""
     for model in models:
         whole = layout(model, mode="full")
         for row in table.rows:

@@ -1,7 +1,7 @@
 """The permitted time of drains from a local tier to the target, and the work at risk during them. Pure.
 
 Symbols: interval I between saves, save budget b, k checkpoints per failure, every n-th save drained in D seconds, and a
-share p of failures after which only the target remains. There are two conditions. A drain ends before the next one
+share p of failures after which only the target remains. A drain must meet two conditions. It ends before the next drain
 begins: D <= n I. The delay of training and the work at risk cost at most as much as a blocking save: lost + p ((n - 1)
 I / 2 + D) / k <= b I.
 """
@@ -22,43 +22,45 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits, Demand
 
 DRAIN_BUFFERS_BYTES = 64 << 20
-"""The memory of a rank for the file that it drains, unless more requests are requested."""
+"""The memory of a rank for buffers while it drains a file, unless the options set more or larger requests."""
 
 PARTNER_PIECE_BYTES = 16 << 20
-"""The memory of a rank for the file that it sends to a partner or receives."""
+"""The memory of a rank for buffers while it sends a file to a partner or receives one."""
 
 LOCAL_CHECKPOINTS = 3
-"""The maximum number of checkpoints in the local tier: the one being drained, the newest, and the one being written."""
+"""The maximum number of checkpoints in the local tier: the one being drained, the newest one, and the one being
+written."""
 
 
 PARTNER_CHECKPOINTS = 4
-"""The number of parts of checkpoints in the tier of one of several hosts: two of its own ranks, and copies of two
-others."""
+"""The maximum number of checkpoint parts in the tier of one of several hosts.
+
+These are two checkpoints of its own ranks, and copies of two checkpoints of another host's ranks.
+"""
 
 
 def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
-    """Return the maximum memory of a rank during a drain, with ``depth`` read and ``depth`` write requests in
-    flight.
-    """
+    """Return the maximum memory of a rank during a drain, with ``depth`` reads and ``depth`` writes in flight."""
     return max(DRAIN_BUFFERS_BYTES, 2 * depth * request_bytes)
 
 
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
-    """Return the number of concurrent reads, which equals the number of concurrent writes; smaller if a target's parts
-    are larger.
+    """Return the number of concurrent reads of a drain, which is also the number of concurrent writes.
+
+    It is smaller if the target's parts are larger than the requests, so that buffers stay within memory.
     """
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 
 
 def drain_rule(settings: Settings, strategy: StrategySpec) -> DrainRule | None:
-    """Return which saves by a strategy are drained; None if it has no tiers."""
+    """Return the rule for the saves of a strategy that are drained; None if the strategy has no tiers."""
     if not strategy.tiers:
         return None
     return DrainRule(every=settings.drain_every, target_share=settings.target_share)
 
 
 def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float = 0.0) -> float:
-    """Return the maximum time of a drain if a save delays training by ``lost_seconds``; 0: no drain is fast enough.
+    """Return the maximum time of a drain if a save delays training by ``lost_seconds``; 0 if no drain is fast enough.
 
     All values are at full size.
     """
@@ -70,17 +72,17 @@ def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: float) -> float:
-    """Return the average work that a failure costs in addition to half an interval: the undrained work if the tier is
-    lost."""
+    """Return the average work that a failure costs in addition to half an interval, because the newest saves are not
+    drained.
+    """
     return rule.target_share * (_undrained_seconds(rule, interval_seconds) + drain_seconds)
 
 
 def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float, drain_seconds: float) -> float:
-    """Return the seconds of a blocking save that is sufficient for the same clusters; infinite if no cluster is
-    possible.
+    """Return the time of a blocking save that is sufficient for the same clusters as these drains.
 
-    Each condition is met by the clusters whose save limit b I is at least some time; the result is the maximum of these
-    times.
+    Infinite if no cluster is possible. Each of the two conditions is met by clusters whose save limit b I is at least
+    some time; the result is the larger time.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
     # The remaining part of b if every save that is not drained is at risk.
@@ -92,7 +94,7 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
-    """Return the demand on the target if a local tier receives the saves: fewer drains at a lower rate.
+    """Return the demand on the target if a local tier receives the saves: fewer bytes, at a lower rate.
 
     Raises UsageError if no drain would be fast enough for any cluster.
     """
@@ -119,5 +121,5 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
 
 
 def _undrained_seconds(rule: DrainRule, interval_seconds: float) -> float:
-    """Return the average age of the newest drained checkpoint, minus half an interval."""
+    """Return the average age of the newest drained checkpoint at a failure, minus half an interval."""
     return (rule.every - 1) * interval_seconds / 2

@@ -1,8 +1,8 @@
 """The checkpoint files that each rank writes, and the number of their requests. Pure.
 
-Files are defined by the layout, by an engine's library or, in a replay, by a recorded rank: in a replay, the bytes of a
-rank's layout are divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their
-size and do not count towards the layout's bytes.
+The layout, an engine's library or a recorded job defines the files. In a replay, the bytes of a rank's layout are
+divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their size and do not
+count towards the layout's bytes.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 
 
 CONTENT = "content"
-"""The name of the one tensor of a file."""
+"""The name of the only tensor in a file of a replay."""
 
 _MADE_WHOLE = ("float16", "float32")
-"""torch 2.13 uses `torch.finfo` for an element's size, which supports only floats."""
+"""The types of tensors that torch 2.13 can consolidate: it uses `torch.finfo` for an element's size, which supports
+only floats."""
 
 
 class PlannedFile(NamedTuple):
-    """A file of a rank; ``bytes`` are the bytes of its tensors."""
+    """A planned file of a rank; ``bytes`` are the bytes of its tensors."""
 
     name: str
     bytes: int
 
 
 def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
-    """Return the files of a rank with their tensors, in the order of writing; shared files have no tensors."""
+    """Return the files of a rank with their tensors, in the order of writing, without files that all ranks share."""
     if not rule.of_rank:
         return shard.files
     if rule.pattern:
@@ -59,7 +60,7 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
 
 
 def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
-    """Return the files of a checkpoint that a rank writes, in the order of writing; a shared file has no tensors."""
+    """Return the files that a rank writes for a checkpoint, in the order of writing; a shared file has no tensors."""
     own = tuple(PlannedFile(file.name, file.bytes) for file in shard_files(shard, rule))
     if not rule.of_rank or shard.rank:
         return own
@@ -73,14 +74,14 @@ def largest_file_bytes(shard: RankLayout, rule: FileRule) -> int:
 
 
 def names_to_read(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
-    """Return the names of the files that a load of a rank's tensors reads, each once."""
+    """Return the names of the files that a rank reads in a load, each once."""
     own = read_of_consolidated(shard, rule) if rule.consolidated else files_of(shard, rule)
     return tuple(dict.fromkeys((*(file.name for file in own), *rule.shared)))
 
 
 @lru_cache(maxsize=64)
 def file_count(layout: Layout, rule: FileRule) -> int:
-    """Return how many files a checkpoint has."""
+    """Return the number of files of a checkpoint."""
     if not rule.of_rank:
         return layout.files
     several = rule.maximum_bytes or rule.pattern or rule.writers > 1
@@ -96,7 +97,7 @@ def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
 
 
 def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
-    """Return the names that a rank's files have only during a save."""
+    """Return the temporary names that a rank's files have only during a save."""
     if not rule.pattern:
         return rule.passing
     found = replayed_files(rule.pattern.text, shard.rank, shard.bytes)
@@ -104,7 +105,7 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 
 
 class WholeFile(NamedTuple):
-    """A file of complete tensors, each with one row per rank; ``bytes`` are the bytes of its tensors."""
+    """A file of complete tensors. Each tensor has one row per rank, and ``bytes`` are the bytes of all rows."""
 
     name: str
     tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]]
@@ -116,30 +117,31 @@ class WholeFile(NamedTuple):
 
 
 def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
-    """Return the files that rank 0 assembles from the files of all ranks; empty if it assembles no file."""
+    """Return the files that rank 0 assembles from the files of all ranks; empty if the engine does not
+    assemble files.
+    """
     if not rule.consolidated:
         return ()
     return _consolidated(shard.whole, rule) if shard.whole else _whole_files((shard,), (shard,), rule)
 
 
 def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
-    """Return the assembled files in which a rank has a part."""
+    """Return the assembled files that contain a part of a rank's tensors."""
     own = {tensor.name for file in shard.files for tensor in file.tensors}
     return tuple(file for file in consolidated_files(shard, rule) if not own.isdisjoint(file.tensors))
 
 
 def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the memory that rank 0 needs in addition to its state: a complete tensor, and the part that was read
-    last."""
+    """Return the memory that rank 0 needs to assemble files: one complete tensor, and one part that was read."""
     files = consolidated_files(layout.rank(0), rule)
     return max((part.bytes * (len(of) + 1) for file in files for part, of in file.tensors.values()), default=0)
 
 
 @lru_cache(maxsize=64)
 def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the bytes of a checkpoint's files in addition to each rank's tensors.
+    """Return the bytes of a checkpoint's files in addition to the tensors of its ranks.
 
-    They are not 0 if a recorded job defines them, or if all tensors are written twice.
+    These are the small files of a replayed job, or the files that rank 0 assembles; 0 for all other engines.
     """
     if rule.consolidated:
         return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
@@ -150,27 +152,27 @@ def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
 
 @lru_cache(maxsize=64)
 def request_count(layout: Layout, request_bytes: int) -> int:
-    """Return the requests of a client that moves each tensor separately: one for each file, and one or more per tensor.
+    """Return the number of requests of a client that moves each tensor separately.
 
-    A client that moves several tensors in one request sends fewer.
+    There is one request for each file, and one or more per tensor. A client that moves several tensors in one request
+    sends fewer.
     """
     files = (file for shard in layout.ranks() for file in shard.files)
     return sum(1 + sum(-(-tensor.bytes // request_bytes) for tensor in file.tensors) for file in files)
 
 
 def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
-    """Return the requests per byte of a checkpoint, as a multiple of the requests per byte at scale 1.0."""
+    """Return a checkpoint's requests per byte, divided by the requests per byte at scale 1.0."""
     full = replace(layout, scale=1.0)
     here, there = request_count(layout, request_bytes), request_count(full, request_bytes)
     return here * full.bytes / (layout.bytes * there)
 
 
 class ReplayedFile(NamedTuple):
-    """File ``number`` of a pattern as a rank writes it: its last name, its recorded and its present size, its number of
-    renames.
+    """A file of a pattern as a rank of a replay writes it: name, recorded size, size in the replay, number of renames.
 
-    ``passing`` are its names before the last rename, in order, or all its names if it is not kept. ``synchronous`` is
-    the flag with which it is opened for writing.
+    ``number`` is its number in the pattern. ``passing`` are two temporary names that alternate until the last rename; a
+    file that is not kept has only these. ``synchronous`` is the flag with which it is opened for writing.
     """
 
     number: int
@@ -184,17 +186,17 @@ class ReplayedFile(NamedTuple):
     synchronous: Synchronous
 
     def name_before(self, renames: int) -> str:
-        """Return the name of the file while ``renames`` of its renames are still to come; 0: the final name."""
+        """Return the name of the file while ``renames`` of its renames remain; with 0 it is the final name."""
         return self.name if self.kept and not renames else self.passing[renames % 2]
 
     def at(self, offset: int) -> int:
-        """Return the offset in this file that corresponds to a recorded offset."""
+        """Return the offset in this file that corresponds to an offset in the recorded file."""
         return offset * self.bytes // self.recorded_bytes if self.recorded_bytes else 0
 
 
 @lru_cache(maxsize=2048)
 def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile, ...]:
-    """Return every file that a rank makes in one save, in the order of the pattern."""
+    """Return every file that a rank of a replay writes in one save, in the order of the pattern."""
     pattern = read_pattern(text)
     recorded = pattern.of_rank(rank)
     own = [number for number, file in enumerate(pattern.files) if file.rank == recorded]
@@ -223,7 +225,7 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
 
 
 def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardFile, ...]:
-    """Return the kept files, each with one tensor that has the file's share of the layout's bytes."""
+    """Return the kept files of a replay; each large file has one tensor with its share of the layout's bytes."""
     return tuple(
         ShardFile(
             name=file.name,
@@ -235,7 +237,7 @@ def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardF
 
 
 def _replayed_extra_bytes(text: str, rank: int, rank_bytes: int) -> int:
-    """Return the bytes of files that are not part of the layout."""
+    """Return the bytes of a rank's small files, which are not part of the layout."""
     return sum(file.bytes for file in replayed_files(text, rank, rank_bytes) if file.is_small)
 
 
@@ -256,10 +258,10 @@ def _consolidated(layout: Layout, rule: FileRule) -> tuple[WholeFile, ...]:
 
 
 def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule) -> tuple[WholeFile, ...]:
-    """Divide the complete tensors of all ranks into files: first weights, then optimizer states, by their sizes at
-    scale 1.0.
+    """Divide the complete tensors of all ranks into files: first weights, then optimizer states.
 
-    Raises UsageError for a type of tensor that torch's writer cannot assemble.
+    Files are divided by the sizes at scale 1.0. Raises UsageError for a type of tensor that torch's writer cannot
+    assemble.
     """
     sizes: dict[str, int] = {}
     tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
@@ -287,7 +289,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
 
 
 def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Assign each tensor of a rank to the file that contains the complete tensor."""
+    """Return the files of a rank: each has the rank's parts of the tensors in one assembled file."""
     whole = consolidated_files(shard, rule)
     files = (
         ShardFile(
@@ -300,10 +302,10 @@ def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRul
 
 
 def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
-    """Return the tensors of each of the rank's files; a file is empty if ``shard`` does not contain that part of the
-    rank.
+    """Return the tensors of each file of a rank, if files have a maximum size.
 
-    Files are divided by the sizes at scale 1.0. Scaling keeps the files, without those whose tensors are all omitted.
+    Files are divided by the sizes at scale 1.0. A smaller scale keeps the files, except files whose tensors are all
+    omitted. If ``shard`` has only some of the rank's tensors, a file may be empty.
     """
     full, at_scale = shard, shard
     if shard.whole:
@@ -321,12 +323,15 @@ def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
 
 
 def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
-    """Return tensors by (name of their file, own name)."""
+    """Return tensors by (name of the file, name of the tensor)."""
     return {(file.name, tensor.name): tensor for file in files for tensor in file.tensors}
 
 
 def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
-    """Split a sequence before the item that would exceed the maximum; an item above the maximum is not split."""
+    """Return (start, stop) of each group if a sequence is split before the item that would exceed the maximum.
+
+    An item above the maximum is not split.
+    """
     cuts, filled = [0], 0
     for number, size in enumerate(sizes):
         if filled and filled + size > maximum:
@@ -337,7 +342,7 @@ def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
 
 
 def _name(pattern: str, rank: int, number: int, count: int) -> str:
-    """Return a name from a pattern, with numbers inserted; other text of the pattern is literal."""
+    """Return a file name from a pattern with numbers inserted."""
     words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
     for word, value in words.items():
         pattern = pattern.replace(word, value)
@@ -345,6 +350,6 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
 
 
 def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
-    """Return the scaled bytes of a small file, or of a file that is later removed."""
+    """Return the bytes in a replay of a small file, or of a file that is removed during the save."""
     file = pattern.files[number]
     return file.bytes if file.kept else file.bytes * rank_bytes // total

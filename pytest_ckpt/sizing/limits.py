@@ -1,4 +1,4 @@
-"""Limits in seconds, derived from a cluster's size, with resulting demands, reasons, and origins of the inputs. Pure.
+"""Time limits derived from a cluster's size, the demands on storage that follow, and the origins of the inputs. Pure.
 
 interval   = MTTF / k          k checkpoints per failure
 save limit = b interval        b share of time that saving may cost
@@ -47,7 +47,9 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitInput:
-    """One input of the limits: an option, its value as text, its origin, and the publication of a published value."""
+    """One input of the limits: an option, its value as text, its origin, and the publication if the value is
+    published.
+    """
 
     option: Text
     value: str
@@ -83,14 +85,18 @@ DEFAULTS: Mapping[str, Publication | None] = {
     "vendor_max_rate": None,
     "loader_rate": None,
 }
-"""The options from which limits are derived, by key, each with the publication of its default; None: the default is
-ours."""
+"""The options from which limits are derived, by key, each with the publication that states its default.
+
+None: this program chose the default.
+"""
 
 _OPTIONS = {option.key: option for option in OPTIONS}
 
 
 def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
-    """Return the inputs of the limits of a run that have a value, in the order of the derivation."""
+    """Return the inputs from which the limits of a run are derived, in the order of the derivation; unset inputs are
+    left out.
+    """
     # The default of such a limit is used only if the run performs the measurement that it limits.
     idle = {
         "target_share": not settings.has_tiers,
@@ -133,16 +139,16 @@ class StatedLimits:
     assurance: Assurance | None = None
 
     def bytes_per_second(self, kind: OperationKind) -> float:
-        """Return the declared maximum rate of saves or of loads."""
+        """Return the declared maximum rate of saves or of loads, in bytes a second; 0 if not declared."""
         return self.save_bytes_per_second if kind == "save" else self.load_bytes_per_second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterLimits:
-    """The permitted time of one save and one load for a cluster of ``accelerators``.
+    """The permitted times of a save and of a load for a cluster of ``accelerators``.
 
-    ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; limits do not
-    use it. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
+    ``failures_per_day_in_slots`` is the failure rate in the form 1 - R^N, for slots of one interval; limits do not use
+    it. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
     sentence about the origin of its value. ``stated`` are the limits that do not follow from the cluster. ``inputs``
     are the values from which limits are derived, each with its origin; empty if no settings were resolved.
     """
@@ -166,9 +172,9 @@ class ClusterLimits:
     def save_seconds(self, strategy: StrategySpec) -> float:
         """Return the maximum time of a save at full size, from its start until it is committed.
 
-        If the job continues during the save, the save must be committed before the next is due. In addition, the work
-        at risk may cost at most as much as a blocking save: B / k <= b interval (LOST-WORK, which also counts other
-        lost time).
+        If the job continues during the save, the save must be committed before the next save is due. In addition, the
+        work at risk during B seconds may cost at most as much as a blocking save: B / k <= b interval. (LOST-WORK also
+        counts other lost time.)
         """
         # Full saves between deltas block the job, too.
         if strategy.blocks or strategy.saves_deltas:
@@ -176,7 +182,7 @@ class ClusterLimits:
         return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.save_budget)
 
     def reason(self, quantity: str) -> str:
-        """Return the sentence about one field. Raises KeyError if there is none."""
+        """Return the sentence on the origin of a field's value. Raises KeyError if there is none."""
         return dict(self.reasons)[quantity]
 
     def to_plain(self) -> dict[str, Any]:
@@ -266,10 +272,10 @@ def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: C
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """The demands of the limits on the storage for one layout. Rates are decimal bytes a second.
+    """The rates and times that the limits require of the storage for one layout. Rates are decimal bytes a second.
 
-    ``save_limit_seconds`` and ``load_limit_seconds`` are for the bytes that are actually written: they are proportional
-    to the scale, so that the rates are the same as at full size. ``save_bytes_per_second`` and
+    ``save_limit_seconds`` and ``load_limit_seconds`` apply to the bytes that are actually written. They are
+    proportional to the scale, so the rates are the same as at full size. ``save_bytes_per_second`` and
     ``load_bytes_per_second`` are for this layout's own bytes; the other rates are for the whole cluster's checkpoint
     (of which a subset is one node's part). ``writers`` processes write it from ``nodes`` nodes of eight accelerators.
     The cluster has ``copies`` copies of the model; one is written, and after a failure all copies read.
@@ -329,17 +335,17 @@ def sustained_bytes_per_second(checkpoint_bytes: float, checkpoints_per_day: flo
 
 
 def per_writer_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return the part of a rate per writing process."""
+    """Return the rate per writing process."""
     return bytes_per_second / writers
 
 
 def per_node_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return the part of a rate per node; eight processes write on a node (or all, if there are fewer)."""
+    """Return the rate per node. A node has eight writing processes, or all if there are fewer."""
     return per_writer_bytes_per_second(bytes_per_second, writers) * min(writers, ACCELERATORS_PER_NODE)
 
 
 def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> float:
-    """Return the rate if all data-parallel copies restore concurrently in the time of one save.
+    """Return the required rate if all data-parallel copies restore concurrently in the time of one save.
 
     One copy is written and every copy reads all of it: DP x write. This is an upper bound if the optimizer is sharded
     over the copies (ZeRO-1), because each copy then reads only its own part of the optimizer.
@@ -348,7 +354,9 @@ def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> 
 
 
 def limits_of(settings: Settings) -> ClusterLimits:
-    """Return the limits that settings define. Raises UsageError if no cluster is named or no limit can be derived."""
+    """Return the limits that settings define. Raises UsageError without a cluster size, or if no limit can be
+    derived.
+    """
     if settings.cluster is None:
         raise UsageError(
             "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",

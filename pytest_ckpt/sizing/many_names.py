@@ -9,18 +9,19 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
 REMOVALS = 3
-"""Directories with the files of a checkpoint that are removed, as old checkpoints are."""
+"""The number of directories that are removed as old checkpoints; each has as many files as a checkpoint."""
 
 NO_PATHS = (
     "The suite metadata measures file systems: an object store has no directories that are created, listed and removed."
 )
-"""Why a target without paths is not measured."""
+"""The reason why a target without paths (an object store) is not measured."""
 
 STEPS = 6
-"""mkdir, create, stat, list, unlink, rmdir."""
+"""The number of kinds of calls: mkdir, create, stat, list, unlink, rmdir."""
 
 NAME_BYTES = 4096
-"""The space that a name may take on the target: an inode and directory entries. An upper bound, chosen by this program.
+"""The space that a name may take on the target: an inode and directory entries. An upper bound, chosen by
+this program.
 """
 
 # A path of a rank's files, twice, or a name of a listed directory with its count.
@@ -32,9 +33,10 @@ _DIRECTORIES_OF_A_GROUP = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManyNames:
-    """``files`` in ``directories``, evenly; then directories with ``checkpoint_files`` each, as many as a checkpoint.
+    """The names that the suite metadata creates: ``files`` spread evenly over ``directories``.
 
-    The directories are in groups, which are directories too.
+    Then it creates directories with ``checkpoint_files`` files each, as many as a checkpoint has. The directories are
+    in groups, which are directories too.
     """
 
     files: int
@@ -43,24 +45,26 @@ class ManyNames:
 
     @property
     def at_once(self) -> int:
-        """The maximum number of names on the target."""
+        """The maximum number of names that exist concurrently on the target."""
         return max(self.files + self.directories + len(self.groups), REMOVALS * (self.checkpoint_files + 1)) + 1
 
     def memory_bytes(self, ranks: int) -> int:
-        """Return the memory of a rank for its names, and for the names of one directory."""
+        """Return the memory of a rank in bytes for the names that it creates, and for the names of one listed
+        directory.
+        """
         return _MEMORY_OF_A_NAME * (-(-self.files // ranks) + -(-self.files // self.directories))
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups of directories."""
+        """The names of the groups of directories."""
         return tuple(f"group-{n:04d}" for n in range(-(-self.directories // _DIRECTORIES_OF_A_GROUP)))
 
     def directory(self, number: int) -> str:
-        """Return the path of a directory."""
+        """Return the path of a directory, given its number."""
         return f"group-{number // _DIRECTORIES_OF_A_GROUP:04d}/directory-{number:07d}"
 
     def path(self, file: int) -> str:
-        """Return the path of a file."""
+        """Return the path of a file, given its number."""
         return f"{self.directory(file * self.directories // self.files)}/{file_name(file)}"
 
     def names_in(self, directory: int) -> list[str]:
@@ -69,15 +73,15 @@ class ManyNames:
         return [file_name(file) for file in range(first, end)]
 
     def files_of(self, rank: int, ranks: int) -> range:
-        """Return the files that a rank creates and removes."""
+        """Return the numbers of the files that a rank creates and removes."""
         return _share(self.files, rank, ranks)
 
     def directories_of(self, rank: int, ranks: int) -> range:
-        """Return the directories that a rank creates and removes."""
+        """Return the numbers of the directories that a rank creates and removes."""
         return _share(self.directories, rank, ranks)
 
     def old_files_of(self, rank: int, ranks: int) -> list[str]:
-        """Return the names of the files that a rank creates in a directory that is removed as an old checkpoint."""
+        """Return the names of the files that a rank creates in each directory that is removed as an old checkpoint."""
         return [file_name(file) for file in _share(self.checkpoint_files, rank, ranks)]
 
 
@@ -92,15 +96,15 @@ def old_checkpoint(number: int) -> str:
 
 
 def top_directory(subject: str) -> str:
-    """Return the name, in the area of a run, of the directory that contains all of it."""
+    """Return the name of the directory, in the area of a run, below which a subject's names are created."""
     return f"metadata-{subject}"
 
 
 def counterparts(hosts: Sequence[Hashable]) -> list[int]:
-    """Return, for each rank, the rank whose files it looks up; ``hosts`` are the ranks' hosts, in order.
+    """Return, for each rank, the rank whose files it looks up; ``hosts`` are the hosts of the ranks, in order.
 
-    It is a rank of another host, as far as no host has more than half of the ranks. On a single host it is the rank
-    itself.
+    Each rank looks up files of another host, unless one host has more than half of the ranks. On a single host it looks
+    up its own files.
     """
     order = sorted(range(len(hosts)), key=lambda rank: (hosts.index(hosts[rank]), rank))
     shift = max(hosts.count(host) for host in set(hosts))

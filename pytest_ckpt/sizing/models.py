@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint, and the files and ranks that contain them, to the element. Pure.
+"""The tensors of a checkpoint, exact to the element, and the files and ranks that contain them. Pure.
 
 Files, names and tensors of the workload's models are the same as in the checkpoint workload of MLPerf Storage. The byte
 counts of each file and rank equal the counts of its reference engine, DLIO. Model tensors are float16, optimizer
@@ -48,7 +48,7 @@ _REST = "/rest"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
-    """One one-dimensional tensor; its name is unique within its file."""
+    """One tensor with one dimension; its name is unique within its file."""
 
     name: str
     dtype: Dtype
@@ -56,7 +56,7 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its elements."""
+        """The bytes of its elements."""
         return self.elements * ITEM_BYTES[self.dtype]
 
 
@@ -69,22 +69,22 @@ class ShardFile:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its tensors, without the container's overhead."""
+        """The bytes of its tensors, without the container's overhead."""
         return sum(tensor.bytes for tensor in self.tensors)
 
 
 def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
-    """Return the types of a rank's tensors, in the order in which they are numbered."""
+    """Return the types of a rank's tensors in the order of their numbers."""
     return tuple(tensor.dtype for file in files for tensor in file.tensors)
 
 
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors of one type that remain at a scale, in order: at least one.
+    """Return the tensors of one type that a scale keeps, in order; at least one.
 
-    The total is the sum over all tensors of their scaled elements, each rounded down but at least one. Kept tensors
-    keep their sizes: as many tensors as necessary are omitted, evenly over the sizes, and the largest kept tensor is
-    reduced to the remaining size. So a reduced checkpoint has about as many tensors, and requests, per byte as a full
-    one.
+    The elements of every tensor are scaled, and rounded down to at least one; their sum is the size of the result. Kept
+    tensors keep their sizes: as many tensors as necessary are omitted, evenly over the sizes, and the largest kept
+    tensor is reduced to the remaining size. So a reduced checkpoint has about as many tensors, and requests, per byte
+    as a full one.
 
     The choice depends only on the sizes, so ranks with parts of the same tensors keep parts of the same tensors.
     """
@@ -96,8 +96,10 @@ def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankLayout:
-    """The files of one rank, in order: model files, then the optimizer's. ``whole`` are files of complete tensors, if
-    any."""
+    """The files of one rank, in order: model files, then the optimizer's file.
+
+    ``whole`` is the layout that contains this rank, if it is known.
+    """
 
     rank: int
     files: tuple[ShardFile, ...]
@@ -126,10 +128,9 @@ class _Totals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """One checkpoint: a model, sharded across a number of processes, at a scale. Created by `layout`, which validates
-    it.
+    """One checkpoint: a model, sharded across a number of processes, at a scale.
 
-    All sizes are bytes of tensors. Totals are computed once and cached.
+    `layout` creates it and validates its values. All sizes are bytes of tensors. Totals are computed once and cached.
     """
 
     model: Model
@@ -139,11 +140,11 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The name: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
+        """The name of the layout: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
         return self.subject().layout
 
     def subject(self, engine: str = DEFAULT_ENGINE, strategy: str = DEFAULT_STRATEGY) -> Subject:
-        """Return the subject of a measurement of this layout; its scale is not part of it."""
+        """Return the subject of a measurement of this layout. The scale is not part of a subject."""
         processes = self.processes if self.mode == "open" else None
         return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine, strategy=strategy)
 
@@ -184,7 +185,7 @@ class Layout:
 
     @property
     def most_tensors(self) -> int:
-        """The number of tensors of the rank with the most tensors."""
+        """The number of tensors on the rank with the most tensors."""
         return _totals(self).most_tensors
 
     @property
@@ -199,7 +200,9 @@ class Layout:
 
     @property
     def full_tensors(self) -> int:
-        """The number of tensors of one checkpoint of these processes at scale 1.0, the maximum of all scales."""
+        """The number of tensors of one checkpoint of these processes at scale 1.0; smaller scales have at
+        most as many.
+        """
         return _totals(replace(self, scale=1.0)).tensors
 
     @property
@@ -224,7 +227,7 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
-    most 1, keeps the files and reduces the tensors in each (`reduced`).
+    most 1, keeps the files and reduces the tensors in each file (`reduced`).
 
     Raises UsageError for an unknown model or mode, and for processes or a scale that do not fit.
     """
@@ -241,9 +244,9 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
 
 class _Part(NamedTuple):
-    """Part ``part`` of ``parts`` of tensors of one precision.
+    """The share of a rank in tensors of one precision: part ``part`` of ``parts``.
 
-    All parts have the same size; the last one has the remainder in a separate tensor.
+    All parts have the same size; the last part also has the remainder, in a separate tensor.
     """
 
     precision: Precision
@@ -272,7 +275,7 @@ def is_of_experts(file: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
-    """Return the kept tensors, as indices in ascending order, each with its remaining number of elements."""
+    """Return (index, elements) of each tensor that a scale keeps, in ascending order of the index."""
     # Use the decimal as written: 0.29 of 100 elements is 29, although the nearest float to 0.29 is smaller.
     share = Fraction(repr(scale))
     wanted = min(sum(sizes), sum(max(1, math.floor(size * share)) for size in sizes))
@@ -294,14 +297,17 @@ def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
 
 
 def _evenly(ordered: Sequence[int], count: int) -> list[int]:
-    """Divide a sequence into ``count`` equal steps, and return the element in the middle of each; of two middles the
-    first.
+    """Divide a sequence into ``count`` equal steps, and return the middle element of each step.
+
+    Of two middle elements, the first is returned.
     """
     return [ordered[((2 * step + 1) * len(ordered) - 1) // (2 * count)] for step in range(count)]
 
 
 def _fitting(model: Model, mode: str, processes: int | None) -> int:
-    """Return the number of processes, or raise UsageError with the numbers that fit."""
+    """Return the number of processes of a layout. Raises UsageError with the valid numbers if ``processes`` is not
+    valid.
+    """
     step = model.model_parallel
     subset = f"subset {SUBSET_PROCESSES}, " if model.processes >= SUBSET_PROCESSES else ""
     fits = (
@@ -369,7 +375,10 @@ def _rank_layout(of: Layout, rank: int) -> RankLayout:
 # Sizes depend on the pipeline stage and not on the rank, so all ranks of a stage share their tensors.
 @lru_cache(maxsize=512)
 def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
-    """Return the layers of one pipeline stage, each sharded across tensor-parallel ranks: one file for each layer."""
+    """Return (number, tensors) of the layers of one pipeline stage, sharded across tensor-parallel ranks.
+
+    Each layer is one file.
+    """
     return tuple(
         (number, reduced(_tensors(f"layer_{number}", "float16", elements), scale))
         for number, elements in _stage_elements(model, stage, 1)
@@ -378,7 +387,7 @@ def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, t
 
 @lru_cache(maxsize=512)
 def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
-    """Return the layers of one pipeline stage, sharded across tensor-parallel ranks and ``shards``: one file."""
+    """Return the tensors of one pipeline stage, sharded across tensor-parallel ranks and ``shards``, for one file."""
     layers = _stage_elements(model, stage, shards)
     full = [tensor for number, layer in layers for tensor in _tensors(f"layer_{number}", "float16", layer)]
     return reduced(full, scale)
@@ -410,7 +419,7 @@ def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int
 
 @lru_cache(maxsize=64)
 def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tensor, ...]:
-    """Return the three states of an optimizer; each keeps a tensor at every scale."""
+    """Return the tensors of the optimizer's three states; each state keeps a tensor at every scale."""
     states = [model.parameters // processes, 5 * model.hidden]
     full = _tensors("optimizer", "float32", states * 3)
     return tuple(
@@ -423,8 +432,9 @@ def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...
 
 
 def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
-    """Yield the files of a rank, given the number of processes of the whole checkpoint; the optimizer's file is the
-    last.
+    """Yield the files of a rank of a user's model; the optimizer's file is the last.
+
+    ``processes`` is the number of processes of the whole checkpoint.
     """
     own = model.own
     assert own
@@ -462,12 +472,15 @@ def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterato
 
 
 def _ends(model: Model) -> tuple[int, int, int]:
-    """Return the layer numbers of embedding, head and last norm."""
+    """Return the layer numbers of the embedding, the head and the last norm."""
     return 0, model.layers + 1, model.layers + 2
 
 
 def _stage_layers(model: Model, stage: int) -> list[int]:
-    """Return the layers of a pipeline stage: the first ``layers % stages`` stages have one more than the others."""
+    """Return the layer numbers of a pipeline stage.
+
+    The first ``layers % stages`` stages have one layer more than the others.
+    """
     each, remainder = divmod(model.layers, model.pipeline_parallel)
     first = 1 + stage * each + min(stage, remainder)
     ends = [model.layers + 1, model.layers + 2] if stage == model.pipeline_parallel - 1 else []
@@ -475,7 +488,7 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
 
 
 def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors that remain at a scale.
+    """Return the tensors of a user's model that a scale keeps.
 
     Only the last rank has remainders of tensors. From its other tensors it keeps the same ones as every rank.
     """
@@ -491,8 +504,10 @@ def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
 def _own_layer_files(
     model: Model, layers: Mapping[int, tuple[list[int], list[int]]], data_rank: int, grid_rank: int, scale: float
 ) -> Iterator[ShardFile]:
-    """Yield the files of layers: the first data-parallel rank has one per layer, the first expert-parallel group one
-    for each layer's experts.
+    """Yield the files of layers of a user's model.
+
+    The first data-parallel rank has a file for each layer. The first expert-parallel group has a file for the experts
+    of each layer.
     """
     assert model.own
     own, cut = model.own, model.tensor_parallel

@@ -12,9 +12,9 @@ _UNKNOWN_PART_BYTES = 16 << 20
 
 
 def part_bytes(size: int | None, minimum: int) -> int:
-    """Return the part size for an object of ``size`` bytes (None: unknown), at least ``minimum`` bytes.
+    """Return the part size for an object of ``size`` bytes (None: unknown); at least ``minimum`` bytes.
 
-    The result needs at most 10,000 parts; if it is above the minimum, it is a multiple of 1 MiB.
+    An object of known size then has at most 10,000 parts. A result above the minimum is a multiple of 1 MiB.
     """
     smallest = max(MINIMUM_PART_BYTES, minimum)
     if size is None:

@@ -34,7 +34,7 @@ class LoaderWorkload:
 
     @property
     def bytes_per_second(self) -> float:
-        """The rate at which the accelerator reads."""
+        """The rate at which the accelerator must read, in bytes a second."""
         return self.batch * self.sample_bytes / self.compute_seconds * self.utilization
 
 
@@ -48,37 +48,49 @@ and unet3d_h100, 2024."""
 
 
 SHARE_OF_LIMIT = 0.8
-"""The share of the save limit that an undisturbed save takes."""
+"""The time of an undisturbed paced save, as a share of the save limit."""
 
 CONCURRENT_SAVES = 2
-"""The maximum number of saves of the other job during one save; together they last longer than the save limit."""
+"""The maximum number of saves of the other job during one save.
+
+Together these saves last longer than the save limit.
+"""
 
 MINIMUM_SECONDS = 0.1
-"""Shorter saves consist mostly of fixed costs (open, fsync, commit), which a pace does not affect."""
+"""The minimum time of a paced save. Shorter saves consist mostly of fixed costs (open, fsync, commit) that a pace does
+not affect."""
 
 MAXIMUM_SECONDS, MAXIMUM_REHEARSED_SECONDS = 30.0, 1.0
-"""If the limit is longer, a smaller checkpoint is saved at the same rate. The values are for full size and for a
-rehearsal."""
+"""The maximum time of a paced save, at full size and in a rehearsal.
+
+If the limit is longer, a smaller checkpoint is saved at the same rate.
+"""
 
 PREFETCH_SECONDS = 0.5
-"""Seconds of samples in the data loader's queue."""
+"""The size of the data loader's queue, in seconds of training."""
 
 FIXED_SECONDS = 1.0
-"""The additional time of a smaller checkpoint, because open, fsync and commit take as long as for the full one."""
+"""The time that a smaller checkpoint may take in addition to its share of the limit.
+
+Open, fsync and commit take as long as for the full checkpoint.
+"""
 
 READERS = 16
-"""The maximum number of reads of the data loader in flight on a host."""
+"""The maximum number of a data loader's reads in flight on a host."""
 
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 128 << 10, 16 << 20
 # More reads are limited by the CPU time of the reading process, not by the storage.
 _MAXIMUM_SAMPLES_PER_SECOND = 500
 
 MINIMUM_TURN_SECONDS = 1.0
-"""The minimum duration of a turn with a data loader, in which the initially full queue is read twice."""
+"""The minimum duration of a turn with a data loader.
+
+In this time the data loader reads twice the content of its queue, which is full at the start.
+"""
 
 
 def sample_bytes(bytes_per_second: float) -> int:
-    """Return the read size of a data loader: a power of two, larger for higher rates."""
+    """Return the size of a data loader's read: a power of two, larger for higher rates."""
     needed = bytes_per_second / _MAXIMUM_SAMPLES_PER_SECOND
     size = _SMALLEST_SAMPLE_BYTES
     while size < min(needed, _LARGEST_SAMPLE_BYTES):
@@ -88,7 +100,7 @@ def sample_bytes(bytes_per_second: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacedSaves:
-    """Saves of a checkpoint at ``scale``, each of which takes ``seconds`` if it is not delayed.
+    """Saves of a checkpoint at ``scale``, each of which takes ``seconds`` if nothing delays it.
 
     ``not_run`` is the reason why saves cannot be paced; empty if they can.
     """
@@ -99,17 +111,17 @@ class PacedSaves:
 
     @property
     def limit_seconds(self) -> float:
-        """The save limit of a paced checkpoint, which is proportional to the bytes."""
+        """The save limit of a paced checkpoint; it is proportional to the bytes."""
         return self.seconds / SHARE_OF_LIMIT
 
     @property
     def turn_seconds(self) -> float:
-        """The seconds of a turn with a data loader."""
+        """The duration of a turn with a data loader, in seconds."""
         return max(self.seconds, MINIMUM_TURN_SECONDS)
 
 
 def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) -> PacedSaves:
-    """Return the pace of saves of a layout with a save limit of ``save_limit_seconds``."""
+    """Return the pace of saves of a layout whose save limit is ``save_limit_seconds``."""
     seconds, scale = SHARE_OF_LIMIT * save_limit_seconds, whole.scale
     maximum = MAXIMUM_SECONDS if whole.scale == 1 else MAXIMUM_REHEARSED_SECONDS
     if engine.is_collective:
@@ -129,7 +141,7 @@ def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) ->
 
 
 def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
-    """Return the limit of a save that writes a ``share`` of a checkpoint at the same rate.
+    """Return the save limit for a ``share`` of a checkpoint at the same rate.
 
     The time for the bytes is proportional to the share. Fixed costs are added, up to the limit of the whole checkpoint.
     """
@@ -138,9 +150,9 @@ def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
 
 
 def paced_accelerators(accelerators: int, limit_seconds: float, paced_seconds: float) -> int:
-    """Return the largest cluster for which saves of ``paced_seconds`` are fast enough.
+    """Return the largest cluster for which paced saves of ``paced_seconds`` are fast enough.
 
-    The limit for a cluster of ``accelerators`` is ``limit_seconds``. Save limits decrease with the size of the cluster.
+    ``limit_seconds`` is the limit for a cluster of ``accelerators``. Save limits decrease with the size of the cluster.
     """
     # The quotient may be rounded to the other side of a whole number.
     return math.floor(accelerators * SHARE_OF_LIMIT * limit_seconds / paced_seconds * (1 + 1e-9))

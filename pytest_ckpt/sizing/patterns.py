@@ -1,8 +1,8 @@
-"""The patterns: measurements in addition to a subject's own saves and loads, one row each. Pure.
+"""The table of patterns: measurements in addition to a subject's own saves and loads. Pure.
 
 The plan, the progress of a run, the tasks of ranks, `--ckpt-resume` and the names of removable files are derived from
-these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record; a requirement uses
-it to get the record.
+these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record. A requirement names
+this field as a parameter.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 LOADS_OF_A_PATTERN = 3
-"""Loads of each pattern, and of each number of ranks."""
+"""The number of loads of each restore pattern, and of each number of ranks."""
 
 TURNS = 6
-"""The number of saves of the two jobs (half of them each), and of turns of a data loader (half of them during
-saves)."""
+"""The number of saves of the two jobs together, and of turns of a data loader.
+
+Each job makes half of the saves; half of the turns run during saves.
+"""
 SAVES_OF_A_LEVEL = 5
 KILLS = 60
 """The number of background saves that are killed, at the full effort of a profile."""
@@ -44,18 +46,20 @@ NOTICES = 3
 """The number of preemption notices, each followed by a save."""
 
 LOADS_OF_A_WAY = 2
-"""The number of loads of only the weights per I/O mode: uncached, and repeated immediately."""
+"""The number of loads of only the weights for each I/O mode: one uncached, one repeated immediately."""
 
 TURNS_OF_A_COUNT = 3
-"""The number of saves, and loads, of each client count; in turns, so that drift of the storage affects all counts
-equally."""
+"""The number of saves, and of loads, for each client count.
+
+The counts take turns, so that drift of the storage affects all counts equally.
+"""
 
 
 class Amount(NamedTuple):
     """The steps of a pattern: their number, and the bytes and the limit in seconds of each.
 
     ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. ``parts`` is the maximum number
-    of saves in one step.
+    of saves that one step contains.
     """
 
     number: int
@@ -68,12 +72,13 @@ class Amount(NamedTuple):
 class PatternRow(NamedTuple):
     """One pattern.
 
-    ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only: a function of a
-    `ScenarioContext`, the same for patterns that are measured together, or with ``has_own_launch`` a class with the
-    parameters of `RunWithCommands`, in a separate launch. ``amount`` returns None if these ranks cannot measure the
-    pattern. ``first`` is the number of its first checkpoint, after the checkpoints of the subject's own operations.
-    ``lasts``: it takes hours or space, and runs after all others. ``names`` are files of checkpoints that only it
-    writes, ``beside`` files next to them.
+    ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only. It is a function of a
+    `ScenarioContext`; patterns that are measured together name the same function. With ``has_own_launch`` it is a class
+    with the parameters of `RunWithCommands`, for a separate launch. ``is_asked`` returns whether the settings require
+    the pattern. ``amount`` returns None if these ranks cannot measure it. ``first`` is the number of its first
+    checkpoint, after the subject's own checkpoints. ``lasts``: it takes hours or much space, and runs after all other
+    patterns. ``names`` are files that only its checkpoints contain, ``beside`` files that it writes outside of
+    checkpoints.
     """
 
     name: Pattern
@@ -89,36 +94,38 @@ class PatternRow(NamedTuple):
 
 
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
-    """Return the number of saves by a strategy that a run kills: 0 if saves block the job."""
+    """Return the number of saves by a strategy that are killed: 0 if saves block the job."""
     return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
 
 
 def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether the weights of a subject are also loaded alone; false if its restores read chains."""
+    """Return whether the run also loads only the weights of a subject; false if its restores read chains of deltas."""
     return settings.asks_serving and planned.deltas is None
 
 
 def saves_whole(strategy: StrategySpec) -> bool:
-    """Whether a job waits for unchanged saves of the complete checkpoint, so that only the storage determines the
-    growth."""
+    """Whether a job waits for each save of the complete, uncompressed checkpoint.
+
+    Only then does the storage alone determine how rates grow with the number of clients.
+    """
     return strategy.blocks and not strategy.saves_deltas and not strategy.compresses
 
 
 def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether increasing client counts are measured: only if a job waits for each save of the complete
-    checkpoint.
-    """
+    """Return whether a run measures increasing client counts for a subject (see `saves_whole`)."""
     return settings.asks_scaling and saves_whole(planned.strategy)
 
 
 def client_counts(clients: int) -> tuple[int, ...]:
-    """Return the client counts to measure: 1, 2, 4 and so on, and all clients."""
+    """Return the client counts to measure: the powers of two below ``clients``, and ``clients``."""
     counts = [2**power for power in range(clients.bit_length()) if 2**power < clients]
     return (*counts, clients)
 
 
 def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
-    """Return the unit of clients, and the client number of each rank; ``hosts`` are the ranks' hosts, in order."""
+    """Return the unit of clients (hosts or ranks), and the number of each rank's client; ``hosts`` are the ranks'
+    hosts.
+    """
     named = list(dict.fromkeys(hosts))
     if len(named) > 1:
         return "hosts", tuple(named.index(host) for host in hosts)
@@ -126,13 +133,15 @@ def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
 
 
 def resizes(engine: EngineSpec, strategy: StrategySpec, settings: Settings) -> bool:
-    """Return whether the engine's library loads full checkpoints with another number of ranks."""
+    """Return whether a run loads full checkpoints with another number of ranks, by the engine's library."""
     is_full = not strategy.saves_deltas and not strategy.compresses
     return is_full and settings.asks_contention and bool(engine.resizes)
 
 
 def planned_counts(processes: int, settings: Settings) -> tuple[int, ...]:
-    """Return the client counts that a run with these settings will measure. Launchers fill a host's slots first."""
+    """Return the client counts that a run with these settings measures, if the launcher fills the slots of one host
+    first.
+    """
     slots = [host.name for host in settings.hosts for _ in range(host.slots)]
     hosts = (slots + [settings.hosts[-1].name if slots else ""] * processes)[:processes]
     return client_counts(max(clients_of(hosts)[1]) + 1)
@@ -269,7 +278,7 @@ def _failover(planned: PlannedCheckpoint, settings: Settings, target: TargetFact
 
 
 def _ballast_bytes(target: TargetFacts | None) -> int:
-    """Return the bytes that are written to fill the volume; 0 as long as its free space is unknown."""
+    """Return the bytes of ballast for the highest fill level; 0 if the size of the volume is unknown."""
     if target is None or target.capacity is None:
         return 0
     volume = Volume(used_bytes=target.capacity.used_bytes, free_bytes=target.capacity.free_bytes)
@@ -416,5 +425,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
         ),
     )
 }
-"""All patterns in the order in which ranks measure them. `Patterns.training` is part of the subject's own saves and has
-no row."""
+"""All patterns by name, in the order in which ranks measure them.
+
+The pattern ``training`` has no row, because it is part of the subject's own saves.
+"""

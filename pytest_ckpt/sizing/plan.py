@@ -1,4 +1,4 @@
-"""The plan of a run: everything it will write, read, launch and need, also in plain types. Pure.
+"""The plan of a run: its writes, reads, launches and needs, also in plain types. Pure.
 
 ``plan --json`` prints the plain form, and a run stores it. The preflight compares it with machine and target before the
 first write, the run executes it, and the report repeats it.
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/plan/1"
 
 _FILE_OVERHEAD_BYTES = 64 << 10
-"""The overhead of a container's header, directory and pickle, and of rounding by file systems."""
+"""The maximum bytes of a file in addition to its tensors: container header, directory, pickle, and rounding by file
+systems."""
 
 # The memory, without samples, of a host's process that reads samples during saves.
 _SAMPLES_BYTES = 30_000_000
@@ -65,11 +66,12 @@ class PlannedCheckpoint:
 
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` the space of all checkpoints that exist
     concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of it that grows with
-    the model. ``not_run``: the reason if it cannot run as requested; ``rehearsal``: the reason if it can run but cannot
-    be certified; ``scenarios``: the additional measurements. ``deltas`` defines which saves contain only changed pages;
-    None: all are full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace`` is the pace of saves
-    during other work; None: no such saves. ``ramp`` finds the number of requests in flight; None: it is set, or the
-    engine has none. ``many_names`` are the empty files of the suite metadata; None: they are not measured.
+    the model. ``not_run`` is the reason if it cannot run as requested, ``rehearsal`` the reason if it can run but
+    cannot be certified. ``scenarios`` describes the additional measurements. ``deltas`` defines which saves contain
+    only changed pages; None: all are full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace``
+    is the pace of saves during other work; None: no such saves. ``ramp`` finds the number of requests in flight; None:
+    it is set, or the engine has none. ``many_names`` are the empty files of the suite metadata; None: they are not
+    measured.
     """
 
     layout: Layout
@@ -99,12 +101,12 @@ class PlannedCheckpoint:
 
     @property
     def files(self) -> int:
-        """Files of one checkpoint."""
+        """The number of files of one checkpoint."""
         return file_count(self.layout, self.engine.files)
 
     @property
     def hosts(self) -> int:
-        """Hosts that run ranks of it."""
+        """The number of hosts that run its ranks."""
         return sum(1 for memory in self.host_memory_bytes if memory)
 
     @property
@@ -114,7 +116,9 @@ class PlannedCheckpoint:
 
     @property
     def load_bytes(self) -> tuple[int, ...]:
-        """Bytes of tensors that a restore of each checkpoint reads; empty if each restore reads one full checkpoint."""
+        """The bytes of tensors that a restore of each checkpoint reads; empty if each restore reads one full
+        checkpoint.
+        """
         return self.deltas.loads_bytes(self.layout) if self.deltas else ()
 
     @property
@@ -135,9 +139,7 @@ class PlannedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilesOfHost:
-    """The ``files`` of a checkpoint of ``model`` that each of ``hosts`` creates in a save, and the permitted time of
-    this save.
-    """
+    """The number of ``files`` that each of ``hosts`` hosts creates in one save of ``model``, and the save limit."""
 
     model: str
     files: int
@@ -159,14 +161,16 @@ class Plan:
 
     @property
     def space_bytes(self) -> int:
-        """The free space that the run needs: the space of the largest measurement, because measurements do not
-        coexist.
+        """The free space that the run needs on the target, in bytes.
+
+        It is the space of the largest measurement, because a measurement's files are deleted before the next one
+        begins.
         """
         return max((c.space_bytes for c in self.runnable), default=0)
 
     @property
     def files_of_host(self) -> FilesOfHost | None:
-        """The checkpoint that demands the highest file creation rate of each host; None if no checkpoint can run."""
+        """The save with the highest file creation rate per host; None if no checkpoint can run."""
         found = [
             FilesOfHost(
                 model=c.layout.model.name,
@@ -179,11 +183,11 @@ class Plan:
         return max(found, key=lambda one: one.files / one.save_limit_seconds, default=None)
 
     def of(self, subject: Subject) -> PlannedCheckpoint:
-        """Return the measurement of that subject."""
+        """Return the planned measurement of a subject."""
         return next(c for c in self.checkpoints if c.subject == subject)
 
     def to_plain(self, *, ranks: bool = False) -> dict[str, Any]:
-        """Return the plan as ``plan --json`` prints it; with ``ranks``, every file of every rank."""
+        """Return the plan as ``plan --json`` prints it; ``ranks`` adds every file of every rank."""
         return {
             "schema": SCHEMA,
             "cluster": self.limits.to_plain(),
@@ -198,7 +202,7 @@ _OF_OWN_MODELS = {
 
 
 def refuse_options_of_own_models(settings: Settings) -> None:
-    """Raise UsageError if an option for models from files is given, but no model is from a file."""
+    """Raise UsageError if an option applies only to models from files, and no model is from a file."""
     for option, why in _OF_OWN_MODELS.items():
         if settings.is_said(option) and not any(model.own for model in settings.models):
             raise UsageError(
@@ -208,10 +212,11 @@ def refuse_options_of_own_models(settings: Settings) -> None:
 
 
 def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
-    """Plan a run on a target; None if the target is not known yet.
+    """Return the plan of a run; ``target`` is None if the target is not known yet.
 
-    ``table`` is the built-in gate table of the run, or the one that its own table extends; if unknown, the value of
-    ``--ckpt-gate-table``. Raises UsageError if the settings fit no layout or no limit can be derived.
+    ``table`` is the name of the built-in gate table of the run, or of the built-in table that the user's table extends.
+    If it is empty, ``--ckpt-gate-table`` is used. Raises UsageError if the settings fit no layout or no limit can be
+    derived.
     """
     limits = limits_of(settings)
     for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
@@ -237,7 +242,10 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
 
 
 def checkpoints_at_once(settings: Settings) -> int:
-    """Return the maximum number of checkpoints on the target: a new one is written before the oldest is deleted."""
+    """Return the maximum number of checkpoints that exist concurrently on the target.
+
+    A new checkpoint is written before the oldest is deleted.
+    """
     kept = min(settings.keep_last or settings.operations, settings.operations)
     at_once = kept + (1 if settings.keep_last or settings.data_pairs or settings.asks_contention else 0)
     if settings.asks_serving or settings.asks_scaling:
@@ -269,7 +277,7 @@ def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
 
 
 def _misfit(settings: Settings, model: Model) -> str:
-    """Return why the number of processes fits no layout of a model, on any file system; empty if it fits."""
+    """Return why the number of processes fits no layout of a model; empty if it fits."""
     name, processes = model.name, settings.ranks
     full = f"{name} in full has {model.processes} ranks"
     if settings.mode == "open":
@@ -373,7 +381,10 @@ def _plan_checkpoint(
 
 
 def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: int) -> ManyNames | None:
-    """Return the names of the suite metadata; None if it is not chosen, or another strategy's subject measures them."""
+    """Return the names that the suite metadata creates for a subject; None if it creates none.
+
+    The suite is measured only with a strategy that saves complete checkpoints and blocks the job.
+    """
     if not settings.asks_metadata or not saves_whole(strategy):
         return None
     return ManyNames(
@@ -384,7 +395,7 @@ def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: in
 
 
 def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layout) -> int:
-    """Return the largest request of engine ``stream``: a part of the largest object, if the target is a bucket."""
+    """Return the request size of engine ``stream``; for an object store, the size of the largest object's parts."""
     scheme, is_url, _ = (settings.target or "").partition("://")
     is_bucket = bool(is_url) and scheme in TARGETS and TARGETS[scheme].is_remote
     if target:
@@ -393,7 +404,10 @@ def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layou
 
 
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
-    """Return why a part of a checkpoint is not representative (storage that serves all hosts); otherwise empty."""
+    """Return how it is known that the storage serves several hosts; empty if it is not known.
+
+    A part of a checkpoint is not representative for such storage.
+    """
     if target and target.is_local is False:
         return f"the target is {target.description}"
     if settings.gate_table != "auto" and GATE_TABLES.get(table or settings.gate_table) == "shared":
@@ -404,14 +418,14 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
 
 
 def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
-    """Return the rule for which saves by a strategy contain only changed pages; None if all are full."""
+    """Return the rule for the saves of a strategy that contain only changed pages; None if all saves are full."""
     if not strategy.saves_deltas:
         return None
     return DeltaRule(full_every=settings.full_every, changed=settings.changed_pages, operations=settings.operations)
 
 
 def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
-    """Return the demands of the limits if some saves contain only changed pages: fewer writes per day, longer restores.
+    """Return the demand if some saves contain only changed pages: fewer bytes per day, longer restores.
 
     The demand on a single save is the demand on a full save.
     """
@@ -428,9 +442,9 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 
 
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the additional space of chains compared with full checkpoints; negative if chains need less.
+    """Return the space of delta chains minus the space of as many full checkpoints; negative if chains need less.
 
-    One more chain exists while the others are deleted.
+    The result includes one more chain, which exists while the others are deleted.
     """
     if rule is None:
         return 0
@@ -446,10 +460,10 @@ def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
 def _state_memory(
     shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
 ) -> list[int]:
-    """Return the model-dependent memory of each rank.
+    """Return the memory of each rank that depends on the model.
 
-    If ranks load each other's files (``loads_others``), assume the largest rank's size for all ranks. Pages of a delta
-    are collected for writing, and read for the comparison.
+    If ranks load each other's files (``loads_others``), every rank needs the memory of the largest rank. Pages of a
+    delta are collected for writing, and read again for the comparison.
     """
     own = shards.rank_bytes
     files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
@@ -465,7 +479,7 @@ def _state_memory(
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
-    """Return the memory of ranks per host; launchers fill a host's slots before they continue with the next host."""
+    """Return the memory of the ranks on each host. Launchers fill the slots of one host before the next host."""
     if not settings.hosts:
         return (sum(memory),)
     sums, start = [], 0
@@ -477,7 +491,7 @@ def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
 
 
 def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
-    """Return a measurement of a plan; with ``ranks``, every file of every rank."""
+    """Return a planned measurement in plain JSON types; ``ranks`` adds every file of every rank."""
     shards = planned.layout
     plain = {
         "subject": str(planned.subject),

@@ -1,7 +1,8 @@
-"""The ramp that finds how many requests a rank of the engine ``stream`` should have in flight. Pure.
+"""The ramp, which finds how many requests a rank of the engine ``stream`` should have in flight. Pure.
 
-Each step saves and loads a scratch checkpoint with another depth. The checkpoint is as small as possible with enough
-requests for the deepest step: at the rate that the cluster needs, the ramp takes a few seconds in total.
+Each step saves and loads a scratch checkpoint with another number of requests in flight (depth). The checkpoint is as
+small as possible with enough requests for the deepest step. At the rate that the cluster needs, the ramp takes a few
+seconds in total.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout
 
 RAMP = "ramp"
-"""The scenario of the scratch saves and loads, and the role of their checkpoints."""
+"""The name of the scenario of the scratch saves and loads, and the role of their checkpoints."""
 
 OF_RAMP = 320
 """The number of the first scratch checkpoint, after the numbers of the subject's own operations."""
 
 MAXIMUM_SECONDS = 5.0
-"""After this time in seconds, no further step begins."""
+"""After this time in seconds, the ramp begins no further step."""
 
 RAMP_BYTES = 4_000_000
-"""The memory of a rank for a ramp in addition to buffers: threads, and content other than the subject's."""
+"""The memory of a rank for a ramp in addition to buffers: threads, and the content of the scratch checkpoint."""
 
 PASSES = 2
-"""The number of times that each depth is tried, first downwards, then upwards. The faster result counts, because a busy
-host only slows it."""
+"""The number of times that each depth is tried: first in descending, then in ascending order.
+
+The faster result counts, because a busy host only slows a step.
+"""
 
 # If a file has fewer requests than twice the depth, the depth is reached only for a small part of the time.
 _REQUESTS_PER_DEPTH = 2
@@ -47,8 +50,10 @@ _STEPS_OF_ALL_SAVES = 2 * PASSES * len(DEPTHS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRamp:
-    """A ramp: the ``depths`` to try, each with a checkpoint of ``bytes`` at ``scale``. If there are none, ``because``
-    is the reason."""
+    """A planned ramp: the ``depths`` to try, each with a checkpoint of ``bytes`` at ``scale``.
+
+    Without depths there is no ramp; ``because`` is the reason.
+    """
 
     depths: tuple[int, ...]
     scale: float
@@ -57,15 +62,15 @@ class PlannedRamp:
 
     @property
     def largest_depth(self) -> int:
-        """The largest number of requests in flight that the ramp may find; without a ramp, the default."""
+        """The largest number of requests in flight that the ramp can find; without a ramp, the default."""
         return max(self.depths, default=USUAL_DEPTH)
 
 
 def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations: int) -> PlannedRamp:
-    """Return the ramp for a layout of a cluster that requires the rates ``asks``; without depths if they cannot be
-    distinguished.
+    """Return the ramp for a layout whose cluster requires the rates ``asks``.
 
-    A depth is tried if the smallest rank has at least twice as many requests for an average file.
+    A depth is tried if an average file of the smallest rank has at least twice as many requests. If fewer than two
+    depths remain, there is no ramp.
     """
     numbers = (1 << CHECKPOINT_BITS) - 1
     if operations + OF_RAMP + PASSES * len(DEPTHS) > numbers:

@@ -1,4 +1,6 @@
-"""Readers of a checkpoint other than the ranks that wrote it: resharded loads, replicas of a serving engine. Pure."""
+"""Reads of a checkpoint by readers other than the ranks that wrote it: restarts, resharded loads, serving replicas.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from pytest_ckpt.sizing.models import layout as layout_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPart:
-    """Part ``part`` of ``parts`` of every file of ``shard``. ``shard`` keeps the number of the rank that wrote it."""
+    """Part number ``part`` of ``parts`` equal parts of every file of ``shard``; the rank in ``shard`` wrote
+    the files.
+    """
 
     shard: RankLayout
     part: int = 0
@@ -24,10 +28,10 @@ class ShardPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """A load pattern: the sequential reads of each rank; ``bytes`` is the sum over all ranks.
+    """The reads of all ranks in a load pattern. Each rank reads its parts in sequence; ``bytes`` is the total.
 
-    ``not_run`` is the reason if these ranks cannot perform it. ``copies`` complete copies of the model are read
-    concurrently.
+    ``not_run`` is the reason if these ranks cannot perform the pattern. ``copies`` complete copies of the model are
+    read concurrently.
     """
 
     name: Literal["storm", "shifted", "joined", "split"]
@@ -43,12 +47,12 @@ class Reading:
 
 
 def storm(layout: Layout) -> Reading:
-    """Return the reads if all data-parallel replicas restore concurrently.
+    """Return the reads when all data-parallel replicas restore concurrently.
 
-    If the ranks have several replicas of complete weights (ZeRO-1), each reads the model files that the first replica
-    wrote for its position, and its own optimizer file, as in a real restore. If they have one replica (ZeRO-3, or the
-    ranks of one node), each rank simulates the first rank of another replica, or of another job that starts from this
-    checkpoint: all ranks read the files of rank 0.
+    If the ranks have several replicas of complete weights (ZeRO-1), each rank reads the model files that the first
+    replica wrote for its position, and its own optimizer file, as in a real restore. If they have one replica (ZeRO-3,
+    or the ranks of one node), each rank simulates the first rank of another replica, or of another job that starts from
+    this checkpoint: all ranks read the files of rank 0.
     """
     replicas = _replicas(layout)
     if layout.processes == 1:
@@ -66,7 +70,8 @@ def storm(layout: Layout) -> Reading:
 
 
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
-    """Return the reads of a cluster restart at full size, from a storm that read ``copies`` complete copies.
+    """Return the reads of a cluster restart at full size; ``copies`` is the number of complete copies that a storm
+    read.
 
     With ZeRO-1, each further copy reads the model files again, and its own part of the optimizer, which is already
     counted in the first copy. With ZeRO-3, or if the full layout has only one copy, each copy is assumed to read the
@@ -106,9 +111,9 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
-    """Return the reads if each rank reads the files of a rank on the next host, which cannot be in its memory.
+    """Return the reads when each rank reads the files of a rank on the next host, which its host cannot have in memory.
 
-    On one host it reads the next rank's files; whether they are cached there is measured, not assumed.
+    On one host each rank reads the next rank's files; whether these are cached is measured, not assumed.
     """
     count = layout.processes
     if count == 1:
@@ -122,8 +127,10 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
 
 
 def joined(layout: Layout) -> Reading:
-    """Return the reads if half of the ranks read the checkpoint, each the files of two ranks, in sequence; the others
-    wait."""
+    """Return the reads when half of the ranks read the checkpoint, each the files of two ranks in sequence.
+
+    The other ranks wait.
+    """
     count = layout.processes
     readers = math.ceil(count / 2)
     if count == 1:
@@ -137,7 +144,7 @@ def joined(layout: Layout) -> Reading:
 
 
 def split(layout: Layout) -> Reading:
-    """Return the reads if two readers share each rank's files, so that each reads half of every file.
+    """Return the reads when two readers share each rank's files, so that each reads half of every file.
 
     Twice as many ranks would read concurrently. The present ranks read one half after the other, so their time is an
     upper bound.
@@ -170,9 +177,9 @@ _PAGE_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """A model's weights: ``file_pages`` pages of 4 KiB in each file; ``full_bytes`` at scale 1.0 for all processes.
+    """The weights of a model in files of ``file_pages`` pages (4 KiB); ``full_bytes`` is their size at scale 1.0.
 
-    ``processes`` ranks write the files in turn. The first ``replicas`` x ``readers`` of them read: each replica all
+    ``processes`` ranks write the files in turn. The first ``replicas`` x ``readers`` ranks read: each replica reads all
     files, each of its readers a part of every file.
     """
 
@@ -183,22 +190,22 @@ class Weights:
 
     @property
     def replicas(self) -> int:
-        """Replicas that read concurrently."""
+        """The number of replicas that read concurrently."""
         return self.processes // self.readers
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all files."""
         return sum(self.file_pages) * _PAGE_BYTES
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the files, in their order."""
+        """The names of the files, in order."""
         count = len(self.file_pages)
         return tuple(f"weights-{number:05}-of-{count:05}.bin" for number in range(1, count + 1))
 
     def file_bytes(self, file: int) -> int:
-        """Return the bytes of a file."""
+        """Return the bytes of a file, given its number."""
         return self.file_pages[file] * _PAGE_BYTES
 
     def written_by(self, rank: int) -> range:
@@ -218,7 +225,7 @@ class Weights:
 
 
 def weights_of(layout: Layout, readers: int) -> Weights:
-    """Return the weights of a layout's model at its scale; for a subset of ranks, their share of the weights."""
+    """Return the weights of a layout's model at its scale; for a subset of ranks, only their share of the weights."""
     full = BYTES_A_PARAMETER * layout.model.parameters
     share = layout.processes / layout.cluster_processes
     count = max(1, math.ceil(full * share / MAXIMUM_FILE_BYTES))

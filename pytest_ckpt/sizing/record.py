@@ -1,5 +1,4 @@
-"""Maximum sizes of a run's files, checked before the run, because a file that is too large could not be read again.
-Pure.
+"""Maximum sizes of a run's files, checked before the run, because a larger file could not be read again. Pure.
 
 The bounds match the bounds in `support.strict_json`, so the longest permitted run can be judged and verified. A value
 is a number, a text, a list or an object in JSON.
@@ -19,13 +18,19 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 MAXIMUM_ENDURANCE_SAVES = 100_000
-"""The maximum number of saves of one endurance measurement; if they are faster, the next one waits for its turn."""
+"""The maximum number of saves of one endurance measurement.
+
+If saves are so fast that there would be more, each save waits for its turn.
+"""
 
 TOLD_OF_ENDURANCE = 10_000
-"""The number of saves that rank 0 reports during one endurance measurement; the measurement contains all times."""
+"""The maximum number of saves that rank 0 reports as events during one endurance measurement.
+
+The measurement contains the times of all saves.
+"""
 
 MAXIMUM_FAULTS = 100
-"""The maximum number of faulty places that a measurement describes; it counts all."""
+"""The maximum number of faulty places that a measurement describes; its count includes all of them."""
 
 # The values of an operation in addition to its ranks' times, of one rank in total, of a faulty place, and of everything
 # else.
@@ -34,7 +39,7 @@ _PATTERNS = 4
 
 
 def check_record(plan: Plan, settings: Settings) -> None:
-    """Refuse a run whose report could not be read again. Raises UsageError."""
+    """Raise UsageError if the report of a run would be too large to be read again."""
     values = _OF_RUN + sum(values_of(planned, settings) for planned in plan.runnable)
     if values > MAXIMUM_VALUES:
         raise UsageError(
@@ -46,7 +51,7 @@ def check_record(plan: Plan, settings: Settings) -> None:
 
 
 def values_of(planned: PlannedCheckpoint, settings: Settings) -> int:
-    """Return the maximum number of values of one checkpoint in the report of a run."""
+    """Return the maximum number of JSON values for one checkpoint in the report of a run."""
     ranks = planned.layout.processes
     patterns = _PATTERNS if settings.asks_contention else 0
     operations = 2 * planned.operations + patterns * LOADS_OF_A_PATTERN

@@ -27,7 +27,7 @@ _OBSERVED = re.compile(r"(\d{1,15})/(\d[^/@]*[a-z])@(\d{1,15})", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureModel:
-    """A rate of failures.
+    """A model of failures at a constant rate.
 
     ``failures_per_accelerator_day`` is per day and accelerator; ``spec`` is the text of the option, ``because`` a
     sentence on the source of the rate.
@@ -62,7 +62,7 @@ class FailureModel:
 
 
 def parse_failure_model(text: str) -> FailureModel:
-    """Return the failure model of ``text``.
+    """Return the failure model that a text describes.
 
     ``llama3`` (419 unexpected interruptions in 54 days of Llama 3 405B, on 16,000 accelerators), ``mttf:50000h``,
     ``node-days:6.5`` or ``observed:419/54d@16000``. Raises ValueError with the valid forms; the caller adds the name of

@@ -1,7 +1,8 @@
-"""The tensors of a checkpoint as another number of ranks loads them, and which saved bytes each of these ranks gets.
+"""The tensors of a checkpoint as another number of ranks loads them, and the saved bytes that each of these ranks
+reads.
 
-A whole tensor has one row for each rank that saved a part of it (`pytest_ckpt.ranks.engines.dcp`). Twice as many ranks
-get half of a row each, half as many ranks get two rows each. Pure.
+A complete tensor has one row for each rank that saved a part of it (`pytest_ckpt.ranks.engines.dcp`). Twice as many
+ranks get half of a row each, half as many ranks get two rows each. Pure.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ SIZES = ("doubled", "halved")
 
 
 def ranks_of(size: str, processes: int) -> int:
-    """Return the number of ranks that load what ``processes`` ranks saved; 0 if one rank would be halved."""
+    """Return the number of ranks that load a checkpoint of ``processes`` ranks; 0 for half of one rank."""
     return 2 * processes if size == "doubled" else processes // 2
 
 
 class SavedPart(NamedTuple):
-    """Part of a row: the rank that saved it, the tensor's number on that rank, and the bytes ``start`` to ``stop``."""
+    """A part of a row: the rank that saved it, the tensor's number on that rank, and the bytes ``start`` to
+    ``stop``.
+    """
 
     rank: int
     number: int
@@ -37,10 +40,11 @@ class SavedPart(NamedTuple):
 
 
 class ResizedTensor(NamedTuple):
-    """A whole tensor. ``rows`` are the ranks that saved a row of ``columns`` elements, with the tensor's number there.
+    """A complete tensor. ``rows`` are pairs: a rank that saved a row, and the tensor's number on that rank.
 
-    ``grid`` contains the ranks that load it: its rows share the rows of the tensor, its columns share the columns. Both
-    are divided as ``torch.chunk`` divides: parts of the same size, rounded up, and the last part gets the rest.
+    A row has ``columns`` elements. ``grid`` contains the ranks that load the tensor: rows of the grid share the
+    tensor's rows, columns of the grid share its columns. Both are divided as by ``torch.chunk``: parts of the same
+    size, rounded up, and the last part gets the rest.
     """
 
     name: str
@@ -50,7 +54,7 @@ class ResizedTensor(NamedTuple):
     grid: tuple[tuple[int, ...], ...]
 
     def shape_of(self, rank: int) -> tuple[int, int]:
-        """Return the rows and columns of a rank's part; zeros if the rank gets no part."""
+        """Return the numbers of rows and columns in a rank's part; zeros if the rank gets no part."""
         rows, columns = self._spans(rank)
         return (len(rows), len(columns)) if rows and columns else (0, 0)
 
@@ -70,7 +74,7 @@ class ResizedTensor(NamedTuple):
 
 
 def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
-    """Return the whole tensors of a layout as ``processes`` ranks load them, in the same order on all ranks."""
+    """Return the complete tensors of a layout for a load by ``processes`` ranks, in the same order on all ranks."""
     rows: dict[str, list[tuple[int, int]]] = {}
     shapes: dict[str, tuple[Dtype, int]] = {}
     for shard in shards.ranks():
@@ -93,7 +97,7 @@ def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
 def why_no_ranks(
     size: str, shards: Layout, memory: MemoryRule, *, slots: int | None, available_bytes: int | None
 ) -> str:
-    """Return why the ranks of a size cannot be started; empty if they can.
+    """Return why ranks in this number (``doubled`` or ``halved``) cannot be started; empty if they can.
 
     ``slots``: the launcher starts no more ranks than this; None: it puts more ranks on hosts than they have slots.
     ``available_bytes`` is the memory for all of these ranks; None if other hosts take part.

@@ -1,4 +1,4 @@
-"""The sequence of the ranks' steps in a run, counted in advance for the progress and for `plan`. Pure."""
+"""The steps of a run in their order, counted in advance for the progress and for `plan`. Pure."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _LABELS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """The steps of one kind of a subject. Endurance is one step, with at most ``parts`` saves unless a duration is
-    given.
+    """The steps of one kind of a subject, such as its loads of a pattern.
 
-    ``bytes_each`` are the bytes of each step; ``limit_seconds`` is the total time if each step just meets its limit.
-    ``turn_seconds`` is the fixed duration of a step; None if the storage determines it.
+    ``bytes_each`` are the bytes of each step. ``limit_seconds`` is the total time if each step just meets its limit.
+    ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. Endurance is one step with at
+    most ``parts`` saves, unless a duration is given.
     """
 
     subject: Subject
@@ -57,7 +57,7 @@ class Steps:
 
     @property
     def is_maximum(self) -> bool:
-        """Whether the bytes are an upper bound: steps in parts may end early."""
+        """Whether the bytes are an upper bound, because a step of several saves may end early."""
         return self.parts > 1
 
     def label(self, index: int) -> str:
@@ -67,7 +67,7 @@ class Steps:
 
 
 def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
-    """Return the measurements of a checkpoint, in the order of their execution."""
+    """Return the steps of a checkpoint in the order of their execution."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
     save, load = demand.save_limit_seconds, demand.load_limit_seconds
     found = [("save", Amount(count, planned.saved_bytes // count, save))]
@@ -100,7 +100,7 @@ def scenarios(
     engine: EngineSpec,
     strategy: StrategySpec,
 ) -> tuple[str, ...]:
-    """Return the measurements in addition to the saves and loads, and the time or the written bytes of each.
+    """Return a description of each measurement in addition to the saves and loads, with its time or its written bytes.
 
     ``pace`` is the pace of saves during other work; None: no such saves. ``names`` are the empty files of the suite
     metadata; None: they are not measured.
@@ -154,7 +154,7 @@ def scenarios(
 
 
 def _paced(pace: PacedSaves, settings: Settings) -> str:
-    """Return how long saves during other work take, or why they are not measured."""
+    """Return how long the saves during other work take, or why they are not measured."""
     if pace.not_run:
         return f"no saves during other work (NEIGHBOUR, MIXED): {pace.not_run}"
     return (

@@ -1,9 +1,11 @@
-"""The buffers of a rank of the engine ``stream``, and how many requests in flight they permit. Pure."""
+"""The buffers of a rank of the engine ``stream``, and the number of requests in flight that fit them. Pure."""
 
 from __future__ import annotations
 
 USUAL_BUFFERS_BYTES = 32 << 20
-"""The buffers of every rank of the engine ``stream``; more are allocated only for more requests in flight."""
+"""The size of a rank's buffers in the engine ``stream``; larger buffers are allocated only for more requests
+in flight.
+"""
 
 # Buffers in addition to those in flight: they wait for the comparison while a thread is not scheduled.
 _SPARE_BUFFERS = 4
@@ -19,16 +21,15 @@ DEPTHS = (1, 2, 4, 8, 16)
 
 
 def buffer_count(request_bytes: int, depth: int) -> int:
-    """Return the number of buffers of a rank of the engine ``stream`` for ``depth`` requests of ``request_bytes`` in
-    flight."""
+    """Return the number of a rank's buffers for ``depth`` requests of ``request_bytes`` in flight."""
     return max(USUAL_BUFFERS_BYTES // request_bytes, depth + _SPARE_BUFFERS)
 
 
 def beyond_usual_bytes(request_bytes: int, depth: int) -> int:
-    """Return the bytes of a rank's buffers beyond the usual ones."""
+    """Return the bytes of a rank's buffers that exceed `USUAL_BUFFERS_BYTES`."""
     return max(0, buffer_count(request_bytes, depth) * request_bytes - USUAL_BUFFERS_BYTES)
 
 
 def depths_within_memory(request_bytes: int) -> tuple[int, ...]:
-    """Return the depths of a ramp whose buffers need at most `MAXIMUM_BUFFERS_BYTES`."""
+    """Return the depths that a ramp may try: their buffers need at most `MAXIMUM_BUFFERS_BYTES`."""
     return tuple(d for d in DEPTHS if buffer_count(request_bytes, d) * request_bytes <= MAXIMUM_BUFFERS_BYTES)

@@ -1,11 +1,13 @@
-"""Checks of users' pictures: only formats without scripts and references are embedded. Pure."""
+"""Checks of users' pictures before they are embedded: only formats without scripts and references are
+accepted. Pure.
+"""
 
 from __future__ import annotations
 
 import base64
 
 MAXIMUM_BYTES = 256 << 10
-"""The largest accepted picture, in bytes: the report and the certificate both contain it."""
+"""The maximum size of a picture in bytes; the report and the certificate both contain the picture."""
 
 # Media type, first bytes, and the bytes that end an intact file.
 _FORMATS = (

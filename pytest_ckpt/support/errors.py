@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 class UsageError(Exception):
     """A problem of the command, the machine or the target that must be fixed before the first write (exit 4).
 
-    ``what`` is the problem; ``remedy`` is the expected value and the action.
+    ``what`` is the problem; ``remedy`` is the expected value and what the user can do.
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
@@ -24,11 +24,11 @@ class ReplacedError(Exception):
 
 
 class KilledError(Exception):
-    """A process that works for a rank was killed, so the failure does not count against the storage."""
+    """A process that works for a rank was killed; this failure does not count against the storage."""
 
 
 class Problems:
-    """All problems that must be fixed before a run, so that one start reports all of them."""
+    """The problems that must be fixed before a run, collected so that one start reports all of them."""
 
     def __init__(self) -> None:
         self.found: list[UsageError] = []
@@ -54,9 +54,9 @@ class Problems:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` for the nearest of the known words, or an empty string.
+    """Return ``" (did you mean 'x'?)"`` for the known word that is nearest to ``word``, or an empty string.
 
-    If a word is part of exactly one known word, it refers to that word, even if it is short: ``70b`` means
+    A word that is a part of exactly one known word refers to that word, even if it is short: ``70b`` means
     ``llama3-70b``.
     """
     import difflib  # noqa: PLC0415 - only when something is wrong

@@ -1,9 +1,9 @@
-"""The kernel's facts about this host: memory with the limits of control groups (Slurm, systemd), and its state as a
-client.
+"""Facts that the kernel states about this host: memory with the limits of control groups (Slurm, systemd), and client
+state.
 
-Links, tuned values, the mount of a directory, readahead, the client's version, NUMA nodes. Every fact is a named text.
-An unreadable fact is omitted, because a gate must not use a guess. ``root``, ``links`` and ``routes`` are the roots of
-the kernel's trees.
+Client state consists of links, tuned values, the mount of a directory, readahead, the client's version and NUMA nodes.
+Every fact is a named text. An unreadable fact is omitted, because a gate must not use a guess. ``root``, ``links`` and
+``routes`` are the roots of the kernel's trees; tests replace them.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def memory_of_host() -> dict[str, int]:
-    """Return the values of this host's memory by the kernel's names (MemTotal, Cached), in bytes."""
+    """Return the memory values of this host in bytes, by the kernel's names (MemTotal, Cached)."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
 def shared_memory_free_bytes(place: Path = SHARED_MEMORY) -> int:
-    """Return the free space of this host's shared memory in bytes; a container has 64 MiB by default."""
+    """Return the free space of this host's shared memory in bytes. The default of containers is 64 MiB."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 
 def memory_available_bytes() -> int:
-    """Return this host's memory, or less if a control group of this process allows less."""
+    """Return the available memory of this host in bytes, or less if a control group of this process allows less."""
     there, allowed = memory_of_host().get("MemAvailable", 0), memory_left_bytes()
     return there if allowed is None else min(there, allowed)
 
 
 def memory_limit_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
-    """Return the smallest memory limit of this process's control groups (version 2 or 1); None if there is no limit."""
+    """Return the smallest memory limit of this process's control groups (version 2 or 1) in bytes; None if there is
+    none.
+    """
     return min((limit for limit, _ in _limits(root, of)), default=None)
 
 
 def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
-    """Return the remaining memory of the most limited of these control groups, in bytes; None: no limit.
+    """Return the smallest remaining memory of this process's control groups, in bytes; None if there is no limit.
 
     Page cache without recent use does not count as used, because the kernel releases it first.
     """
@@ -121,7 +123,7 @@ _OUT_OF_TREE = "O"
 
 
 def host_state(root: Path = _SYS, links: Path = _LINKS) -> dict[str, str]:
-    """Return tuned values that matter to storage, and the links that are up: name, rate in Mb/s, MTU."""
+    """Return the tuned kernel values that matter to storage, and the active links: name, rate in Mb/s, MTU."""
     found = {"kernel": platform.release()}
     found |= {name: text for name in _TUNED if (text := _read(root / name.replace(".", "/")))}
     for name in _LARGEST:
@@ -149,7 +151,9 @@ def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
 
 
 def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _ROUTES) -> dict[str, str]:
-    """Return the options of a mount by name (``yes`` for an option without a value), and the link to its server."""
+    """Return the options of a mount by name (``yes`` for an option without a value), and the link to the mount's
+    server.
+    """
     found = {"file_system": kind}
     for option in filter(None, options.split(",")):
         name, _, value = option.partition("=")
@@ -166,7 +170,8 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
 def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str]:
     """Return the kernel's readahead on a device, given as ``major:minor``, in KiB.
 
-    Lustre has a separate value for each mount; if there are several mounts, the correct one is unknown.
+    Lustre has a separate value for each mount. If there are several mounts, the value of this one is unknown and left
+    out.
     """
     if kind == _LUSTRE:
         own = {*root.glob("sys/fs/lustre/llite/*/max_read_ahead_mb")}
@@ -200,8 +205,8 @@ def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
 
 
 def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str, str]:
-    """Return facts about NUMA nodes: their number, the nodes of the cores that ranks may use, the node of a link, and
-    whether these nodes are the same.
+    """Return facts about NUMA nodes: their number, the nodes of ``cores`` and of the link ``nic``, and whether cores
+    are near it.
 
     ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty if the link to the storage is unknown.
     """
@@ -236,7 +241,7 @@ def cores_of_this_process() -> set[int]:
 
 
 def _link_to(address: str, routes: Path) -> str:
-    """Return the link over which an IPv4 address is reached, by the longest prefix match; empty if unknown."""
+    """Return the link that reaches an IPv4 address, by the longest matching route; empty if unknown."""
     try:
         wanted = struct.unpack("<I", socket.inet_aton(address))[0] if address else None
     except OSError:
@@ -269,10 +274,10 @@ def _read(path: Path) -> str:
 
 
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
-    """Return the time in nanoseconds for which each thread of this process was ready to run without a CPU, by thread
-    id.
+    """Return how long each thread of this process was ready to run without a CPU, in nanoseconds by thread id.
 
-    The second value of ``schedstat`` (kernel documentation, sched-stats). None if it is available for no thread.
+    This is the second value of ``schedstat`` (kernel documentation, sched-stats). None if it is available for no
+    thread.
     """
     found = {}
     try:
@@ -290,11 +295,10 @@ _NANOSECONDS = 1e-9
 
 
 class ProcessorWait:
-    """Accumulates the seconds for which a thread of this process waited for a CPU, between ``begin`` and ``end``.
+    """Measures how long threads of this process wait for a CPU between ``begin`` and ``end``.
 
     Time in a storage call, and time in which the process was stopped, are not counted. Threads wait concurrently, so
-    the longest wait of one thread counts, and waits of several threads are not added. Threads that have ended are
-    missed.
+    their waits are not added: the longest wait of one thread counts. Threads that have ended are missed.
     """
 
     def __init__(self) -> None:
@@ -303,11 +307,11 @@ class ProcessorWait:
         self._is_known = True
 
     def begin(self) -> None:
-        """Remember how long each thread has waited so far."""
+        """Start a period: record how long each thread has waited so far."""
         self._before = run_queue_waits()
 
     def end(self) -> None:
-        """Add the time that each thread has waited since ``begin``."""
+        """End a period: add the time that each thread has waited since ``begin``."""
         after = run_queue_waits()
         if self._before is None or after is None:
             self._is_known = False
@@ -316,10 +320,10 @@ class ProcessorWait:
             self._waits[thread] = self._waits.get(thread, 0) + waited - self._before.get(thread, 0)
 
     def seconds(self, *, beyond: float) -> float | None:
-        """Return the longest wait of one thread in seconds; None if the kernel does not count waits.
+        """Return the longest wait of one thread in seconds, over all periods; None if the kernel does not count waits.
 
-        ``beyond`` is the number of seconds in which the timed work did not run; all of these are assumed to be waits
-        and are subtracted.
+        ``beyond`` are the seconds of the periods in which the timed work did not run. They are subtracted, because they
+        may be waits.
         """
         if not self._is_known:
             return None

@@ -1,8 +1,8 @@
 """Finds calls of I/O and clocks that a library other than the C library answers in this process, and start-up hooks of
 Python.
 
-The dynamic linker uses the first library that exports a name, and libraries in LD_PRELOAD precede the C library. So
-every library that precedes the C library is searched for these names.
+The dynamic linker uses the first library that exports a name, and libraries in LD_PRELOAD precede the C library. So the
+libraries before the C library are searched for the names of these calls.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ class _Place(ctypes.Structure):
 
 
 class _Loaded(ctypes.Structure):
-    """The beginning of ``struct dl_phdr_info``."""
+    """The first fields of ``struct dl_phdr_info`` in C."""
 
     _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
 
 
 def is_profiler(by: str) -> bool:
-    """Whether a library is a known I/O profiler, by its file name."""
+    """Whether a library is a known I/O profiler, by the name of its file."""
     return bool(_PROFILERS.fullmatch(Path(by).name))
 
 
 def interposed_calls() -> dict[str, tuple[str, ...]]:
-    """Return the calls that neither the C library nor Python answers, by the library that answers."""
+    """Return the calls that neither the C library nor Python answers, by the library that answers them."""
     found: dict[str, list[str]] = {}
     for name, by in (*_of_the_linker(), *_of_python()):
         found.setdefault(by, []).append(name)
@@ -109,7 +109,7 @@ def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 def _of_the_linker() -> Iterator[tuple[str, str]]:
-    """Yield, for each library that the linker searches before the C library, the calls that it exports."""
+    """Yield (call, library) for each call that a library before the C library answers."""
     home = _c_library()
     for file in _libraries_before(home):
         if _OF_THE_C_LIBRARY.fullmatch(file.name) and file.parent == Path(home).parent:
@@ -127,14 +127,16 @@ def _c_library() -> str:
 
 
 def _given_c_library(environment: Mapping[str, str]) -> list[str]:
-    """Return the name of this process's C library if it comes from LD_LIBRARY_PATH."""
+    """Return a phrase with this process's C library if the library comes from LD_LIBRARY_PATH; otherwise an
+    empty list.
+    """
     home = Path(_c_library())
     given = [os.path.realpath(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     return [f"C library of LD_LIBRARY_PATH: {home}"] if str(home.parent) in given else []
 
 
 def _libraries_before(last: str) -> list[Path]:
-    """Return the libraries of this process that the linker searches before a given library."""
+    """Return the libraries of this process that the linker searches before the library ``last``."""
     files: list[str] = []
 
     def take(loaded: Any, _size: int, _data: Any) -> int:
@@ -149,7 +151,7 @@ def _libraries_before(last: str) -> list[Path]:
 
 
 def _object_of(library: ctypes.CDLL, name: str) -> str:
-    """Return the file of the object that provides a name; empty if there is no such object."""
+    """Return the file of the library in which a name resolves; empty if the name does not resolve."""
     try:
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p)
     except AttributeError:

@@ -21,30 +21,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 MARK = "PYTEST_CKPT_RUN"
-"""The variable in the environment of every process of a run; its value is the run's id."""
+"""The environment variable that marks every process of a run; its value is the run's id."""
 
 LAUNCH = "PYTEST_CKPT_LAUNCH"
-"""The variable in the environment of every process of a launch; each launch of a run has a different value."""
+"""The environment variable that marks every process of a launch; its value differs between the launches of a run."""
 
 SWEEP = "/sweep"
-"""The suffix of the run's id in the mark of processes that end a run; these do not belong to the run."""
+"""The suffix of the run's id in the mark of processes that clean up after a run; these are not processes of the run."""
 
 SESSION = "PMIX_SERVER_TMPDIR"
-"""The variable in which a launcher passes the directory of its daemon's sockets and segments to a rank."""
+"""The environment variable with the directory in which a launcher's daemon has its sockets and segments."""
 
 SEGMENTS = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
-"""The variables that set where Open MPI's ranks store their segments, for version 5 and for earlier versions."""
+"""The environment variables for the directory of Open MPI's shared-memory segments, in version 5 and in earlier
+versions."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Different for each boot of each kernel; equal for containers on one kernel."""
+"""The file with an identity that differs for each boot of each kernel; containers on one kernel have the same."""
 
 FROZEN = "in a frozen cgroup"
-"""The description of a task whose cgroup is frozen, as by ``docker pause``; its state may look like a storage call."""
+"""The description of a task whose cgroup is frozen, as by ``docker pause``.
+
+The state of such a task may look like a storage call.
+"""
 
 # Stopped by a signal, and by a tracer.
 _STOPPED = ("T", "t")
 SAID_OF_STOPPED = (*(f"state {state}" for state in _STOPPED), FROZEN)
-"""The descriptions that `blocked_in` and `tasks_blocked_in` give for a task that was stopped on its host."""
+"""The parts of `blocked_in` and `tasks_blocked_in` by which a stopped task can be recognised."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -55,7 +59,10 @@ _KILL_SECONDS = 15.0
 
 
 def end_undisturbed() -> None:
-    """Ignore Ctrl-C and SIGTERM, because the process is ending. The code that started the run restores both."""
+    """Ignore Ctrl-C and SIGTERM from now on, because the process is ending.
+
+    The code that started the run restores both handlers.
+    """
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
@@ -70,7 +77,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handled_so(handler: Any) -> Iterator[None]:
-    """Install a handler for both signals that end a run; only the main thread receives them."""
+    """Install a handler for Ctrl-C and SIGTERM during a block; only the main thread receives these signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -83,7 +90,7 @@ def handled_so(handler: Any) -> Iterator[None]:
 
 
 def describe_exit(exit_code: int) -> str:
-    """Return a description of a process's end that follows its name; a negative code is a signal number."""
+    """Return how a process ended, as a phrase after the name of the process; a negative code is a signal number."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     name = {known.value: known.name for known in signal.Signals}.get(-exit_code)
@@ -93,7 +100,7 @@ def describe_exit(exit_code: int) -> str:
 def marked_processes(run_id: str, launch: str = "") -> list[int]:
     """Return the processes of this host, except this one, that have the mark of a run in their environment.
 
-    With ``launch``, only processes of this launch of the run.
+    With ``launch``, only processes of this launch are returned.
     """
     wanted = {f"{MARK}={run_id}".encode(), *([f"{LAUNCH}={launch}".encode()] if launch else [])}
     found = []
@@ -114,7 +121,10 @@ def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "")
 
 
 def processes_of_session(leader: int) -> list[int]:
-    """Return the processes of this host in the session that ``leader`` started; a session outlives its leader."""
+    """Return the processes of this host in the session that ``leader`` started.
+
+    A session can outlive its leader.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -131,7 +141,7 @@ def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
 
 
 def blocked_sentence(stuck: list[int]) -> str:
-    """Return a sentence on killed processes that do not end, with their ids and the reason."""
+    """Return a sentence on killed processes that still exist: their ids, and the calls in which they are blocked."""
     numbers = ", ".join(map(str, stuck))
     return f"processes {numbers} cannot be ended: they are blocked in the kernel until the target answers"
 
@@ -148,13 +158,14 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
 
 
 def boot_id() -> str:
-    """Return the identity of this kernel."""
+    """Return the identity of this kernel's boot."""
     return BOOT_ID.read_text().strip()
 
 
 def blocked_in(pid: int) -> str:
-    """Return the kernel's view of a blocked process: its state, the function in which it waits, its stack if
-    readable."""
+    """Return the kernel's view of a blocked process: state, waiting function, system call, and the stack if it is
+    readable.
+    """
     return _kernel_state(Path("/proc") / str(pid))
 
 
@@ -172,9 +183,8 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
 
 
 def stopped_among(pids: Iterable[int]) -> int | None:
-    """Return a process that was stopped by a signal, a debugger or a frozen cgroup.
-
-    All of its tasks are stopped; None if there is no such process.
+    """Return a process whose tasks are all stopped, by a signal, a debugger or a frozen cgroup; None if there
+    is none.
     """
     return next((pid for pid in pids if _is_stopped(Path("/proc") / str(pid))), None)
 
@@ -198,7 +208,9 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
 
 
 def _fields(task: Path) -> list[str]:
-    """Return the kernel's view of a task or process as text that follows its name, the state first. Raises OSError."""
+    """Return the fields of ``stat`` of a task or process that follow its name; the first is the state. Raises
+    OSError.
+    """
     return (task / "stat").read_text().rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""The kernel's counts of CPU time of this host, and of a process with its children."""
+"""The CPU times that the kernel counts for this host, and for a process with its children."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Masks secrets in the files of a run. All rules for recognising secrets are here.
 
 A secret is the user part of a URL, or the value of an environment variable, option or query field whose name suggests a
-secret. The value is masked in all text that is written to a file of the run, also if a launcher or a library repeats it
-in a message. Numbers, field names and words of this package are never changed, because unreadable evidence is lost. So
-a short value, or a value that is a word of this package, is masked only where it is given.
+secret. The value is masked in all files of the run, also in messages of a launcher or a library. Numbers, field names
+and words of this package are never changed, because unreadable evidence is lost. So a short value, or a value that is
+such a word, is masked only at places where a secret is given, such as after ``--password``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PATTERNS = (_URL, _LOGIN, _BEARER, _OPTION, _ASSIGNED, _USER, _SSHPASS)
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Masks the given values, the longest first, and any value at a place where a secret is given.
+    """Masks the given secrets, the longest first, and any value next to a name that suggests a secret.
 
     A secret that consists of digits is masked only as a whole word.
     """
@@ -57,8 +57,8 @@ class Redactor:
     def of(cls, environment: Mapping[str, str], texts: Iterable[str], file_vocabulary: Iterable[str] = ()) -> Redactor:
         """Return a redactor for the secrets of an environment, and for secrets in ``texts``, such as commands.
 
-        ``file_vocabulary`` are the words of the run's own files. A secret that is a part of one of them is masked only
-        where it was given, for example after ``--password``, because masking it everywhere would destroy these files.
+        ``file_vocabulary`` are the words of the run's own files. A secret that is a part of one of these words is
+        masked only where it was given, for example after ``--password``. Masking it everywhere would destroy the files.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
         found |= {secret for text in texts for secret in _given(text)}
@@ -67,7 +67,7 @@ class Redactor:
         return cls(tuple(sorted(long, key=lambda s: (-len(s), s))))
 
     def text(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return a text with all secrets masked."""
         return _known(self, text) if len(text) <= _SHORT_TEXT else self._cleaned(text)
 
     def _cleaned(self, text: str) -> str:
@@ -80,7 +80,7 @@ class Redactor:
         return text
 
     def plain(self, value: Any) -> Any:
-        """Return plain JSON types without secrets; the item after ``--password`` in a list is a secret."""
+        """Return plain JSON types with all secrets masked, including the item after ``--password`` in a list."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -95,7 +95,9 @@ class Redactor:
 
 @functools.lru_cache(maxsize=4096)
 def _known(redactor: Redactor, text: str) -> str:
-    """Return a short text without secrets, from a cache: messages of ranks repeat the same text."""
+    """Return a short text with all secrets masked; results are cached, because messages of ranks repeat the
+    same text.
+    """
     return redactor._cleaned(text)
 
 
@@ -129,7 +131,7 @@ def _given(text: str) -> Iterator[str]:
 
 
 def _awaits(last: Any, item: Any) -> bool:
-    """Whether an argument is the value of the preceding option."""
+    """Whether an argument is the secret value of the preceding option."""
     if not isinstance(last, str) or not isinstance(item, str) or not last.startswith("-") or "=" in last:
         return False
     return is_telling(last.lstrip("-")) and not item.startswith("-") and " " not in last

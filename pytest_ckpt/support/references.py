@@ -1,4 +1,4 @@
-"""Resolves ``module:function`` references in the process that uses them."""
+"""Imports the object that a text ``module:name`` refers to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 
 def load(reference: str) -> Any:
-    """Return the object that ``module:name`` names. Raises ImportError or AttributeError if there is no such object."""
+    """Return the object that a text ``module:name`` refers to. Raises ImportError or AttributeError if there
+    is none.
+    """
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -1,4 +1,6 @@
-"""Finds the suites and templates, in a checkout or an installed package, and the path by which processes import it."""
+"""Finds the package's suites and templates, in a checkout or an installed package, and the import path for its
+processes.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 PACKAGE_HOME = _PACKAGE.parent
-"""The directory that must be on the import path of our processes, so that they import this copy of the package."""
+"""The directory that must be on the import path of a run's processes, so that they import this copy of pytest-ckpt."""
 
 
 def python_path(inherited: Mapping[str, str] = os.environ) -> str:
-    """Return a PYTHONPATH that begins with this copy of the package and continues with the present one."""
+    """Return a PYTHONPATH that begins with this copy of pytest-ckpt and continues with the inherited path."""
     return os.pathsep.join([str(PACKAGE_HOME), *filter(None, [inherited.get("PYTHONPATH")])])
 
 

@@ -1,4 +1,4 @@
-"""A strict JSON parser, so that all readers of the same bytes see the same document with finite numbers.
+"""A strict JSON parser: all readers of the same bytes see the same document, with finite numbers only.
 
 Python's own parser accepts NaN and Infinity, converts 1e999 to infinity, keeps the last of duplicate keys, and accepts
 lists that are nested too deeply for recursive code. In a file from which verdicts are derived, each of these is an
@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 MAXIMUM_VALUES = 2_000_000
-"""The maximum number of values of a document, so that any document fits into a gigabyte of memory. A run plans no more
-(`sizing.record`)."""
+"""The maximum number of values in a document, so that any document fits into 1 GB of memory.
+
+A run does not plan more values (`sizing.record`).
+"""
 
 # The average size of our values is at most 32 bytes, including the space before them.
 _MAXIMUM_BYTES = 64 << 20
@@ -33,7 +35,7 @@ _NO_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file. Raises OSError, also if it is not a file: a pipe blocks its reader."""
+    """Return the content of a file. Raises OSError, also for a pipe or device, which would block the reader."""
     _check(path, _MAXIMUM_BYTES)
     return path.read_bytes()
 
@@ -66,7 +68,7 @@ def _check(path: Path, maximum_bytes: int) -> None:
 
 
 def parse(data: bytes) -> Any:
-    """Return the value of JSON in UTF-8. Raises ValueError with the reason if it is invalid."""
+    """Return the value of a JSON text in UTF-8. Raises ValueError with the reason if it is invalid."""
     if crowded := too_many_values(data):
         raise ValueError(crowded)
     if _depth(data) > _MAXIMUM_DEPTH:
@@ -79,8 +81,9 @@ def parse(data: bytes) -> Any:
 
 
 def too_many_values(data: bytes) -> str:
-    """Return a sentence if JSON has more values than any of our documents; a value needs far more memory than its
-    text.
+    """Return a sentence if a JSON text has more values than any document of a run.
+
+    A value needs far more memory than its text.
     """
     is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MAXIMUM_VALUES
     return f"it has more than {MAXIMUM_VALUES:,} values" if is_crowded else ""

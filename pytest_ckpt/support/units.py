@@ -47,7 +47,7 @@ _SIZE_ACCEPTED = (
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a text: ``28s``, ``9.3min``, ``50000h``, ``2d``, ``500ms``, ``30``.
+    """Return the duration in a text in seconds: ``28s``, ``9.3min``, ``50000h``, ``2d``, ``500ms``, ``30``.
 
     Raises ValueError for other text. ``m`` is refused, because it may mean minutes, months or milli.
     """
@@ -61,9 +61,9 @@ def parse_duration(text: str) -> float:
 
 
 def parse_fraction(text: str) -> float:
-    """Return the share from 0 to 1 of a text: ``5%``, ``0.05``, ``1/1000``.
+    """Return the share from 0 to 1 in a text: ``5%``, ``0.05``, ``1/1000``.
 
-    Raises ValueError for other text; for a number above 1, the ``%`` was probably forgotten.
+    Raises ValueError for other text. For a number above 1, the message says that ``%`` was probably forgotten.
     """
     if ratio := _RATIO.fullmatch(text):
         over, under = int(ratio[1]), int(ratio[2])
@@ -83,7 +83,7 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a text, rounded down: ``105GiB``, ``64MB``, ``4096``. Raises ValueError."""
+    """Return the size in a text in bytes, rounded down: ``105GiB``, ``64MB``, ``4096``. Raises ValueError."""
     number, unit = _split(text, _SIZE_ACCEPTED)
     factor = _BYTES.get(unit)
     if factor is None:
@@ -221,7 +221,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _split(text: str, accepted: str) -> tuple[Fraction, str]:
-    """Split a text into a finite, non-negative number and a unit."""
+    """Split a text into a finite, non-negative number and a unit. Raises ValueError with ``accepted``."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not understood; expected {accepted}")

@@ -1,4 +1,4 @@
-"""Files and directories that a user names: found, read completely and parsed, or refused with one sentence."""
+"""Files and directories that a user names: checked, read completely and parsed, or refused with one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
 
 
 def user_path(text: str | Path, option: str) -> Path:
-    """Return an absolute path with ``~`` expanded. Raises UsageError if the user is unknown on this host."""
+    """Return an absolute path with ``~`` expanded. Raises UsageError if the user after ``~`` is unknown on
+    this host.
+    """
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:
@@ -33,7 +35,7 @@ def user_path(text: str | Path, option: str) -> Path:
 
 
 def resolved_user_path(text: str | Path, option: str) -> Path:
-    """Return a path without symbolic links. Raises UsageError if it cannot be followed: a loop, a dead mount."""
+    """Return a path with all symbolic links resolved. Raises UsageError if this is impossible: a loop, a dead mount."""
     path = user_path(text, option)
     try:
         return path.resolve()
@@ -48,7 +50,7 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
 
 
 def refuse_inside(option: str, given: str | Path, others: Mapping[str, str | Path], remedy: str) -> Path:
-    """Return a resolved path. Raises UsageError if it is one of the other options' directories, or inside one."""
+    """Return a resolved path. Raises UsageError if it is a directory of another option, or inside such a directory."""
     place = resolved_user_path(given, option)
     for other_option, other in others.items():
         inside = resolved_user_path(other, other_option)
@@ -97,7 +99,7 @@ def read_user_bytes(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def answering(name: str) -> Iterator[None]:
-    """Convert an OSError about a directory into a UsageError; ``name`` is the option with its value."""
+    """Convert an OSError during a block into a UsageError; ``name`` is the option with its value."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,8 @@
 """Prints the cause of a long wait, so that a user sees that the storage hangs.
 
-A waiting function declares its wait with ``waiting`` and calls ``look`` several times a minute. Only the process of the
-user's terminal prints (``telling``); in any other process, and in threads, these calls do not print.
+A waiting function declares its wait with ``waiting`` and calls ``look`` at least once a second. Only code within
+``telling`` prints, in the process of the user's terminal. In any other process, and in other threads, these calls do
+not print.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from typing import AnyStr
 from pytest_ckpt.support.units import format_seconds
 
 TELL_SECONDS = 30.0
-"""After this many seconds without output, the wait is printed."""
+"""The time without output, in seconds, after which the current wait is printed."""
 
 LOOK_SECONDS = 1.0
 """The maximum time between two calls of ``look``, in seconds."""
 
 Waited = str | Callable[[], str]
-"""The cause of a wait: a name, printed with the seconds since its start; or a function that returns a sentence, empty
-for no message."""
+"""The cause of a wait.
+
+It is a name, printed with the seconds since the start of the wait; or a function that returns a sentence, empty for no
+message.
+"""
 
 
 class Waits:
@@ -75,7 +79,7 @@ def _waits() -> Waits:
 
 @contextlib.contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[Waits]:
-    """Print this thread's waits during a block."""
+    """Print the waits of this thread through ``say`` during a block."""
     waits = Waits(say)
     token = _current.set(waits)
     try:
@@ -92,7 +96,7 @@ def waiting(what: Waited) -> Iterator[None]:
 
 
 def before_telling(call: Callable[[], None]) -> None:
-    """Register a function that is called before a sentence is printed."""
+    """Register a function that is called before a wait is printed."""
     _waits().before = call
 
 
