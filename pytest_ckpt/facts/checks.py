@@ -22,7 +22,7 @@ class Check:
     ``room`` is the package of ``pytest_ckpt.conformance`` with the code of the check: ``posix`` for mounted file
     systems, ``objects`` for object stores. ``code`` is ``module:function`` in this package. The function receives (the
     package's context, Findings). ``needs`` are the options that must be given for the check. ``relies`` names
-    checkpoint software that relies on the behaviour. ``how`` is the procedure, in a few sentences for the documentation.
+    checkpoint software that relies on the behaviour. ``how`` is the procedure, in a few sentences for the docs.
     ``limit`` is the default limit of the value that the check measures, in ``unit``.
     """
 

@@ -245,7 +245,4 @@ def test_the_first_page_says_that_a_client_was_the_limit():
     limited = made | {"client_limits": ["the client is the limit: in saves of a n1 moved 1 GB/s"]}
     assert "The client is the limit: in saves of a n1 moved 1 GB/s." in render(limited).partition('id="limits"')[0]
     without = made | {"measurements": [m | {"client_ceilings": []} for m in made["measurements"]]}
-    assert (
-        "<dt>Client ceiling</dt><dd>unknown, so the client may have been the limit"
-        in render(without)
-    )
+    assert "<dt>Client ceiling</dt><dd>unknown, so the client may have been the limit" in render(without)
