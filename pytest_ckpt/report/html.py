@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.measurement import Measurement
@@ -48,6 +48,7 @@ MAXIMUM_HOSTS = 16
 listed."""
 
 _MAXIMUM_REQUESTS = 60
+_OPTION = re.compile("--[a-z][a-z-]*")
 
 HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
 
@@ -348,6 +349,7 @@ def _environment() -> jinja2.Environment:
         "overstated": _or_dash(share),
         "moment": _or_dash(moment_text),
         "dash": _or_dash(str),
+        "options_whole": _options_whole,
         "operation_name": lambda plain: str(from_plain(OperationRef, plain)) if plain else "",
         "in_short": view.names_in_short,
         "fact_in_words": fact_in_words,
@@ -369,6 +371,11 @@ def _environment() -> jinja2.Environment:
         "MAXIMUM_HOSTS": MAXIMUM_HOSTS,
     }
     return environment
+
+
+def _options_whole(sentence: str) -> Markup:
+    """Return a sentence whose lines do not break within the name of an option."""
+    return Markup(_OPTION.sub(r'<span class="nowrap">\g<0></span>', str(escape(sentence))))
 
 
 def _finalize(value: Any) -> Any:
