@@ -209,10 +209,11 @@ def _how_sure(done: Operations, limit: float, bound: AcceptanceBound | None, wan
     if found:
         at_most, allowed = compared(found.seconds, limit)
         over = f" This is over the limit of {allowed}." if found.seconds > limit else ""
+        doubt = " The fit is low, so the estimate is doubtful." if found.is_doubtful else ""
         yield (
             f"Estimate: with {confidence} confidence, {format_share(wanted.share)} of {kinds} take at most "
             f"{at_most}, if their times are log-normal (correlation of the probability plot: {found.fit:.3f}; 1 is a "
-            f"perfect fit).{over}"
+            f"perfect fit).{over}{doubt}"
         )
 
 

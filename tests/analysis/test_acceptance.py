@@ -114,6 +114,8 @@ def test_the_bound_holds_as_often_as_it_says_where_times_are_log_normal():
 def test_the_fit_tells_log_normal_times_from_one_outlier():
     steady = [math.exp(0.1 * z) for z in (-1.5, -1.0, -0.6, -0.3, -0.1, 0.1, 0.3, 0.6, 1.0, 1.5)]
     assert tolerance(steady).fit > 0.99
+    assert not tolerance(steady).is_doubtful
+    assert tolerance([*steady[:-1], 50.0]).is_doubtful
     assert tolerance([*steady[:-1], 50.0]).fit < 0.7
 
 

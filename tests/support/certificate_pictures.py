@@ -58,8 +58,8 @@ def _paper(document: str, sheets: int) -> Callable[[Path, Path], None]:
 
 
 PICTURES: dict[str, Callable[[Path, Path], None]] = {
-    "certified": _screen("certificate: certified", 1330),
-    "not-certified": _screen("certificate: not certified", 1500),
+    "certified": _screen("certificate: certified", 1720),
+    "not-certified": _screen("certificate: not certified", 1900),
     "evidence": _screen("certificate: not certified", 1740, at="s1"),
     "thousand-ranks": _screen("certificate: 1,024 ranks", 1720, at="s0"),
     "dark": _screen("certificate: not certified", 1740, dark=True, at="s1"),
