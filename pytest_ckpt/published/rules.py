@@ -26,7 +26,6 @@ from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.times import USUAL_SECONDS_BETWEEN
 from pytest_ckpt.published.values import moment
 from pytest_ckpt.published.verdicts import caches_dropped, readings_of
-from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
 
@@ -49,6 +48,8 @@ _MAXIMUM_GAP_SECONDS = 30.0
 _OPERATIONS = 10
 _MINIMUM_A_HOST = 5
 _MAXIMUM_DIRECTORIES = 2
+# The models of a submission (4.3.3).
+_OF_MLPERF = ("llama3-8b", "llama3-70b", "llama3-405b", "llama3-1t")
 # The memory sizes of accelerators that a submission may name, in GB (table 3).
 _ACCELERATOR_BYTES = {"b200": 180 * 10**9, "mi355": 288 * 10**9}
 _CHANGEABLE = {"checkpoint.checkpoint_folder"}
@@ -160,7 +161,8 @@ def _fsync(result: Result) -> _Found:
 def _model(result: Result) -> _Found:
     is_recorded = any(run.files.facts.architecture or run.files.facts.model for run in result.runs)
     how = "as configured" if is_recorded else "by the size of a checkpoint"
-    return "met", f"It is {result.layout.model.name}, {how}."
+    name = result.layout.model.name
+    return "met" if name in _OF_MLPERF else "broken", f"It is {name}, {how}."
 
 
 def _accelerator(result: Result) -> _Found:
@@ -430,7 +432,7 @@ RULES: tuple[Rule, ...] = (
         text="each client writes more than 3 x its memory, else caches are cleared before the loads",
     ),
     Rule(number="4.3.2", name="checkpointFsyncVerification", judge=_fsync, text="fsync is on for every save"),
-    Rule(number="4.3.3", name="checkpointModelConfigurationReq", judge=_model, text=f"one of {', '.join(MODELS)}"),
+    Rule(number="4.3.3", name="checkpointModelConfigurationReq", judge=_model, text=f"one of {', '.join(_OF_MLPERF)}"),
     Rule(
         number="4.3.4",
         name="checkpointAggregateAcceleratorMemory",

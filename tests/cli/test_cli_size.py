@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.cli.main import main
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.demands import FORMULAS
 
 pytestmark = pytest.mark.covers(commands=("size",))
@@ -73,7 +74,7 @@ def test_times_that_are_known_make_goodput_and_the_best_interval(rows) -> None:
 
 
 def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, rows) -> None:
-    assert len(rows("--cluster=1000,16000,1000")) == 8
+    assert len(rows("--cluster=1000,16000,1000")) == 2 * len(MODELS)
     text = size("--cluster=16000,100000")
     for formula in FORMULAS.values():
         assert " ".join(formula.split()[:4]) in text

@@ -42,6 +42,7 @@ def marks_of(row: SpeedRow) -> list[pytest.MarkDecorator]:
     return marks if row.title in BESIDE_OTHERS else [*marks, pytest.mark.alone]
 
 
+NAMED = frozenset[str]().union(*(row.fails | row.may_fail for row in OF_SPEED))
 ROWS = [pytest.param(row, id=row.title, marks=marks_of(row)) for row in OF_SPEED]
 
 
@@ -61,7 +62,12 @@ def test_a_fault_of_speed_fails_what_it_is_mapped_to(
         target.clear()
         target.empty()
     found = {v["id"]: v for v in run.document["requirements"]}
-    failed = {name for name, verdict in found.items() if verdict["outcome"] == "failed"}
+    # An advisory requirement that no row names may fail by any fault of speed.
+    failed = {
+        name
+        for name, verdict in found.items()
+        if verdict["outcome"] == "failed" and (name in NAMED or verdict["severity"] == "required")
+    }
     assert row.fails <= failed <= row.fails | row.may_fail, run.text
     for name, words in row.says.items():
         assert words in found[name]["because"]

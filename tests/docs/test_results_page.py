@@ -69,7 +69,16 @@ FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "syst
 
 
 # The fields of every record that a report is made of.
-FIELDS = {name: set(part["properties"]) for name, part in schema_of(Report)["$defs"].items()}
+PARTS = schema_of(Report)["$defs"]
+FIELDS = {name: set(part["properties"]) for name, part in PARTS.items()}
+
+
+def section_of(name: str) -> str:
+    """Return the section that explains a record: its own, or that of the record that contains it."""
+    if name in SECTION_OF:
+        return SECTION_OF[name]
+    (outer,) = (outer for outer, part in PARTS.items() if f'"#/$defs/{name}"' in json.dumps(part["properties"]))
+    return section_of(outer)
 
 
 def named_in(section: str) -> set[str]:
@@ -78,11 +87,11 @@ def named_in(section: str) -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_every_field_of_a_record_is_explained(name: str) -> None:
-    assert FIELDS[name] - named_in(SECTION_OF[name]) == set()
+    assert FIELDS[name] - named_in(section_of(name)) == set()
 
 
 def test_every_section_is_of_records_that_there_are() -> None:
-    assert set(SECTION_OF) == set(FIELDS)
+    assert set(SECTION_OF) <= set(FIELDS)
 
 
 def keys_of(value: Any) -> Iterator[str]:

@@ -135,7 +135,7 @@ def test_no_cluster_follows_from_operations_that_are_short_and_small(good: Run) 
     (row,) = good.document["sufficient_up_to_accelerators"]
     assert row["subject"] == SUBJECT
     assert (row["save"], row["load"], row["overall"]) == (None, None, None)
-    assert "sufficient for up to: not stated if an operation of less than 1 s" in good.text
+    assert "sufficient for up to: not stated if an operation took less than 1 s" in good.text
 
 
 def test_the_events_tell_the_run_in_its_order(good: Run) -> None:

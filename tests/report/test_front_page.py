@@ -210,7 +210,7 @@ def test_the_network_of_the_slowest_host_is_on_the_first_page():
 
 
 @pytest.mark.skipif(not browser.CHROMIUM, reason="Chromium is not installed")
-@pytest.mark.parametrize(("save", "sheets"), [(0.001, 3), (0.3, 4)], ids=["passes", "fails"])
+@pytest.mark.parametrize(("save", "sheets"), [(0.001, 4), (0.3, 5)], ids=["passes", "fails"])
 def test_a_smoke_run_takes_few_sheets(tmp_path, save, sheets):
     made_up_run.make_run(tmp_path / "run", options={"ckpt_gate_table": "auto", "ckpt_cluster": "16000"}, save=save)
     printed = tmp_path / "run.pdf"

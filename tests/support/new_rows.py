@@ -278,6 +278,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
     },
 """,
             ),
+            ("docs/results.md", "| `endurance` |", "| `again` | | a load that was made again: `seconds` |\n"),
         ),
         pages=("requirements_page",),
     ),

@@ -102,7 +102,7 @@ def faulty_store(fault: str = "", address: str = "127.0.0.1") -> Iterator[str]:
 class Requests(Handler):
     """A request handler with access to its store."""
 
-    _held: Store
+    _store: Store
 
 
 # --- visible state ----------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _of_command(command: str) -> type[Handler]:
     class Late(Requests):
         def _done(self) -> None:
             if self.command == command and self._key:
-                found = self._held.late(self._bucket, self._key)
+                found = self._store.late(self._bucket, self._key)
                 if found is None:
                     raise RequestRefused(404, "NoSuchKey", "The specified key does not exist.")
                 self._get(found)

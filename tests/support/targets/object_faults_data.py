@@ -236,7 +236,7 @@ class _Pages(Store):
             page = super()._listing(prefix)
             found = [child for child in page if child.tag == "Contents"]
             if "continuation-token" in self._query or len(found) > 10:
-                self._held.wrong(page, found)
+                self._store.wrong(page, found)
             return page
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:

@@ -68,16 +68,16 @@ class _Crowded(Store):
         return others >= _FEW
 
     class handler(Requests):  # noqa: N801 - an attribute
-        _held: _Crowded
+        _store: _Crowded
 
         @property
         def is_late(self) -> bool:
             """Whether this request is a late one of a crowd."""
             place, _, name = (self._key or self._query.get("prefix", "")).rpartition("/")
-            return place.endswith("/checkpoint") and name in ("", MARKER) and self._held.is_late(self, place)
+            return place.endswith("/checkpoint") and name in ("", MARKER) and self._store.is_late(self, place)
 
         def finish(self) -> None:
-            self._held.looked_for.pop(self, None)
+            self._store.looked_for.pop(self, None)
             super().finish()
 
 
@@ -116,7 +116,7 @@ class Stalled(
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
             if not upload and self._unread >= 5 << 20:
-                self._held.let_go.wait()
+                self._store.let_go.wait()
                 self.close_connection = True
             else:
                 super()._put(upload, number)

@@ -18,7 +18,9 @@ def faults_named_in(module: Path) -> set[str]:
 
 def test_every_fault_of_the_table_is_tested_here():
     tested = {name for module in Path(__file__).parent.glob("test_*.py") for name in faults_named_in(module)}
-    assert tested == set(FAULTS)
+    # A fault that fails a check is also tested in the matrix of checks and faults.
+    assert tested <= set(FAULTS)
+    assert [name for name, fault in FAULTS.items() if name not in tested and not fault.row.get("fails")] == []
 
 
 def test_several_faults_act_at_once_and_are_cleared_together(faulty, target):
