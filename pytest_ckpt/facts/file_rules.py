@@ -84,8 +84,9 @@ SAFETENSORS_FILES = FileRule(
 
 
 CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")
-"""The names of the same writer with ``enable_consolidation``, which puts each rank's shards into a separate
-directory.
+"""The names of the same writer with ``enable_consolidation``; shards and consolidated files are in one directory.
+
+By default the library puts the shards into a separate directory; the engine changes this.
 """
 
 DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))

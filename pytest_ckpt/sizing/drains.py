@@ -47,7 +47,8 @@ def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
     """Return the number of concurrent reads of a drain, which is also the number of concurrent writes.
 
-    It is smaller if the target's parts are larger than the requests, so that buffers stay within memory.
+    It is ``depth``, or less if buffers for that many pieces would exceed `drain_buffers_bytes`: the target's parts may
+    be larger than the requests.
     """
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 

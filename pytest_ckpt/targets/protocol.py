@@ -423,7 +423,7 @@ class NamesDirectory(Protocol):
         """Return whether the target finds a path."""
 
     def names(self, path: str) -> Iterable[str]:
-        """Yield the names in a directory, as often as the target lists them."""
+        """Yield the names in a directory; a name that the target lists twice is yielded twice."""
 
     def unlink(self, path: str) -> None:
         """Remove a file."""

@@ -153,7 +153,10 @@ class ForkedGroup:
         return self._all(value if self.rank == 0 else None)[0]
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks, and fill other buffers with the data from these ranks."""
+        """Send the outgoing buffers to their ranks, and fill each incoming buffer with data sent by its rank.
+
+        Messages between two ranks keep their order.
+        """
         found = self._all([(rank, bytes(data)) for rank, data in outgoing])
         sent = [[data for to, data in of_rank if to == self.rank] for of_rank in found]
         for rank, data in incoming:
