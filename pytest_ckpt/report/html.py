@@ -255,8 +255,8 @@ def _content_rates(document: view.Document) -> Iterator[str]:
     if found:
         makes, compares = (min(c[f"{name}_bytes_per_second"] for c in found) for name in ("makes", "compares"))
         yield (
-            f"one host without storage: the slowest makes {units.format_rate(makes)} for a save and compares "
-            f"{units.format_rate(compares)} of a load"
+            f"without storage, the slowest host makes the content of a save at {units.format_rate(makes)} and compares "
+            f"the content of a load at {units.format_rate(compares)}"
         )
 
 
