@@ -237,6 +237,14 @@ def test_engine_and_strategy_are_explained_where_they_stand():
     assert "; strategy sync: training waits until the checkpoint is committed</dd>" in front_page
 
 
+def test_the_first_page_names_the_advisory_requirements_that_failed():
+    made = report_pages.document("not certified")
+    failed = {v["id"] for v in made["requirements"] if (v["severity"], v["outcome"]) == ("advisory", "failed")}
+    (names,) = re.findall(r"<small>Advisory failed: ([^<]*)</small>", render(made))
+    assert set(names.split(", ")) == failed
+    assert "Advisory failed: " not in render(report_pages.document("certified"))
+
+
 def test_the_first_page_says_that_a_client_was_the_limit():
     made = report_pages.document("certified")
     hosts = made["measurements"][0]["client_ceilings"]
