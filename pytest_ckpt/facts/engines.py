@@ -142,7 +142,7 @@ BUILT_IN = (
         help="torch.distributed.checkpoint into a bucket by Amazon's s3torchconnector, which commits itself",
         make="pytest_ckpt.ranks.engines.dcp_s3torchconnector:make",
         # Measured in docs/performance.md: a load keeps the data that the client has read ahead, up to half a GB.
-        memory=MemoryRule(process_bytes=1_100_000_000, state_share=1.7),
+        memory=MemoryRule(process_bytes=1_200_000_000, state_share=1.7),
         commits="engine",
         needs=frozenset({"parts of S3"}),
         is_collective=True,

@@ -172,8 +172,9 @@ def undirected(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("undirected")) as door:
         environment = in_every_rank(door.home, OTHER_TARGET)
         return door.run(
-            *TINY, "--ckpt-engine=stream", "--ckpt-keep-files", "--ckpt-engine=io-size=64KiB", environment=environment
-        )
+            *TINY, "--ckpt-engine=stream", "--ckpt-keep-files", "--ckpt-engine=io-size=64KiB,depth=2",
+            environment=environment,
+        )  # fmt: skip
 
 
 @pytest.mark.thorough
