@@ -181,7 +181,9 @@ class JobFiles:
             self._act(call, "allocate", known.file, call.number(-2), call.number(-1))
         elif call.name == "close":
             self._open.pop(key, None)
-            self._act(call, "close", known.file)
+            # A file stays open until the last of its duplicated descriptors is closed.
+            if not any(other is known for other in self._open.values()):
+                self._act(call, "close", known.file)
         elif call.name in FLUSHES:
             self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
 

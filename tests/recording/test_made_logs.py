@@ -182,6 +182,23 @@ def test_a_descriptor_made_by_fcntl_is_one_place_in_the_file(command):
     assert [(step.offset, step.bytes) for step in pattern.steps if step.call == "write"] == [(0, 100), (40, 10)]
 
 
+@pytest.mark.parametrize("copied", [f"fcntl(3<{DATA}>, F_DUPFD_CLOEXEC, 0) = 4<{DATA}>", f"dup(3<{DATA}>) = 4<{DATA}>"])
+def test_a_file_stays_open_when_a_copy_of_its_descriptor_is_closed(copied):
+    """Python's mmap and Rust's try_clone copy a descriptor and close the copy."""
+    pattern = recorded(
+        (7, opened(DATA, "O_RDWR|O_CREAT", 3)),
+        (7, written(DATA, 100)),
+        (7, copied),
+        (7, f"close(4<{DATA}>) = 0"),
+        (7, written(DATA, 100)),
+        (7, f"fsync(3<{DATA}>) = 0"),
+        (7, f"close(3<{DATA}>) = 0"),
+    )
+    # Both writes are one step of the pattern.
+    assert [step.call for step in pattern.steps] == ["create", "write", "fsync", "close"]
+    assert [file.bytes for file in pattern.files] == [200]
+
+
 def test_files_that_are_opened_synchronously_are_recorded_as_such():
     calls = [(7, opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC|O_DSYNC", 3)), (7, written(DATA, 100))]
     calls += [(7, opened(OTHER, "O_WRONLY|O_CREAT|O_TRUNC|O_SYNC", 4))]
