@@ -230,7 +230,10 @@ SIGN_OPTION = "--ckpt-sign"
 
 
 def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Verify the form of the envelope and its statement; with ``keys``, also that one of these keys signed it."""
+    """Verify that the envelope has the right form and that its statement matches the files of the directory.
+
+    With ``keys``, also verify that one of these keys signed it.
+    """
     file = directory / ATTESTATION
     if file.is_symlink():
         # The manifest does not list the signature file, so an invalid one can only be reported here.

@@ -72,8 +72,8 @@ def keep_traceback(error: BaseException, directory: Path | None, redactor: Redac
     """Append an error's traceback to a file in ``directory``, or in a new directory if it is None; return a sentence
     that names the file.
 
-    If the file cannot be written, the sentence contains the place of the error instead, or states that the directory is
-    full.
+    If the file cannot be written, the sentence contains the place of the error instead. If the cause of the error is
+    that ``directory`` cannot be written, no file is written, and the sentence states this cause.
     """
     if directory and (refused := of_report_directory(error, directory)):
         return redactor.text(str(refused))

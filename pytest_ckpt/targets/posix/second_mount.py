@@ -22,7 +22,10 @@ _POLL_SECONDS = 0.1
 
 
 def check_second_mount(second_mount: str, location: str) -> Path:
-    """Return a directory that can be a second client's view of the target, without writing. Raises UsageError."""
+    """Return the path of a second mount, after a check that writes nothing.
+
+    Raises UsageError if it cannot be a second client's view of the target.
+    """
     mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
     with answering(name):
