@@ -74,6 +74,11 @@ class Operation:
         """The throughput of the operation, over all ranks."""
         return self.bytes / self.seconds
 
+    @property
+    def least_seconds(self) -> float:
+        """The time that the operation took at least: ``seconds``, or the lower bound if only bounds are known."""
+        return self.seconds if self.at_least_seconds is None else self.at_least_seconds
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:

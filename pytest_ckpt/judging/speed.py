@@ -113,8 +113,9 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)
         plan = f", {allowed_misses} allowed" if allowed_misses else ""
+        certain = sum(o.least_seconds > limit for o in blamed)
         because = (
-            f"{_certainly_late(blamed, limit)} of {counted(planned, kind)} exceeded the limit of {allowed}{plan}; "
+            f"{certain} of {counted(planned, kind)} exceeded the limit of {allowed}{plan}; "
             f"slowest: {kind} {slowest.index}, {took} ({format_ratio(slowest.seconds / limit)} x the limit), "
             f"{_where(slowest)}.{_share(slowest)}"
         )
@@ -167,12 +168,6 @@ def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: flo
         f"The client compared too slowly: {load} took {took}, the limit is {allowed}, and for "
         f"{format_seconds(stalled_seconds)} of it reads waited until bytes that had arrived were compared."
     )
-
-
-def _certainly_late(blamed: Sequence[Operation], limit: float) -> int:
-    """Return the count of operations whose time, or whose lower bound if only bounds are known, is over the limit."""
-    at_least = [o.seconds if o.at_least_seconds is None else o.at_least_seconds for o in blamed]
-    return sum(seconds > limit for seconds in at_least) or len(blamed)
 
 
 def _is_exact(operations: Sequence[Operation]) -> bool:

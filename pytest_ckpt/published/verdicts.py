@@ -99,8 +99,8 @@ def _time(
     elif verdict.outcome == "met" and (unseen := _perhaps_late_unseen(measurement, kind, verdict.limit or 0.0)):
         verdict = _of_known(_undecided(verdict, "perhaps late", unseen), measurement, kind, requirement, limits, gates)
     elif verdict.outcome == "failed":
-        # The count is an upper bound for the late operations.
-        perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
+        # The count contains only the operations that were certainly late.
+        perhaps = [_perhaps(o) for o in bounded if o.least_seconds <= (verdict.limit or 0.0) < o.seconds]
         verdict = replace(verdict, because=" ".join([verdict.because, *perhaps]))
     lines = [verdict.detail, f"basis: {bases_text(result, kind)}"]
     lines += [f"{_perhaps(o)} The former is the longest time that is recorded." for o in bounded]
@@ -145,7 +145,7 @@ def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: flo
     Empty if no operation may have missed it, or if one certainly did.
     """
     late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
-    if not late or any(o.at_least_seconds is None or o.at_least_seconds > limit for o in late):
+    if not late or any(o.least_seconds > limit for o in late):
         return ""
     return f"All others met {format_seconds(limit)}. {' '.join(map(_perhaps, late))}"
 
@@ -175,7 +175,7 @@ def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
 def _perhaps(operation: Operation) -> str:
     return (
         f"{operation.kind.capitalize()} {operation.index}, the last, took at least "
-        f"{format_seconds(operation.at_least_seconds or 0.0)} and, by when the first load started, at most "
+        f"{format_seconds(operation.least_seconds)} and, by when the first load started, at most "
         f"{format_seconds(operation.seconds)}."
     )
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 
 import psutil
 import pytest
 
 from tests.support.front_door import SMALLEST, FrontDoor
+from tests.support.rank_memory import own_bytes, ranks_of
 
 RANK_BYTES, CONTROLLER_BYTES = 40_000_000, 300_000_000
 # The same checkpoint for any number of ranks: each has the less to save, the more there are. So often that a tenth of a
@@ -17,21 +16,6 @@ RANK_BYTES, CONTROLLER_BYTES = 40_000_000, 300_000_000
 OPTIONS = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-operations=20", "--ckpt-io-timeout=120s")
 # Often enough to see what a save takes, and seldom enough to leave the ranks a core.
 _POLL_SECONDS = 0.25
-
-
-def own_bytes(process: psutil.Process) -> int:
-    """Return the memory that is this process's alone (USS); none of one that has ended."""
-    with contextlib.suppress(psutil.Error):
-        return int(process.memory_full_info().uss)
-    return 0
-
-
-def ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
-    for process in controller.children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            if words[1:] == ["-P", "-m", "pytest_ckpt.ranks"]:
-                yield process
 
 
 @pytest.mark.thorough

@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.targets.fuse_channel import Call
-from tests.support.targets.fuse_nodes import Attributes, Handle, Node
+from tests.support.targets.fuse_nodes import Attributes, Handle, Node, Nodes
 from tests.support.targets.fuse_passthrough import Passthrough
 from tests.support.targets.fuse_volatile import Volatile
 
@@ -73,6 +73,10 @@ class _Rows:
         self._count += 1
         return number
 
+    def page(self, number: int, word: int) -> bytes:
+        """Return a page of this row."""
+        return (self._rows[number] ^ np.uint64(word)).tobytes()
+
     def make(self, out: _Words, numbers: NDArray[np.uint32], words: _Words) -> None:
         """Fill the pages of ``out`` that have a row."""
         for start, stop in _runs(numbers):
@@ -111,7 +115,11 @@ class _Pages:
 
 
 class _NoJournal(Volatile):
-    """Records nothing, because no power is cut."""
+    """Records nothing, because no power is cut. ``forget`` is called with a file that has lost its last name."""
+
+    def __init__(self, nodes: Nodes, attic: Path, forget: Callable[[Node], None]) -> None:
+        super().__init__(nodes, attic)
+        self._forget = forget
 
     def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
         """Nothing has to be restored."""
@@ -128,56 +136,34 @@ class _NoJournal(Volatile):
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
         """Keep the inode of a removed file as long as the kernel knows it."""
-        try:
-            node = self._nodes.find(parent, name)
-        except FileNotFoundError:
+        with self._nodes.pinned(parent, name) as node:
+            if node is None or node.fd is not None:
+                yield
+                return
+            self._nodes.keep_alive(node)
             yield
-            return
-        try:
-            if node.fd is None:
-                self._nodes.keep_alive(node)
-            yield
-        finally:
-            self._nodes.unpin(node)
+            if not self._has_names(node):
+                self._forget(node)
 
 
 class Compact(Passthrough):
     """One backing directory whose checkpoints are stored as numbers of rows."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.volatile.close()
-        self.volatile = _NoJournal(self.nodes, directory / "attic")
         self._rows = _Rows()
         self._pages: dict[bytes, _Pages] = {}
+        super().__init__(directory)
+
+    def journal(self, attic: Path) -> Volatile:
+        return _NoJournal(self.nodes, attic, self._forget)
 
     def cut(self) -> None:
         raise NotImplementedError("a compact target has no power cut")
 
-    # --- names: the pages of a file go with its last name ------------------------------------------------------------
-
-    def unlink(self, call: Call, parent: Node, name: bytes) -> None:
-        with self._losing(parent, name):
-            super().unlink(call, parent, name)
-
-    def rename(self, call: Call, old: Node, old_name: bytes, new: Node, new_name: bytes, flags: int) -> None:
-        with self._losing(new, new_name):
-            super().rename(call, old, old_name, new, new_name, flags)
-
-    @contextlib.contextmanager
-    def _losing(self, parent: Node, name: bytes) -> Iterator[None]:
-        """Keep the pages of a file that loses its last name only as long as the kernel knows the file."""
-        try:
-            node = self.nodes.find(parent, name)
-        except FileNotFoundError:
-            yield
-            return
-        try:
-            yield
-            if node.fd is None and self.nodes.stat(node).st_nlink == 0 and node.key in self._pages:
-                node.before = self._pages.pop(node.key)
-        finally:
-            self.nodes.unpin(node)
+    def _forget(self, node: Node) -> None:
+        """Keep the pages of a file without a name only as long as the kernel knows the file."""
+        if node.key in self._pages:
+            node.before = self._pages.pop(node.key)
 
     def _pages_of(self, node: Node) -> _Pages:
         return node.before or self._pages.setdefault(node.key, _Pages())
@@ -217,11 +203,10 @@ class Compact(Passthrough):
             self._rows.make(made, numbers, words)
             return out
         for place in np.flatnonzero(numbers).tolist():
-            page = np.empty((1, _LANES), dtype=np.uint64)
-            self._rows.make(page, numbers[place : place + 1], words[place : place + 1])
+            page = self._rows.page(numbers[place], words[place])
             start = (first + place) * _PAGE_BYTES - offset
             low, high = max(start, 0), min(start + _PAGE_BYTES, size)
-            out[low:high] = page.view(np.uint8).reshape(-1)[low - start : high - start].data
+            out[low:high] = page[low - start : high - start]
         return out
 
     def write(self, call: Call, handle: Handle, offset: int, data: memoryview) -> int:
@@ -247,10 +232,9 @@ class Compact(Passthrough):
         """Store the bytes of pages in the backing file, before a part of them is overwritten."""
         with pages.lock:
             for place in (np.flatnonzero(pages.numbers[first:stop]) + first).tolist():
-                page = np.empty((1, _LANES), dtype=np.uint64)
-                self._rows.make(page, pages.numbers[place : place + 1], pages.words[place : place + 1])
+                page = self._rows.page(pages.numbers[place], pages.words[place])
                 left = os.fstat(handle.fd).st_size - place * _PAGE_BYTES
-                os.pwrite(handle.fd, page.tobytes()[:left], place * _PAGE_BYTES)
+                os.pwrite(handle.fd, page[:left], place * _PAGE_BYTES)
                 pages.numbers[place] = 0
 
     def truncate(self, call: Call, node: Node, size: int) -> None:

@@ -109,6 +109,19 @@ class Nodes:
                 node.pins += 1
                 return node
 
+    @contextlib.contextmanager
+    def pinned(self, parent: Node, name: bytes) -> Iterator[Node | None]:
+        """Yield the node of a name, pinned during the block; None if there is none."""
+        try:
+            node = self.find(parent, name)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            yield node
+        finally:
+            self.unpin(node)
+
     def pin(self, node: Node) -> Node:
         with self._lock:
             node.pins += 1

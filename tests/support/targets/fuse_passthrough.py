@@ -39,7 +39,11 @@ class Passthrough:
         for path in (self.files, attic):
             path.mkdir(parents=True, exist_ok=True)
         self.nodes = Nodes(self.files)
-        self.volatile = Volatile(self.nodes, attic)
+        self.volatile = self.journal(attic)
+
+    def journal(self, attic: Path) -> Volatile:
+        """Return the record of changes that are not durable."""
+        return Volatile(self.nodes, attic)
 
     def cut(self) -> None:
         """Discard data that are not durable, after the last unmount."""

@@ -145,12 +145,10 @@ class Volatile:
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
         """Keep the target of a name during a block in which the name is removed or replaced, and record this."""
-        try:
-            node = self._nodes.find(parent, name)
-        except FileNotFoundError:
-            yield
-            return
-        try:
+        with self._nodes.pinned(parent, name) as node:
+            if node is None:
+                yield
+                return
             if node.fd is not None:
                 undo = functools.partial(self._make_again, parent, name, os.fstat(node.fd).st_mode, node)
             elif node.born == self._epoch:
@@ -164,8 +162,6 @@ class Volatile:
                 self._note(undo, parent, *([node] if node.fd is not None else []))
             elif node.before and not self._has_names(node):
                 self.sync_bytes(node)  # nothing is left that a cut could bring back
-        finally:
-            self._nodes.unpin(node)
 
     def _has_names(self, node: Node) -> bool:
         try:

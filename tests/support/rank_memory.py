@@ -1,0 +1,25 @@
+"""The memory that the processes of a run have for themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import psutil
+
+_RANK = ["-P", "-m", "pytest_ckpt.ranks"]
+
+
+def own_bytes(process: psutil.Process) -> int:
+    """Return the memory that only this process uses (USS); 0 if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_full_info().uss)
+    return 0
+
+
+def ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
+    """Yield the ranks that a controller has started and that run."""
+    for process in controller.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[1:] == _RANK:
+                yield process
