@@ -162,8 +162,8 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
 
     Jobs are cancelled, nodes fail or memory runs out, and a background save is interrupted at any moment. Processes
     that save are killed at random moments, some after the commit. After every kill the newest committed checkpoint must
-    load completely, with every byte compared, and an interrupted save must not appear as a checkpoint. The hosts stay
-    up: DURABLE judges power cuts. Small checkpoints are used.
+    load completely, with every byte compared. In every second save the ranks withhold the commit until the kill: such a
+    save must not appear as a checkpoint. The hosts stay up: DURABLE judges power cuts. Small checkpoints are used.
     """
     detail = tuple(_describe_kills(crashes))
     if decided := wrong_bytes(crashes.integrity, detail):
@@ -173,6 +173,11 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
             return lost(f"After kill {number} the newest checkpoint did not load intact: {kill.lost}.", detail)
         if kill.reached == "committed" and not kill.is_committed:
             return lost(f"After kill {number} a committed checkpoint is missing.", detail)
+        if kill.is_commit_withheld and kill.is_committed:
+            because = (
+                f"After kill {number} the interrupted save appears as a checkpoint, but no rank had begun its commit."
+            )
+            return Decision(outcome="failed", reason="anomaly", because=because, detail=detail)
     if decided := missing_bytes(crashes.integrity, detail):
         return decided
     if measurement.failure and len(crashes.kills) < crashes.planned:

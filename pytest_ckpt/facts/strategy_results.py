@@ -68,7 +68,8 @@ class Kill:
 
     ``reached`` is the last stage that the ranks reported. ``is_committed``: the checkpoint that they were saving
     exists. ``lost`` is the fault of the newest existing checkpoint; empty if it loaded completely. ``deletes_older``:
-    the checkpoint before the newest committed one was deleted during the save.
+    the checkpoint before the newest committed one was deleted during the save. ``is_commit_withheld``: at the time of
+    the kill, no rank had begun the commit.
     """
 
     moment_seconds: NotNegative
@@ -76,6 +77,7 @@ class Kill:
     is_committed: bool
     lost: str = ""
     deletes_older: bool = False
+    is_commit_withheld: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -185,6 +185,7 @@ def test_kills_of_which_enough_come_before_the_commit_decide():
     [
         (dataclasses.replace(EARLY, lost="0 of 16 bytes came back"), "missing bytes"),
         (dataclasses.replace(LATE, is_committed=False), "missing bytes"),
+        (dataclasses.replace(EARLY, is_committed=True, is_commit_withheld=True), "anomaly"),
     ],
 )
 def test_what_is_lost_once_fails(kill, reason):

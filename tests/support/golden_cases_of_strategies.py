@@ -65,6 +65,7 @@ CASES_OF_STRATEGIES = {
         "met": crashed(),
         "did not load whole": crashed(EARLY, dataclasses.replace(EARLY, lost="12 of 16 bytes came back")),
         "a commit is gone": crashed(EARLY, dataclasses.replace(LATE, is_committed=False)),
+        "no rank committed it": crashed(EARLY, dataclasses.replace(EARLY, is_committed=True, is_commit_withheld=True)),
         "wrong bytes": crashed(fault_count=2, faults=(FLIPPED, FAULT)),
         "bytes are missing": crashed(bytes_checked=1),
         "too few": crashed(EARLY, *[LATE] * 10),

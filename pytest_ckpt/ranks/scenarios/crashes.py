@@ -1,7 +1,8 @@
 """Training is killed during a background save: committed checkpoints must load, and uncommitted ones must not.
 
 During the save, retention deletes the checkpoint before the newest committed one. So only the newest remains when a
-save is interrupted.
+save is interrupted. In every second save that is killed, the ranks do not ask for the commit: the kill comes before it,
+however fast the storage is.
 
 Each rank forks a process that simulates its training process. This process copies its state, then changes the state
 while it writes the copy; or it drains a save from a local tier. The ranks kill these processes at a random moment and
@@ -168,7 +169,10 @@ class CrashScenario:
                 self._save(self.do.new_ref(newest, "crash"), None)
             number = next(numbers)
             ref = self.do.new_ref(number, "crash")
-            saved = self._save(ref, self.random.uniform(0.0, _LATEST * self._usual), older)
+            # A save may be faster than ranks can decide to kill it. So every second one is killed before its commit.
+            withholds = index % 2 == 1
+            latest = self._usual if withholds else _LATEST * self._usual
+            saved = self._save(ref, self.random.uniform(0.0, latest), older, withholds=withholds)
             is_committed = bool(self.group.share(self.group.rank == 0 and self.store.is_committed(ref)))
             newest, older = (number, newest) if is_committed else (newest, 0)
             lost = self._load(newest)
@@ -181,6 +185,7 @@ class CrashScenario:
                     is_committed=is_committed,
                     lost=lost,
                     deletes_older=True,
+                    is_commit_withheld=withholds,
                 )
             )
             self.do.step("crashes", index, time.perf_counter() - start)
@@ -200,12 +205,13 @@ class CrashScenario:
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
-    def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0) -> _Cut:
+    def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0, *, withholds: bool = False) -> _Cut:
         """Save in separate processes, then kill them: ``moment`` seconds after all have copied, or after the save if it
         is None.
 
-        During the save, delete checkpoint ``older``, if there is one. Return, on all ranks, the time of the kill and
-        the stage that the processes had reached.
+        If ``withholds``, the ranks do not ask for the commit before the kill. During the save, delete checkpoint
+        ``older``, if there is one. Return, on all ranks, the time of the kill and the stage that the processes had
+        reached.
         """
         at = self.do.one("crashes", "save", ref.number)
         self.way.before(ref, at)
@@ -218,7 +224,7 @@ class CrashScenario:
                 child.say(WRITE)
                 if retention:
                     retention.start()
-                seconds, committed = self._until_over(child, moment)
+                seconds, committed = self._until_over(child, moment, withholds=withholds)
             finally:
                 child.kill()
             if retention:
@@ -243,8 +249,9 @@ class CrashScenario:
             hand_on(self.group, child)
             self._pause()
 
-    def _until_over(self, child: ForkedProcess, moment: float | None) -> tuple[float, float]:
-        """Commit the checkpoint after all ranks have written; return the save's end and the time of the commit.
+    def _until_over(self, child: ForkedProcess, moment: float | None, *, withholds: bool) -> tuple[float, float]:
+        """Unless ``withholds``, commit the checkpoint after all ranks have written; return the save's end and the time
+        of the commit.
 
         If one rank sees the end, all ranks end together.
         """
@@ -254,7 +261,7 @@ class CrashScenario:
             child.poll()
             self._raise_error(child)
             hand_on(self.group, child)
-            if not asked and not self.group.any_of(WRITTEN not in child.sent):
+            if not withholds and not asked and not self.group.any_of(WRITTEN not in child.sent):
                 asked = True
                 if leads:
                     child.say(COMMIT)
