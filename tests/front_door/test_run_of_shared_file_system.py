@@ -1,0 +1,80 @@
+"""Certificates of a file system that two clients share: one that meets all, one that is 10 % too slow, weak clients.
+
+Nothing is missing for a certificate: the full size of a small model, ten saves and loads, every suite, both mounts,
+power cuts and a small volume that is filled.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from tests.support.actions import actions
+from tests.support.front_door import FrontDoor, Run
+from tests.support.machine import Mounts, need_fuse
+from tests.support.own_model import FILE, SMALL
+from tests.support.targets.misbehaving import misbehaving
+
+# 51.5 MB in the slowest allowed save of this cluster: 34.7 MB/s.
+CLUSTER, NEEDED_BYTES_PER_SECOND = 300_000, 34.7e6
+# More than a host can make: 51.5 MB in 0.5 ms.
+TOO_MANY_ACCELERATORS = 800_000_000
+
+pytestmark = [pytest.mark.thorough, pytest.mark.lab, pytest.mark.alone]
+
+
+def run_on_shared(door: FrontDoor, mount: Mounts, bytes_per_second: float, cluster: int, **limits: object) -> Run:
+    """Run everything that a certificate needs on two mounts of a file system with a limited rate."""
+    need_fuse()
+    (door.home / FILE).write_text(SMALL)
+    # In memory below FUSE: other work on a disk would add to the time that the array needs by design.
+    with (
+        misbehaving(door.home, second=True, backing=mount("tmpfs", 2 << 10), keep_cache=True) as target,
+        misbehaving(mount("tmpfs", 96)) as small,
+    ):
+        target.fault("slow", bytes_per_second=bytes_per_second, **limits)
+        return door.run(
+            f"--ckpt-model=./{FILE}",
+            "--ckpt-ranks=2",
+            "--ckpt-gate-table=posix-shared",
+            f"--ckpt-second-mount={target.second}",
+            actions(power_cut=shlex.join(target.power_cut_command)),
+            f"--ckpt-small-volume={small.path}",
+            cluster=cluster,
+            target=target.path,
+            # A reader of the kept report sees the ceiling; otherwise only clients that are too weak need it.
+            sees_host=cluster == TOO_MANY_ACCELERATORS or "CKPT_KEEP_REPORTS" in os.environ,
+        )
+
+
+def keep(run: Run, name: str) -> None:
+    """Copy the report to the directory in CKPT_KEEP_REPORTS, for a reader."""
+    if place := os.environ.get("CKPT_KEEP_REPORTS"):
+        shutil.copytree(run.report, Path(place) / name)
+
+
+def test_a_shared_file_system_that_meets_all_is_certified(door: FrontDoor, mount: Mounts) -> None:
+    run = run_on_shared(door, mount, 5 * NEEDED_BYTES_PER_SECOND, CLUSTER)
+    keep(run, "certified")
+    assert (run.code, run.document["grade"]) == (0, "certified"), run.text
+    assert main(["verify", str(run.report)]) == 0
+
+
+def test_one_that_is_10_percent_too_slow_is_not(door: FrontDoor, mount: Mounts) -> None:
+    run = run_on_shared(door, mount, 0.9 * NEEDED_BYTES_PER_SECOND, CLUSTER, reads_are_slow=False)
+    keep(run, "too-slow")
+    assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
+    failed = {v["id"] for v in run.document["requirements"] if (v["outcome"], v["severity"]) == ("failed", "required")}
+    assert failed == {"SAVE"}, run.text
+
+
+def test_clients_that_are_too_weak_accuse_no_storage(door: FrontDoor, mount: Mounts) -> None:
+    run = run_on_shared(door, mount, 5 * NEEDED_BYTES_PER_SECOND, TOO_MANY_ACCELERATORS)
+    keep(run, "weak-clients")
+    assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
+    assert run.verdict("SAVE")["reason"] == "client too slow"
