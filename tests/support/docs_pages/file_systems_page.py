@@ -33,7 +33,7 @@ def with_results(page: str) -> str:
 
 def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
     asked = [r for r in REQUIREMENTS if any(_of(r, found["not_met"]) for _, found in rows)]
-    yield f"| file system | how | {' | '.join(asked)} | seen |"
+    yield f"| file system | how | {' | '.join(asked)} | date |"
     yield "|---|---|" + "---|" * (len(asked) + 1)
     for row, found in rows:
         cells = (_cell(requirement, found) for requirement in asked)
