@@ -69,7 +69,6 @@ class Subject:
     @property
     def slug(self) -> str:
         """The subject as a part of file names: its text without slashes and colons, which some file systems refuse."""
-        # The subject as a part of file names.
         return str(self).replace("/", "+").replace(":", "-")
 
     @classmethod
@@ -92,7 +91,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationRef:
-    """An operation of a subject, or one stage of it: which number in which scenario.
+    """An operation of a subject, or one stage of the operation, identified by its scenario and its number.
 
     ``index`` counts from 1; None for a stage that belongs to all operations. ``level`` is the share of the volume that
     ballast has filled, 0 without ballast.

@@ -22,7 +22,7 @@ from pytest_ckpt.support.user_files import parse_toml
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
 """How a gate table treats a requirement.
 
-``where given``: required if the run has the means (a second client, a power cut), otherwise omitted.
+``where given``: required if the run has the needed inputs (a second client, a power cut), otherwise omitted.
 """
 
 _OneKind = Annotated[str, Bounds(pattern=f"^({'|'.join(get_args(GateKind))})$")]
@@ -99,8 +99,8 @@ def read_gates(
     """Return the table that a TOML text describes. Raises ValueError with a sentence about the error.
 
     ``defaults`` maps every known name (``ID`` and ``ID.subject``) to the catalogue's values; ``base`` returns a
-    built-in table, which the text extends. A built-in table (``ships``) need not extend another one, and may require
-    less than its base: it is for another kind of storage.
+    built-in table, which the text extends. A built-in table (``ships``) need not extend another one. It may require
+    less than its base, because it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")

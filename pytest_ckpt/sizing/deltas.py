@@ -97,7 +97,7 @@ class DeltaRule:
         return self._total(_sizes(shard), number).file_bytes
 
     def largest_file_bytes(self, shard: RankLayout) -> int:
-        """Return the size of the largest file of a rank's delta in any run."""
+        """Return an upper bound of the size of a rank's file, for any delta."""
         pages = sum(-(-size // PAGE_BYTES) for size in _sizes(shard))
         runs = pages // _PERIOD_PAGES + len(_sizes(shard)) + 2
         return index_bytes(runs) + min(pages, (pages // _PERIOD_PAGES + 1) * self._width) * PAGE_BYTES

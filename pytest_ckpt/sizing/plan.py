@@ -56,7 +56,7 @@ systems."""
 # The memory, without samples, of a host's process that reads samples during saves.
 _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
-# The file that is used to test probes of residency.
+# The size of the file with which probes of residency are tested.
 _CANARY_BYTES = 4 << 20
 
 
@@ -334,7 +334,7 @@ def _plan_checkpoint(
     request_bytes, ramp = _request_bytes(settings, target, shards), None
     if engine.name == STREAM and not settings.io_depth:
         ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
-    # The memory is for the largest number that a ramp may find.
+    # The memory is for the largest number of requests in flight that a ramp may find.
     depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
     extra = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
     if drains:

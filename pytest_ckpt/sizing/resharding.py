@@ -24,7 +24,7 @@ SIZES = ("doubled", "halved")
 
 
 def ranks_of(size: str, processes: int) -> int:
-    """Return the number of ranks that load a checkpoint of ``processes`` ranks; 0 for half of one rank."""
+    """Return the number of ranks that load a checkpoint of ``processes`` ranks; 0 if one rank should be halved."""
     return 2 * processes if size == "doubled" else processes // 2
 
 
