@@ -40,7 +40,10 @@ Stage = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The identity of a measurement. ``processes`` is set only for an open layout; the other layouts define it.
+    """The identity of a measurement: model, layout, engine and strategy. The subject's own saves and loads are those
+    outside of all patterns.
+
+    ``processes`` is set only for an open layout; other layouts define their number of processes.
 
     Its text leaves out defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``, ``llama3-8b-full/dcp/async``. Two
     measurements with the same text have the same subject and may be compared. Files contain a subject as its text.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NEAR = 0.8
 """A host counts as the limit of a measurement if it used at least this share of its network's rate.
 
-TCP and a file system's protocol use some percent of the rate, and measurements of one minute vary by as much.
+TCP and a file system's protocol use some percent of the rate, and measurements of one minute vary by a similar share.
 """
 BEYOND = 1.1
 """A host that moves more than this multiple of its network's rate must use more links, or another network."""

@@ -81,7 +81,7 @@ def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, flo
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
-    """Return a failure for a checkpoint that is missing, or whose bytes are not the bytes of its number."""
+    """Return a failure for a checkpoint that is missing, or that contains the bytes of another checkpoint."""
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 

@@ -24,8 +24,8 @@ PAGE_BYTES = 4096
 OF_CHAIN, DELTAS_OF_CHAIN = 128, 2
 """The chain that must survive the deletion of the subject's own checkpoints.
 
-The first value is added to the number of own saves to give the number of its full save; the second is its number of
-deltas.
+The number of the chain's full save is the number of the subject's own saves plus `OF_CHAIN`. `DELTAS_OF_CHAIN` is its
+number of deltas.
 """
 
 _PERIOD_PAGES = 100

@@ -253,7 +253,7 @@ def checkpoints_at_once(settings: Settings) -> int:
         # counts need one checkpoint at a time.
         at_once = max(at_once, kept + 1)
     if settings.compresses and settings.asks_strategies:
-        # One checkpoint that is saved uncompressed and compressed in turns.
+        # One checkpoint that is saved alternately uncompressed and compressed.
         at_once = max(at_once, kept + 1)
     if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
         # A save during another save, or a drain while the previous checkpoint still exists.
@@ -442,7 +442,7 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 
 
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the space of delta chains minus the space of as many full checkpoints; negative if chains need less.
+    """Return the space of delta chains minus the space of the same number of full checkpoints; may be negative.
 
     The result includes one more chain, which exists while the others are deleted.
     """
