@@ -302,7 +302,7 @@ class ClientCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Saves and loads by different counts of clients. Each round runs all counts, so drift affects all counts equally."""
+    """Saves and loads by different counts of clients. Each round runs all counts, so drift affects them equally."""
 
     unit: ClientUnit
     counts: Annotated[tuple[ClientCount, ...], Bounds(min_length=2)]
