@@ -119,7 +119,7 @@ class RestartReads:
     copy_bytes: Count
 
     def copies_of(self, accelerators: int) -> int:
-        """Return the number of copies of the model in a cluster of ``accelerators``. A restart reads all copies."""
+        """Return the number of copies of the model in a cluster of ``accelerators``. A restart loads all copies."""
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
