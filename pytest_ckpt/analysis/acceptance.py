@@ -65,7 +65,7 @@ def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
 
 
 def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return `least_share` for print, rounded down to a tenth of a percent.
+    """Return `least_share` as it is printed, rounded down to a tenth of a percent.
 
     The printed share is therefore never too large.
     """
