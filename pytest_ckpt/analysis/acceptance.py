@@ -25,8 +25,11 @@ MINIMUM_TIMES = 5
 
 _LOW_FITS = ((5, 0.878), (8, 0.903), (10, 0.917), (15, 0.938), (20, 0.950), (30, 0.964), (50, 0.976), (100, 0.987),
              (200, 0.993), (500, 0.997))  # fmt: skip
-"""By the count of times, the fit that 5 % of log-normal samples miss (Filliben, Technometrics 17, 1975; above 100 times
-from 10,000 simulated samples). Between two counts the value of the smaller count applies."""
+"""Pairs of a count of times, and the fit below which 5 % of log-normal samples of this count are.
+
+Source: Filliben, Technometrics 17, 1975; above 100 times, 10,000 simulated samples. Between two counts the value of the
+smaller count applies.
+"""
 
 _NORMAL = statistics.NormalDist()
 _HALVINGS = 60
@@ -62,7 +65,7 @@ def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
 
 
 def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return `least_share` for print, rounded down to a tenth of a percent.
+    """Return `least_share` as it is printed, rounded down to a tenth of a percent.
 
     The printed share is therefore never too large.
     """

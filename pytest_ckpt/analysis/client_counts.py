@@ -76,10 +76,11 @@ class Projection:
     """The projected rate for ``clients``, in bytes a second. ``model`` is the model with the smallest leave-one-out
     error.
 
-    If the measured rates fit several models, there is no median (``unavailable_reason`` gives the reason), and ``low``
-    and ``high`` are bounds. If the rates show no ceiling, ``low`` is the rate of the largest measured count, and
-    ``high`` is the rate of linear growth or the declared ceiling. ``leave_one_out_error`` is a root mean square: each
-    count is left out of the fit, and the logarithm of its rate is compared with the model's value.
+    ``low`` and ``high`` are bounds. There is no median if the bounds differ by more than a factor of two, or if the
+    measured rates show no ceiling; ``unavailable_reason`` then gives the reason. Without a ceiling, ``low`` is at most
+    the rate of the largest measured count, and ``high`` at least the rate of linear growth. All three are at most the
+    declared ceiling. ``leave_one_out_error`` is a root mean square: each count is left out of the fit, and the
+    logarithm of its rate is compared with the model's value.
     """
 
     clients: Count

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pytest_ckpt.facts.request_depth import RampStep
 
 NEARLY = 0.95
-"""A depth whose rates are at least this share of the best is as good: more requests in flight only use more memory."""
+"""A depth with at least this share of the best score is sufficient, because a greater depth needs more memory."""
 
 
 def knee(steps: Collection[RampStep]) -> int:

@@ -126,11 +126,12 @@ def find_change(values: Sequence[float]) -> Change | None:
 
     The newest 5, 8, 13 and 21 values are each compared with up to 40 values before them by the exact two-sided rank
     test of Mann and Whitney, each at a quarter of 0.01 %. If nothing changes, one test of a series raises a false alarm
-    with at most 0.05 %, for any distribution of the noise: 0.01 %, and as much for each window whose baseline seems to
-    have changed. A change is therefore detected after 5 runs only if at least 22 runs precede it, after 8 runs only
-    after 12, and after 13 runs only after 8. If several windows show a change, only those with the same direction as
-    the shortest window are considered, and the most significant one is reported. If the baseline itself changed, the
-    test is repeated on the runs since then, so that an earlier speed-up cannot mask a later slowdown.
+    with a probability of at most 0.05 %, for any distribution of the noise: 0.01 %, and the same for each of the four
+    windows whose baseline seems to have changed. A change is therefore detected after 5 runs only if at least 22 runs
+    precede it, after 8 runs only after 12, and after 13 runs only after 8. If several windows show a change, only those
+    with the same direction as the shortest window are considered, and the most significant one is reported. If the
+    baseline itself changed, the test is repeated on the runs since then, so that an earlier speed-up cannot mask a
+    later slowdown.
     """
     return _newest_change(values, look_for_steps=True)
 
@@ -161,15 +162,15 @@ def _change_between(before: Sequence[float], after: Sequence[float]) -> Change |
 def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
     """Return the exact two-sided probability of a rank difference at least as large as the observed one.
 
-    It applies if both sets have the same distribution. Source: Mann and Whitney, On a test of whether one of two random
-    variables is stochastically larger than the other (1947). Ties count against a difference, so that the probability
-    is never too small.
+    The probability is computed under the assumption that both sets have the same distribution. Source: Mann and
+    Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947). Ties count
+    against a difference, so that the probability is never too small.
     """
     ordered = sorted(before)
     wins = sum(bisect.bisect_left(ordered, a) for a in after)
     losses = sum(len(ordered) - bisect.bisect_right(ordered, a) for a in after)
     pairs = len(before) * len(after)
-    # The minimum number of pairs that must favour the other set; ties count for it.
+    # The number of pairs that do not favour the set with more wins; ties are such pairs.
     extreme = pairs - max(wins, losses)
     return min(1.0, 2 * _shares(len(after), len(before))[extreme])
 
@@ -243,7 +244,7 @@ class SlowestOfMany:
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
     """Return the estimated time of the slowest of ``ranks`` ranks; None if there are too few times.
 
-    ``times`` are divided by the time of the median rank.
+    ``times`` are ratios: the caller has divided them by the time of the median rank.
 
     ``of`` gives the rank of each time. Times of one rank are not independent: a rank with a slow server is late in each
     operation. A tail from few ranks is therefore less certain than its number of times suggests. If all slow times are

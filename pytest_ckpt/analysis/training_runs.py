@@ -128,7 +128,7 @@ def simulate_runs(
         failures += fails
         undrained = np.where(fails & only_target, 0, undrained + cycles - drained)
         restore = chance.choice(loads, runs) + restart_seconds
-    # The number of saves is a mean. If all work is lost, the mean may exceed the available time.
+    # Lost work is computed with the mean time of a save. If all work is lost, it may exceed the available time.
     lost_work = np.minimum(lost_work, seconds - saving - restoring)
     return SimulatedRuns(
         goodput=1 - (saving + lost_work + restoring) / seconds,

@@ -97,6 +97,4 @@ def _lines(check: Check, seen: Observation) -> list[str]:
     if seen.measured is not None:
         listed.append(f"  measured {seen.measured:.4g} {seen.unit}")
     listed += [f"  {name}: {value}" for name, value in seen.facts.items()]
-    for anomaly in seen.anomalies:
-        listed.append(f"  {anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}")
-    return listed
+    return listed + [f"  {anomaly.text}" for anomaly in seen.anomalies]

@@ -111,16 +111,16 @@ class HostWaits:
 
 
 def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
-    """Return the sums over all looks of hosts for entries; None if there were no looks, as on a single host."""
+    """Return the totals over all looks for another host's entry; None without any look, as on a single host."""
     count = 0
-    found: dict[tuple[str, Awaited], HostWait] = {}
+    waits: dict[tuple[str, Awaited], HostWait] = {}
     for awaited, late in looks:
         count += 1
         for of in late:
-            before = found.get((of.host, awaited)) or HostWait(
+            before = waits.get((of.host, awaited)) or HostWait(
                 host=of.host, awaited=awaited, times=0, waited_seconds=0.0, longest_seconds=0.0
             )
-            found[of.host, awaited] = HostWait(
+            waits[of.host, awaited] = HostWait(
                 host=of.host,
                 awaited=awaited,
                 times=before.times + 1,
@@ -128,4 +128,4 @@ def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWa
                 longest_seconds=max(before.longest_seconds, of.waited_seconds),
                 unseen=before.unseen + (not of.is_seen),
             )
-    return HostWaits(looks=count, late=tuple(found.values())) if count else None
+    return HostWaits(looks=count, late=tuple(waits.values())) if count else None

@@ -1,9 +1,9 @@
 """The table of checks of a target's behaviour: one row per check. Pure data.
 
-A row names the function of its check and does not import it. Decorators on the checks' functions are not used, for two
-reasons. Plan, judge and verify need the rows and would import the code of all checks (about 0.1 s). Each check runs in
-a new process, which would import all modules instead of one. The numbered semantics come from the survey of checkpoint
-software in docs/conformance.md. The module is long because it is one table.
+A row names the function of its check and does not import it. A table replaces decorators on the functions for two
+reasons. Plan, judge and verify need only the rows; with decorators they would import the code of all checks (about
+0.1 s). Each check runs in a new process, which now imports one module instead of all. Parts of
+docs/conformance.md are generated from the rows. The module is long because it is one table.
 """
 
 from __future__ import annotations

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.bounds import CountFromOne, Positive
 
 NEAR_CEILING = 0.9
-"""The share of its ceiling from which on a host counts as the limit of a measurement. Chosen by this program."""
+"""A host counts as the limit of a measurement if it reached at least this share of its ceiling. Chosen by this
+program.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCeiling:
     """The ceiling of one host. It was measured right before the first save, on all ranks of all hosts at the same time.
 
-    ``makes_bytes_per_second``: the engine generated the content of a checkpoint in its buffers, without writing it.
-    ``compares_bytes_per_second``: the engine compared content that was in its buffers already. Each rate is the bytes
-    of all ``ranks`` divided by the time of the slowest rank. Of two rounds, the higher rate counts.
+    ``makes_bytes_per_second`` is the rate at which the engine generated the content of a checkpoint in its buffers,
+    without writing it. ``compares_bytes_per_second`` is the rate at which it compared content that was in its buffers
+    already. Each rate is the bytes of all ``ranks`` divided by the time of the slowest rank. Of two rounds, the higher
+    rate counts.
     """
 
     host: str

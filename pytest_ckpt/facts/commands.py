@@ -26,7 +26,8 @@ TriedKind = Literal["save", "load"]
 class CommandRun:
     """One run of a user command. ``exit_code`` is None if it did not end, or could not be started.
 
-    ``output`` is the end of its output, errors first, or the reason why it did not end.
+    ``output`` is the end of its error output, or of its standard output if the error output is empty. For a successful
+    snapshot, it is the last line of the standard output. If the command did not end, it is the reason.
     """
 
     command: Command

@@ -35,12 +35,12 @@ THREAD_BYTES = 96 << 20
 """The memory of a thread that compresses at the highest level, including the frame before and after compression."""
 
 PAIRS = 3
-"""The number of saves, and of loads, with the codec and without it."""
+"""The number of pairs of saves, and of pairs of loads: one with the codec and one without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compression:
-    """Saves and loads of the same content, in turns with ``codec`` and plain.
+    """Saves and loads of the same content, alternately with ``codec`` and uncompressed.
 
     Times are in seconds, sizes are bytes of all ranks. ``bytes`` is the size of a checkpoint's tensors,
     ``stored_bytes`` the size of its files after compression. Padding of files compresses to almost zero bytes and is

@@ -169,7 +169,7 @@ BUILT_IN = (
         name="safetensors",
         help="Hugging Face's files of at most 5 GB with an index, by its library, the state in memory",
         make="pytest_ckpt.ranks.engines.safetensors:make",
-        # A save needs memory for the state and twice for a file; three times with a library before 0.8.
+        # A save needs memory for the state and for two copies of a file; for three copies with a library before 0.8.
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0, file_share=3.0),
         package="safetensors",
         extra="safetensors",
@@ -192,7 +192,7 @@ BUILT_IN = (
         name="megatron",
         help="the files and calls of Megatron's distributed checkpoints, all ranks together, the state in memory",
         make="pytest_ckpt.ranks.engines.megatron:make",
-        # The same as dcp, whose library writes the large files.
+        # As much as engine dcp, because the same library writes the large files.
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
         needs=frozenset({"paths"}),
         is_collective=True,

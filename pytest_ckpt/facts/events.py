@@ -48,9 +48,10 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """The activity of a rank in one of its lanes (concurrent activities). ``waiting``: for other ranks, or for work.
+    """The activity of a rank in one of its lanes (concurrent activities).
 
-    ``progress`` are the bytes transferred, plus the modules imported.
+    ``waiting``: the lane waits for other ranks, or for work. ``progress`` contains two counts: bytes that the lane
+    transferred, and modules that the process imported.
     """
 
     rank: int | None
@@ -195,7 +196,7 @@ class PatternMeasured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandAsked:
-    """Rank 0 requests the controller to run a user command now."""
+    """Rank 0 requests that the controller runs a user command now."""
 
     subject: Subject
     command: Command
@@ -203,7 +204,7 @@ class CommandAsked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandEnded:
-    """The controller has run a user command; its result."""
+    """The controller has run a user command, with this result."""
 
     subject: Subject
     run: CommandRun
@@ -213,7 +214,7 @@ class CommandEnded:
 class MeasurementDone:
     """All parts of a subject were measured. The event has the facts that are known only at the end.
 
-    ``stages`` are seconds on rank 0.
+    ``stages`` are the seconds of rank 0 by activity.
     """
 
     subject: Subject

@@ -23,22 +23,23 @@ class JobPattern(NamedTuple):
     pace: str = AS_SOON
 
     def to_plain(self) -> dict[str, str]:
-        """Return the pattern in plain types. The pace is included only if it is not the default, so that older plans
-        remain equal."""
+        """Return the pattern in plain types. The pace is left out if it is the default, so that the result equals the
+        plans of versions without this field.
+        """
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
 
 class FileRule(NamedTuple):
-    """The names of a checkpoint's files if the engine's library chooses them; with an empty ``of_rank`` the layout
-    does.
+    """The names of a checkpoint's files if the engine's library chooses them.
 
-    ``of_rank`` is the name of the only file of each rank; ``{rank}`` is replaced by the rank's number, ``{shard}`` by
-    its number plus 1 in five digits. Rank 0 also writes the ``shared`` files, which every rank reads. The ``passing``
-    files exist only during a save. If ``maximum_bytes`` is set, a rank has several files. At scale 1.0 each file has
-    consecutive tensors up to this limit, and the optimizer begins a new file (`pytest_ckpt.sizing.files`). ``{number}``
-    and ``{count}``, also of five digits, distinguish them. If a rank has several ``writers``, each has a file of about
-    as many bytes, and ``{writer}`` is its number, from 0. With a ``pattern``, the files are as in the recorded job.
+    If ``of_rank`` is empty, the layout defines the names. ``of_rank`` is the name of the only file of each rank;
+    ``{rank}`` is replaced by the rank's number, ``{shard}`` by its number plus 1 in five digits. Rank 0 also writes the
+    ``shared`` files, which every rank reads. The ``passing`` files exist only during a save. If ``maximum_bytes`` is
+    set, a rank has several files. At scale 1.0 each file has consecutive tensors up to this limit, and the optimizer
+    begins a new file (`pytest_ckpt.sizing.files`). ``{number}`` and ``{count}``, also of five digits, distinguish them.
+    If a rank has several ``writers``, each has a file of about as many bytes, and ``{writer}`` is its number, from 0.
+    With a ``pattern``, the files are as in the recorded job.
 
     ``consolidated`` names the files that rank 0 creates from the files of all ranks, in the same save. They contain
     complete tensors; their count is the largest count of files of a rank. A load reads these files.
@@ -57,8 +58,11 @@ class FileRule(NamedTuple):
     commit: str = ""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the rule in plain types. ``maximum_bytes`` is included only if it is set, so that older plans remain
-        equal."""
+        """Return the rule in plain types.
+
+        Fields that older versions lack are left out if they have their default, so that the result equals the plans of
+        these versions.
+        """
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:
             plain["pattern"] = self.pattern.to_plain()
@@ -93,7 +97,7 @@ DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing
 """The names that torch.distributed.checkpoint uses by default."""
 
 DCP_OBJECTS = DCP_FILES._replace(commit=".metadata")
-"""The same names for objects of a bucket, where the library chooses them."""
+"""The same names for objects in a bucket; the object ``.metadata`` commits a checkpoint."""
 
 TRACKER = "latest_checkpointed_iteration.txt"
 

@@ -13,15 +13,15 @@ DATA_PAIRS = "data"
 """The span name of the saves and loads with unique and with constant data. Other spans have the name of a pattern."""
 
 MAXIMUM_STEAL = 0.05
-"""The maximum share of the processors' time that a hypervisor may take.
+"""A host is busy if a hypervisor took at least this share of the processors' time for other virtual machines.
 
-This program chose the value: as much as the smallest limit of a ratio (1.05) allows.
+This program chose the value: the smallest limit of a ratio of times is 1.05, which such a share may exceed.
 """
 
 MINIMUM_IDLE = 0.10
 MAXIMUM_OTHERS = 0.25
-"""A host is busy if less than `MINIMUM_IDLE` of its processors was idle and other processes used more than
-`MAXIMUM_OTHERS`.
+"""A host is also busy if its processors were idle for less than the share `MINIMUM_IDLE` of their time, and other
+processes and other virtual machines used at least the share `MAXIMUM_OTHERS`.
 
 This program chose both values. Other work delays ranks only if no processors are idle, and if it uses processors
 itself.

@@ -96,7 +96,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
-    """The times of saves and loads with unique data and with constant data, in turns; and the faults in these loads."""
+    """The times of saves and loads, alternately with unique and with constant data, and the faults in these loads."""
 
     unique_save_seconds: tuple[NotNegative, ...]
     constant_save_seconds: tuple[NotNegative, ...]
@@ -119,7 +119,7 @@ class RestartReads:
     copy_bytes: Count
 
     def copies_of(self, accelerators: int) -> int:
-        """Return the number of copies of the model in a cluster of ``accelerators``. A restart reads all copies."""
+        """Return the number of copies of the model in a cluster of ``accelerators``. A restart loads all copies."""
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
@@ -208,12 +208,13 @@ class NoisyNeighbour:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedLoad:
-    """Paced saves while a data loader reads samples on every host, in turns with the same reads without saves.
+    """Paced saves while a data loader reads samples on every host.
 
-    ``undisturbed_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of the read times in seconds, for
-    each turn; ``undisturbed_reads`` and ``contended_reads``: the number of reads in each turn; ``save_seconds``: the
-    times of all saves during the reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``.
-    ``empty_queue_seconds`` is the time of a turn with saves in which training waited for a sample on the slowest host;
+    The reads are measured in periods (turns), alternately without and with saves. ``undisturbed_p99_seconds`` and
+    ``contended_p99_seconds``: the 99th percentile of the read times in seconds, for each turn; ``undisturbed_reads``
+    and ``contended_reads``: the number of reads in each turn; ``save_seconds``: the times of all saves during the
+    reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``. ``empty_queue_seconds`` is the
+    time of a turn with saves in which training waited for a sample on the slowest host;
     ``undisturbed_empty_queue_seconds`` the same for a turn without saves. ``client_busy`` is the largest share of a
     turn in which a reading process used a CPU or waited for one. ``pace`` is None in runs of earlier versions, whose
     saves were not paced.
@@ -301,7 +302,7 @@ class ClientCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Saves and loads by increasing counts of clients, taken in turns."""
+    """Saves and loads by different counts of clients. Each round runs all counts, so drift affects them equally."""
 
     unit: ClientUnit
     counts: Annotated[tuple[ClientCount, ...], Bounds(min_length=2)]

@@ -11,7 +11,9 @@ EVIDENCE_OF_CUTS = "evidence of the power cuts"
 """The name of the fact that contains the evidence of power cuts."""
 
 POWER_CUTS = "power cuts"
-"""The name of the fact with the number of power cuts without loss, and the resulting bound on the share with a loss."""
+"""The name of the fact with the number of power cuts without loss, and the resulting upper bound on the share of power
+cuts with a loss.
+"""
 
 SECOND_MOUNT = "mount of the second client"
 """The name of the fact with the file-system type and options of the second client's mount."""
@@ -25,6 +27,11 @@ class Anomaly:
     where: str
     seen: str
     expected: str
+
+    @property
+    def text(self) -> str:
+        """The kind and the place, then a sentence with the observed and the expected state."""
+        return f'{self.kind}: {self.where}. The check saw "{self.seen}" and expected "{self.expected}".'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

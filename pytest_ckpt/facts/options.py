@@ -27,9 +27,9 @@ ROLES: dict[Role, str] = {
     "condition": "A trend compares only runs with the same value.",
     "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
 }
-"""The roles of an option, with a description.
+"""The roles of an option, with a description. An option may have several roles.
 
-With ``limit`` and ``plan``, a new judgement uses the value of the run unless another value is given.
+If an option has both ``limit`` and ``plan``, a new judgement uses the value of the run unless another value is given.
 """
 
 ACTIONS = "actions"

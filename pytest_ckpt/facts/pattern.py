@@ -96,7 +96,11 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the recorded rank whose calls a rank of a replay makes; for rank 0 it is recorded rank 0."""
+        """Return the recorded rank whose calls rank ``rank`` of a replay repeats.
+
+        A rank repeats the calls of the recorded rank with its number. If the replay has more ranks than the recording,
+        the additional ranks repeat the recorded ranks again, without rank 0 if there are several.
+        """
         return rank if rank < self.ranks else 1 + (rank - 1) % (self.ranks - 1) if self.ranks > 1 else 0
 
     def files_of(self, rank: int) -> list[int]:

@@ -44,7 +44,7 @@ class CanaryReads:
 
     Values are seconds, one per part, in the same order. ``bytes`` is the size of a part.
 
-    ``first_read_seconds``: after the save and the cache drop before loads; ``reread_seconds``: repeated immediately.
+    ``first_read_seconds``: after the save and a drop of the caches; ``reread_seconds``: repeated immediately.
     ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: repeated immediately; empty in reports of
     versions without it. ``other_client_seconds``: then by another client, which ``client`` names; empty without another
     client. ``client_own_seconds`` shows the speed of the other client: a host reads its own saved parts, a second mount
@@ -97,12 +97,14 @@ class CacheFacts:
     ``probe`` is the call that counted resident pages; empty if no probe showed a resident page of a file that had just
     been read, so that residency is unknown. ``resident_fraction`` is the largest cached share of a load's bytes, over
     all loads; None if it was not measured. ``is_declared_cold``: no pages were counted because the target declares that
-    its clients do not cache their reads. The fields after it are evidence of another kind, if there is no probe. Timed
-    reads (``canaries``) are also made if a probe misses pages and another client is available for comparison.
-    ``by_other_hosts``: every file was loaded, once, by a host that had not written it. ``client_cache_bytes`` is the
-    user's declaration about caches on disks of a client; None without one. ``storages`` is the storage below the target
-    on each host. ``names_dropped``: before each load the kernels also dropped names and attributes of files; None if
-    not tried.
+    its clients do not cache their reads.
+
+    Without a probe, other fields are the evidence. ``by_other_hosts``: every file was loaded, once, by a host that had
+    not written it. ``canaries`` are timed reads; they are also made if a probe misses pages and another client is
+    available for comparison. ``moved`` are the bytes that each host moved between a save and its load.
+    ``client_cache_bytes`` is the user's declaration about caches on disks of a client; None without one. ``storages``
+    is the storage below the target on each host. ``names_dropped``: before each load the kernels also dropped names and
+    attributes of files; None if not tried.
     """
 
     required: bool
@@ -251,7 +253,8 @@ DRIFT_FLOOR_SECONDS = 0.02
 CONTROLLER_FLOOR_SECONDS = 5.0
 """The maximum time in seconds for which messages of ranks may wait for a busy controller."""
 
-# Options of overlay (older kernels write "volatile"); ext3/4, btrfs, GFS2, NILFS and older XFS; reiserfs; f2fs.
+# Mount options with which fsync does not wait, in this order: of overlay (older kernels write "volatile"); of ext3/4,
+# btrfs, GFS2, NILFS and older XFS; of reiserfs; of f2fs.
 _UNSAFE_OPTIONS = (
     *(("volatile", "yes"), ("fsync", "volatile")),
     *(("nobarrier", "yes"), ("barrier", "0"), ("barrier", "none"), ("fsync_mode", "nobarrier")),

@@ -21,7 +21,7 @@ class Requests:
 
     ``sent`` counts all requests, ``again`` those repeated after 503, silence or a broken connection. ``busy`` counts
     answers with 503 or 429. The ranks waited ``waited_seconds`` in total before repetitions. The time of a request ends
-    with the last byte of its answer; None: there was no answer. Median and 99th percentile are exact to 1 %.
+    with the last byte of its answer. Median and 99th percentile are exact to 1 %; None if there was no answer.
     """
 
     endpoint: str

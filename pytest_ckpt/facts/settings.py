@@ -40,10 +40,11 @@ ACCEPTANCE = PROFILES["acceptance"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assurance:
-    """A statement about unmeasured operations that a run must support.
+    """The conclusion about operations that were not measured, which a run must support.
 
-    The statement is, with ``confidence``: at least ``share`` of all saves, and of all loads, meet the limit. Both are
-    shares of 1. ``misses`` saves and as many loads may miss the limit; the sampling plan then has more operations.
+    The conclusion is that at least ``share`` of all saves, and of all loads, meet the limit, with ``confidence`` as the
+    level of confidence. Both values are fractions of 1. ``misses`` measured saves, and as many loads, may miss the
+    limit; the sampling plan then has more operations.
     """
 
     confidence: float

@@ -198,7 +198,8 @@ class NodeLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """The seconds of saves of ``bytes`` to the local tier, in turns undisturbed and during a drain, and of the drains.
+    """The seconds of saves of ``bytes`` to the local tier, alternately undisturbed and during a drain; and the seconds
+    of the drains.
 
     Two restores follow: ``complete``, with the newest checkpoint only in the local tier, and ``incomplete``, with the
     files of one rank missing there. ``node_loss`` is None if the ranks are on one host.

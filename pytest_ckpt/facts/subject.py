@@ -40,7 +40,10 @@ Stage = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The identity of a measurement. ``processes`` is set only for an open layout; the other layouts define it.
+    """The identity of a measurement: model, layout, engine and strategy. The subject's own saves and loads are those
+    outside of all patterns.
+
+    ``processes`` is set only for an open layout; other layouts define their number of processes.
 
     Its text leaves out defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``, ``llama3-8b-full/dcp/async``. Two
     measurements with the same text have the same subject and may be compared. Files contain a subject as its text.
@@ -69,7 +72,6 @@ class Subject:
     @property
     def slug(self) -> str:
         """The subject as a part of file names: its text without slashes and colons, which some file systems refuse."""
-        # The subject as a part of file names.
         return str(self).replace("/", "+").replace(":", "-")
 
     @classmethod
@@ -92,7 +94,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationRef:
-    """An operation of a subject, or one stage of it: which number in which scenario.
+    """An operation of a subject, or one stage of the operation, identified by its scenario and its number.
 
     ``index`` counts from 1; None for a stage that belongs to all operations. ``level`` is the share of the volume that
     ballast has filled, 0 without ballast.

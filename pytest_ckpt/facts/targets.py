@@ -84,9 +84,9 @@ Role = str
 """The purpose of a checkpoint: ``counted`` for the judged saves, or the name of an additional measurement."""
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
-"""The target capabilities that a scenario or requirement needs in addition to saves and loads.
+"""The target capabilities that a scenario needs in addition to saves and loads, by the scenario's name.
 
-Without these it is omitted.
+A scenario is omitted if the target lacks one of its capabilities.
 """
 
 
@@ -226,8 +226,8 @@ class TargetSpec:
     removal: str = ""
 
 
-# It also aborts uploads and removes versions. The tools of cloud providers need several commands for this, or cannot do
-# it.
+# This command also aborts uploads and removes versions. The tools of cloud providers need several commands for this
+# work, or cannot do all of it.
 _OF_OBJECTS = "python -m pytest_ckpt.targets.objects.remove"
 
 TARGETS: dict[str, TargetSpec] = {

@@ -166,8 +166,8 @@ def requirements_of_run(
 ) -> list[Requirement]:
     """Return the requirements that a run judges; requirements that the gate table switches off are left out.
 
-    A requirement "where given" is included even if its means are missing: its verdict states this and does not affect
-    the grade.
+    A requirement "where given" is included even if the run lacks its inputs, such as a second client. Its verdict then
+    names the missing inputs and does not affect the grade.
     """
     return [
         r
@@ -240,9 +240,10 @@ def checkpoints_of_requirement(requirement: Requirement, plan: Plan) -> list[Pla
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
-    """Return the plain blocking saves that are also measured, for a comparison with the saves of other strategies.
+    """Return the subjects with plain blocking saves that a run measures for comparison with other strategies.
 
-    ``subjects`` are the judged subjects. Only the suite "strategies" compares the cost of strategies.
+    ``subjects`` are the judged subjects, with any strategy. Only the suite "strategies" compares the cost of
+    strategies.
     """
     if not settings.asks_strategies:
         return set()

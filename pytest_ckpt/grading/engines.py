@@ -40,8 +40,8 @@ def engine_sentences(settings: Settings) -> list[str]:
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
     """List ranks that used far more memory than their engine states.
 
-    The plan then required too little memory of the hosts. The kernel records the peak of a whole process, so the peak
-    is compared with the largest statement for a checkpoint of the launch.
+    The plan then required too little memory of the hosts. The kernel records the peak of a whole process, which may
+    serve several checkpoints in one launch. So the peak is compared with the largest memory stated for any of them.
     """
     sentences = []
     for m in measurements:

@@ -149,8 +149,8 @@ class _WorstTimes:
     """The costliest save and the slowest load of a subject, in seconds at full size.
 
     ``lost_seconds`` is the training time that a save costs: the maximum, or the mean if full saves and deltas
-    alternate. ``cost`` is the save that puts most work at risk. ``minimum_interval_seconds`` is the minimum time
-    between the starts of two saves.
+    alternate. ``cost`` is the cost of the save that puts most work at risk. ``minimum_interval_seconds`` is the minimum
+    time between the starts of two saves.
     """
 
     lost_seconds: float

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, OperationKind
 
 NEAR = 0.8
-"""From this share of its network's rate on, a host counts as the limit of the measurement.
+"""A host counts as the limit of a measurement if it used at least this share of its network's rate.
 
-TCP and a file system's protocol use some percent of the rate, and measurements of one minute vary by as much.
+TCP and a file system's protocol use some percent of the rate, and measurements of one minute vary by a similar share.
 """
 BEYOND = 1.1
 """A host that moves more than this multiple of its network's rate must use more links, or another network."""
@@ -92,8 +92,8 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
     """Return sentences on hosts that moved nearly as much as their network allows, for each subject and kind of
     operation.
 
-    Further sentences report hosts that moved clearly more, so that the measured network is not the storage's network,
-    and hosts whose network rate could not be measured.
+    Further sentences report hosts that moved clearly more: they used other or more links than the measured ones. Hosts
+    whose network rate could not be measured are reported too.
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():

@@ -41,8 +41,11 @@ _LATENCY_SECONDS = 1.0
 PossibleGrade = Grade | Literal["none"]
 
 CacheVisibility = Literal["seen", "blind", "declared", "memory", "not_tested"]
-"""Whether cached pages of the target can be counted. A file that was written and read appeared in the cache or did not;
-or the target declares that its clients have no cache; or it is memory; or it was not tried, because that needs a write.
+"""Whether cached pages of the target can be counted.
+
+``seen`` and ``blind``: a file that had just been read appeared in the page cache, or did not. ``declared``: the target
+declares that its clients have no cache. ``memory``: the target is memory of this host. ``not_tested``: the test needs a
+write, and nothing was written yet.
 """
 
 
@@ -107,7 +110,9 @@ def cache_visibility_before_writes(target: TargetFacts) -> CacheVisibility:
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
-    """Return the scale at which the shortest limit is one second; limits are proportional to the bytes."""
+    """Return a sentence with the scale at which the shortest limit is one second; limits are proportional to the
+    bytes.
+    """
     wanted = scale * _LATENCY_SECONDS / shortest_seconds
     if wanted >= ACCEPTANCE.scale:
         return "Only checkpoints of full size give it more."
@@ -117,8 +122,9 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 
 def _requests(plan: Plan, settings: Settings) -> str:
-    """Return how many more requests per byte a reduced scale causes; bytes that an engine adds to a file are not
-    counted."""
+    """Return a sentence on the additional requests per byte at a reduced scale; bytes that an engine adds to a file are
+    not counted.
+    """
     size = settings.io_size_bytes
     times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
     if not times:
@@ -192,7 +198,8 @@ def obstacles(
 ) -> list[Obstacle]:
     """Return every known obstacle to a certificate before a run begins, rehearsal obstacles first.
 
-    An unknown fact is not an obstacle. `asks_cold` returns whether uncounted pages may become one.
+    An unknown fact is not an obstacle. `asks_cold` returns whether pages that cannot be counted may become an
+    obstacle.
     """
     found = [Obstacle(grade="rehearsal", text=s.now, remedy=s.remedy) for s in shortfalls(plan, settings, gates)]
     found += [
@@ -227,13 +234,13 @@ def _has_other_proof(settings: Settings) -> bool:
 
 
 def _needs_more_than_a_word(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
-    """Whether a certificate needs more than a target's declaration for COLD, and the run has no means to prove it."""
+    """Whether COLD needs more than the target's declaration for a certificate, and the run cannot provide a proof."""
     given = settings.has_several_hosts or settings.client_cache_bytes is not None
     return "declared" not in gates.cold_bases and not given and asks_cold(settings, gates, catalogue)
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:
-    """Return the requirements that will not be run because optional means are missing, one sentence each."""
+    """Return the requirements that will not be run because optional inputs are missing, one sentence each."""
     return [
         f"{r.id} will not run: {r.not_given}"
         for r in requirements_of_run(settings, gates, catalogue)
@@ -279,7 +286,7 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
 
 
 def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
-    """Yield the suites that were not chosen and the means that were not given, one obstacle each."""
+    """Yield the suites that were not chosen and the inputs that were not given, one obstacle each."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]
     for suite in dict.fromkeys(r.suite for r in asked if r.suite not in chosen):

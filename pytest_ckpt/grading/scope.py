@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopedCheckpoint:
-    """One checkpoint in the scope of a verdict; ``bytes`` is its size at full scale, at any scale of the run.
+    """One checkpoint in the scope of a verdict; ``bytes`` is its size at full scale, whatever the scale of the run.
 
     ``full_processes`` is the number of processes in the model's full layout, ``processes`` the number that saved and
     loaded.

@@ -92,8 +92,8 @@ def simulated_row(
 ) -> SimulatedRow:
     """Simulate one subject on the cluster of ``limits``.
 
-    If the cluster has more clients than the measurement, the storage is assumed to be as fast for the cluster as for
-    them.
+    If the cluster has more clients than the measurement, the storage is assumed to be as fast for all clients of the
+    cluster as for the measured clients.
     """
     times = measured_times(measurement, costs)
     usual, background = fmean(times.lost_seconds), fmean(times.background_seconds)

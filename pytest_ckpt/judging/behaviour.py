@@ -13,7 +13,7 @@ from pytest_ckpt.support.units import compared, counted, format_count, format_ge
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.checks import Check
-    from pytest_ckpt.facts.observation import Anomaly, Observation
+    from pytest_ckpt.facts.observation import Observation
     from pytest_ckpt.sizing.plan import FilesOfHost
 
 
@@ -35,7 +35,7 @@ class CachePromise:
     shorter: str = ""
 
     def text(self, what: Memory, measured: float | None) -> str:
-        """Return the promise in one or two sentences, compared with the measured time in seconds."""
+        """Return one sentence on the promise, and a second one if the measured time in seconds is longer."""
         remembered = what.replace("-", " ")
         if self.seconds is None:
             return f"The mount of the second client does not show how long it remembers {remembered}: {self.basis}."
@@ -162,11 +162,11 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
         detail = (*more.splitlines(), *_reproduce(observation))
         return not_decided("run ended" if observation.errno else "check broke", _sentence(because), detail)
     measured, unit = observation.measured, observation.unit
-    detail = (*(_line(a) for a in observation.anomalies), *_facts(observation), *_reproduce(observation))
+    detail = (*(anomaly.text for anomaly in observation.anomalies), *_facts(observation), *_reproduce(observation))
     if observation.anomaly_count:
-        first = observation.anomalies[0]
-        count = f" ({format_count(observation.anomaly_count)} such findings)" if observation.anomaly_count > 1 else ""
-        because = _sentence(f"{first.kind}: {first.where}: seen {first.seen}, expected {first.expected}{count}.")
+        because = _sentence(observation.anomalies[0].text)
+        if observation.anomaly_count > 1:
+            because += f" There are {format_count(observation.anomaly_count)} such findings."
         return Decision(
             outcome="failed", reason="anomaly", because=because, measured=measured, unit=unit, detail=detail
         )
@@ -234,10 +234,6 @@ def with_cache_promise(decision: Decision, observation: Observation) -> Decision
 def missing_need(check: Check) -> str:
     """Return the sentence that names the missing input of a check."""
     return _NEEDS[check.needs]
-
-
-def _line(anomaly: Anomaly) -> str:
-    return f"{anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}"
 
 
 def _facts(observation: Observation) -> list[str]:

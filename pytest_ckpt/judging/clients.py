@@ -71,7 +71,7 @@ def read_demand(text: Any) -> Demand:
 
 def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
     """Return a sentence for each demand that a host does not meet, or that needs a fact which a host lacks."""
-    found = []
+    sentences = []
     for text in demands:
         demand = read_demand(text)
         fields: dict[str, list[str]] = {}
@@ -87,13 +87,13 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
             fields["is not known of any client"] = []
         if fields:
             shown = "; ".join(f"it {what}{_on(hosts)}" for what, hosts in fields.items())
-            found.append(f"{GATES_DEMAND}{text}, and {shown}.")
-    return found
+            sentences.append(f"{GATES_DEMAND}{text}, and {shown}.")
+    return sentences
 
 
 def differences(clients: Clients) -> list[str]:
     """Return a sentence for each fact that differs between hosts; a missing fact counts as a difference."""
-    found = []
+    sentences = []
     for name in dict.fromkeys(name for facts in clients.values() for name in facts):
         if name in _OWN:
             continue
@@ -101,13 +101,13 @@ def differences(clients: Clients) -> list[str]:
         for host, facts in clients.items():
             values.setdefault(facts.get(name, "not known"), []).append(host)
         if len(values) > 1:
-            found.append(f"clients differ in {name}: " + "; ".join(f"{v:.60}{_on(h)}" for v, h in values.items()))
-    return found
+            sentences.append(f"clients differ in {name}: " + "; ".join(f"{v:.60}{_on(h)}" for v, h in values.items()))
+    return sentences
 
 
 def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the facts of each host in a report's environment; unknown facts are missing."""
-    found = {}
+    facts_of_hosts = {}
     for host in environment.get("hosts") or ():
         facts = dict(host.get("client") or {})
         for name in ("kernel", "cpu"):
@@ -117,8 +117,8 @@ def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             facts["cores"] = str(host["cores"])
         if host.get("memory_bytes"):
             facts["memory_gib"] = f"{host['memory_bytes'] / 2**30:.1f}"
-        found[str(host["host"])] = facts
-    return found
+        facts_of_hosts[str(host["host"])] = facts
+    return facts_of_hosts
 
 
 def named_hosts(hosts: Sequence[str]) -> str:
@@ -144,10 +144,10 @@ def _numbers(text: str) -> tuple[int, ...] | None:
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
         return None
-    found = [int(part) for part in parts]
-    while len(found) > 1 and not found[-1]:
-        found.pop()
-    return tuple(found)
+    numbers = [int(part) for part in parts]
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 _FSYNCS = frozenset({"fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "os.fsync", "os.fdatasync"})

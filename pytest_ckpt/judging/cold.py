@@ -18,7 +18,8 @@ from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBy
 from pytest_ckpt.support.units import format_bytes
 
 FASTER = 0.8
-"""The maximum ratio of medians with which one set of reads counts as faster than another; the sign test must agree."""
+"""One set of reads counts as faster than another if the ratio of their medians is below this, and the sign test agrees.
+"""
 
 HELPS = 0.5
 """The maximum ratio of medians that proves a cache: reading again is slightly faster even without one."""
@@ -233,9 +234,9 @@ def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
     return sum(math.comb(count, k) for k in range(wins, count + 1)) <= MAXIMUM_PROBABILITY * (1 << count)
 
 
-def _helps(warm: Sequence[float], own: Sequence[float]) -> bool:
-    """Return whether ``warm`` reads are so much faster than ``own`` reads that a cache must have served them."""
-    return _faster(warm, own) and _ratio(warm, own) <= HELPS
+def _helps(repeated: Sequence[float], first: Sequence[float]) -> bool:
+    """Return whether repeated reads are so much faster than the first reads that a cache must have served them."""
+    return _faster(repeated, first) and _ratio(repeated, first) <= HELPS
 
 
 def _caches_more(reads: CanaryReads) -> bool:
@@ -243,16 +244,16 @@ def _caches_more(reads: CanaryReads) -> bool:
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False
-    own = min(
+    smallest = min(
         _ratio(reads.reread_seconds, reads.first_read_seconds),
         _ratio(reads.dropped_reread_seconds, reads.dropped_read_seconds),
     )
-    return _ratio(theirs, first) < FASTER * own
+    return _ratio(theirs, first) < FASTER * smallest
 
 
-def _is_near(own: Sequence[float], warm: Sequence[float], cold: Sequence[float]) -> bool:
-    """Return whether the times ``own`` are nearer, by ratio, to the warm reads than to the cold reads."""
-    return median(own) ** 2 < median(warm) * median(cold)
+def _is_near(times: Sequence[float], warm: Sequence[float], cold: Sequence[float]) -> bool:
+    """Return whether ``times`` are nearer to the warm reads than to the cold reads, by the ratio of medians."""
+    return median(times) ** 2 < median(warm) * median(cold)
 
 
 def _ratio(first: Sequence[float], second: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ from pytest_ckpt.support.units import counted
 # The per-process and per-host limits on open files.
 _OF_THE_HOST = frozenset({"EMFILE", "ENFILE"})
 
-# Units for which the limit is all or zero, so that no share of the limit can be given.
+# Units of counts whose limit is zero or the complete number, so that an unused share of the limit has no meaning.
 _COUNTED = ("faults", "bytes", "files", "directories", "commits")
 
 # Steps of ranks before the timed part, by the kind of operation to which they belong.
@@ -75,7 +75,7 @@ def failed_by(failure: Failure) -> Decision:
     """Return the decision that follows from a failure during an operation.
 
     The decision is "not run" if the failure does not count against the storage: a rank was killed (out of memory, by a
-    person) or stopped, or its host has no file descriptors left.
+    person) or stopped, or the process or its host has no file descriptors left.
     """
     was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:

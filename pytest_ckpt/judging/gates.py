@@ -22,7 +22,7 @@ from pytest_ckpt.support.user_files import parse_toml
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
 """How a gate table treats a requirement.
 
-``where given``: required if the run has the means (a second client, a power cut), otherwise omitted.
+``where given``: required if the run has the needed inputs (a second client, a power cut), otherwise omitted.
 """
 
 _OneKind = Annotated[str, Bounds(pattern=f"^({'|'.join(get_args(GateKind))})$")]
@@ -99,8 +99,8 @@ def read_gates(
     """Return the table that a TOML text describes. Raises ValueError with a sentence about the error.
 
     ``defaults`` maps every known name (``ID`` and ``ID.subject``) to the catalogue's values; ``base`` returns a
-    built-in table, which the text extends. A built-in table (``ships``) need not extend another one, and may require
-    less than its base: it is for another kind of storage.
+    built-in table, which the text extends. A built-in table (``ships``) need not extend another one. It may require
+    less than its base, because it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")
@@ -159,9 +159,9 @@ def read_gates(
 
 
 def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return a gate table with its relaxations compared with the table of the target's kind.
+    """Return a gate table, compared with ``own``, the built-in table for the target's kind.
 
-    A table with such relaxations cannot certify.
+    If the table relaxes rows that ``own`` requires, it cannot certify, and a sentence in ``relaxed`` names the rows.
     """
     if not gates.certifies or gates.table == own.name:
         return gates
@@ -241,9 +241,9 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Return the gate kinds with the kind of a requirement copied to those of its checks that ``below`` has.
+    """Return the gate kinds, extended by the checks in ``below``: each check gets the kind of its requirement.
 
-    A check with its own row keeps its kind.
+    A check with its own row in ``kinds`` keeps its kind.
     """
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class JudgedFacts:
     """The input of one requirement: a measurement with the cluster's limits, or the observation of a check.
 
-    ``files_of_host`` is the number of files that a host creates in a save by the plan; None if there is no plan.
+    ``files_of_host`` is the planned number of files that each host creates in a save; None if there is no plan.
     """
 
     measurement: Measurement | None = None
@@ -94,7 +94,7 @@ def _loads(facts: JudgedFacts) -> Operations | Decision:
 
 
 def _operations(measurement: Measurement, kind: OperationKind) -> Operations | Decision:
-    """Return all planned operations of a kind. If some are missing, return the decision that follows from this."""
+    """Return all planned operations of a kind; if some are missing, return the decision "failed" or "not run"."""
     if measurement.failure and is_decided_by(measurement.failure, kind):
         return failed_by(measurement.failure)
     done = measurement.of_kind(kind)

@@ -51,8 +51,8 @@ def not_cold(
 ) -> Decision | None:
     """Return a decision if load ``which`` did not come from the storage, or if this is unknown; None otherwise.
 
-    Nothing is decided if the target declares that its clients have no cache. If the kernel cannot count cached pages,
-    timed reads may show instead that reads after a drop come from the storage.
+    The result is also None if the target declares that its clients have no cache. If the kernel cannot count cached
+    pages, timed reads may prove instead that reads after a drop come from the storage.
     """
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
@@ -81,7 +81,7 @@ def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, flo
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
-    """Return a failure for a checkpoint that is missing, or whose bytes are not the bytes of its number."""
+    """Return a failure for a checkpoint that is missing, or that contains the bytes of another checkpoint."""
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 

@@ -43,8 +43,6 @@ class Published(Publication):
 class ReliedOn:
     """A library relies on the behaviour in its default mode. ``loss`` is the consequence of a violation."""
 
-    ""
-
     library: str
     version: str
     call: str

@@ -1,7 +1,7 @@
 """Remedies: known fixes for kinds of file systems, and the first action after an error of the target. Pure.
 
-Every row was measured: tests/file_systems mounts the file system and observes the failure, and its absence with the
-fix.
+Every row is based on a measurement: tests/file_systems mounts the file system and observes the failure. With the fix,
+it observes that the failure is absent.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def requirement(
     limit: str = "",
     maximum: float | None = None,
     next_step: str = "",
-    help: str = "",  # noqa: A002 - as above
+    help: str = "",  # noqa: A002 - the word that users know
     also_known_as: Sequence[str] = (),
     asked_by: Callable[[Settings], bool] = lambda _settings: True,
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True,

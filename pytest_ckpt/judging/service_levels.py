@@ -20,7 +20,8 @@ _NAME = "service level of NVIDIA"
 
 
 def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
-    """Return the lowest mean rate over 5 minutes of saving, in bytes/s; None if all saves took less than that.
+    """Return the lowest mean rate over 5 minutes of saving, in bytes/s; None if all saves together took less than 5
+    minutes.
 
     ``seconds`` are the times of consecutive saves of ``size`` bytes. The time between saves is left out, because no
     data are written then. Within a save, the rate is constant at its mean.

@@ -171,7 +171,7 @@ def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: flo
 
 
 def _is_exact(operations: Sequence[Operation]) -> bool:
-    """Return whether all times of these operations are exact, not lower bounds."""
+    """Return whether all times of these operations are exact, not upper bounds."""
     return all(o.at_least_seconds is None for o in operations)
 
 

@@ -61,7 +61,7 @@ def decide_observed(
     """Judge a requirement on the target's behaviour by the result of one of its checks.
 
     ``kind`` is the target's file system: known facts about it explain a failure but do not affect the outcome.
-    ``files_of_host`` is the number of files that a host creates in a save by the plan; None if there is no plan.
+    ``files_of_host`` is the planned number of files that each host creates in a save; None if there is no plan.
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
@@ -95,7 +95,7 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
         because = f"{decision.because} The limit is a default of this program: this is reported and does not decide."
         decision = dataclasses.replace(decision, because=because)
     if decision.reason == "not given" and gates.kind(requirement.id, subject, "") == "where given":
-        # If a run lacks the optional means of a requirement, the gates do not require it.
+        # If a run lacks the optional inputs of a requirement, the gates do not require it.
         severity = "advisory"
     return Verdict(
         id=requirement.id,
@@ -120,8 +120,9 @@ KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherMeasurement:
-    """A measurement of a subject that is not the judged one: incomplete, or repeated to add patterns; with its start's
-    number.
+    """A measurement of a subject that is not the judged one, because it is incomplete or was repeated to add patterns.
+
+    ``start`` is the number of the start that made it.
     """
 
     start: int

@@ -3,7 +3,7 @@
 Only measured values are written. Each rank has its own duration; rank 0 has the duration of the whole operation,
 because it commits a save for all ranks. An operation ends when rank 0 reported its end, counted from the start of the
 launch. The start of the launch is set to the start of the run. So intervals between operations of one launch are
-measured, and the date is the date of the run.
+measured values, and the date is the date of the run.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Return a sentence on the load from which on all loads are faster than all loads before; empty if there is none.
+    """Return a sentence if all loads from one point on are clearly faster than all earlier loads; otherwise empty.
 
-    At least two loads must precede it: one slow load does not make the others suspicious, even if it is the first.
+    At least two loads must be earlier: one slow load does not make the others suspicious, even if it is the first.
     """
     best, at = 0.0, 0
     for split in range(_MINIMUM_SLOW, len(loads)):

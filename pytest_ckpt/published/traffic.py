@@ -48,7 +48,7 @@ Counters = Mapping[str, Sequence[Sample]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received:
-    """The bytes that all hosts received during the loads.
+    """The bytes that all hosts received from the last sample before the loads to the first sample after them.
 
     ``at_least``: the last sample was taken before the loads ended, so more bytes may have been received.
     """

@@ -32,8 +32,8 @@ def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operatio
     """Apply both interpretations of the rule to one host.
 
     ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` its ranks' part of one checkpoint. By the first
-    interpretation, a drop is required if the client's memory has space for three times the checkpoint. By the second,
-    it is required if the first checkpoint may still be cached when it is read.
+    interpretation, a drop is required if three times the checkpoint is smaller than the memory. By the second, it is
+    required if all checkpoints together are smaller than three times the memory.
     """
     written = checkpoint_bytes * operations
     return (

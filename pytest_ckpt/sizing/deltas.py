@@ -24,8 +24,8 @@ PAGE_BYTES = 4096
 OF_CHAIN, DELTAS_OF_CHAIN = 128, 2
 """The chain that must survive the deletion of the subject's own checkpoints.
 
-The first value is added to the number of own saves to give the number of its full save; the second is its number of
-deltas.
+The number of the chain's full save is the number of the subject's own saves plus `OF_CHAIN`. `DELTAS_OF_CHAIN` is its
+number of deltas.
 """
 
 _PERIOD_PAGES = 100
@@ -97,7 +97,7 @@ class DeltaRule:
         return self._total(_sizes(shard), number).file_bytes
 
     def largest_file_bytes(self, shard: RankLayout) -> int:
-        """Return the size of the largest file of a rank's delta in any run."""
+        """Return an upper bound of the size of a rank's file, for any delta."""
         pages = sum(-(-size // PAGE_BYTES) for size in _sizes(shard))
         runs = pages // _PERIOD_PAGES + len(_sizes(shard)) + 2
         return index_bytes(runs) + min(pages, (pages // _PERIOD_PAGES + 1) * self._width) * PAGE_BYTES

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 _DAYS_A_YEAR = 365
-# Strategies whose demand follows from the cluster only. Deltas depend on the share of changed pages. The compressed
-# size depends on a job's data; before compression it equals a sync save. A saving process has the same demand as a
-# thread.
+# Strategies whose demand follows from the cluster only. Three kinds are left out: deltas depend on the share of changed
+# pages; the compressed size depends on a job's data (before compression it equals a sync save); and a saving process
+# has the same demand as a saving thread.
 SIZED = tuple(s for s in STRATEGIES if not (s.saves_deltas or s.compresses or s.own_process))
 
 FORMULAS = {

@@ -86,7 +86,7 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
     some time; the result is the larger time.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
-    # The remaining part of b if every save that is not drained is at risk.
+    # The part of the save budget b that remains after the average loss of saves that are not drained.
     left = save_budget - rule.target_share * (rule.every - 1) / 2 / failures
     if left <= 0:
         return math.inf
@@ -122,5 +122,7 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
 
 
 def _undrained_seconds(rule: DrainRule, interval_seconds: float) -> float:
-    """Return the average age of the newest drained checkpoint at a failure, minus half an interval."""
+    """Return the average age of the newest drained checkpoint at a failure, minus half an interval and without the time
+    of a drain.
+    """
     return (rule.every - 1) * interval_seconds / 2

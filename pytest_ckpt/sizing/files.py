@@ -105,7 +105,10 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 
 
 class WholeFile(NamedTuple):
-    """A file of complete tensors. Each tensor has one row per rank, and ``bytes`` are the bytes of all rows."""
+    """A file of complete tensors. A tensor has one row for each rank that saves a part of it.
+
+    ``tensors`` maps each name to the part of one rank and to these ranks.
+    """
 
     name: str
     tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]]
@@ -172,7 +175,8 @@ class ReplayedFile(NamedTuple):
     """A file of a pattern as a rank of a replay writes it: name, recorded size, size in the replay, number of renames.
 
     ``number`` is its number in the pattern. ``passing`` are two temporary names that alternate until the last rename; a
-    file that is not kept has only these. ``synchronous`` is the flag with which it is opened for writing.
+    file that is removed during the save has only temporary names. ``synchronous`` is the flag with which it is opened
+    for writing.
     """
 
     number: int

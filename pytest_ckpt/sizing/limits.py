@@ -173,8 +173,8 @@ class ClusterLimits:
         """Return the maximum time of a save at full size, from its start until it is committed.
 
         If the job continues during the save, the save must be committed before the next save is due. In addition, the
-        work at risk during B seconds may cost at most as much as a blocking save: B / k <= b interval. (LOST-WORK also
-        counts other lost time.)
+        work at risk during a save of B seconds may cost at most as much as a blocking save: B / k <= b interval.
+        (LOST-WORK also counts other lost time.)
         """
         # Full saves between deltas block the job, too.
         if strategy.blocks or strategy.saves_deltas:
@@ -278,7 +278,7 @@ class Demand:
     proportional to the scale, so the rates are the same as at full size. ``save_bytes_per_second`` and
     ``load_bytes_per_second`` are for this layout's own bytes; the other rates are for the whole cluster's checkpoint
     (of which a subset is one node's part). ``writers`` processes write it from ``nodes`` nodes of eight accelerators.
-    The cluster has ``copies`` copies of the model; one is written, and after a failure all copies read.
+    The cluster has ``copies`` copies of the model. A save writes one copy; after a failure, all copies load.
     """
 
     layout: str

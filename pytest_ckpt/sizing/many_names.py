@@ -24,7 +24,7 @@ NAME_BYTES = 4096
 this program.
 """
 
-# A path of a rank's files, twice, or a name of a listed directory with its count.
+# Bytes for two copies of the path of a rank's file, or for a name in a listed directory and its count.
 _MEMORY_OF_A_NAME = 250
 
 # Some file systems allow fewer than 100,000 sub-directories in a directory.
@@ -108,8 +108,8 @@ def counterparts(hosts: Sequence[Hashable]) -> list[int]:
     """
     order = sorted(range(len(hosts)), key=lambda rank: (hosts.index(hosts[rank]), rank))
     shift = max(hosts.count(host) for host in set(hosts))
-    found = dict(zip(order, order[shift:] + order[:shift], strict=True))
-    return [found[rank] for rank in range(len(hosts))]
+    counterpart_of = dict(zip(order, order[shift:] + order[:shift], strict=True))
+    return [counterpart_of[rank] for rank in range(len(hosts))]
 
 
 def _share(count: int, rank: int, ranks: int) -> range:

@@ -165,7 +165,7 @@ def _can_share(planned: PlannedCheckpoint) -> bool:
 
 
 def _crashes(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # With small checkpoints, because the result is what remains of them.
+    # The checkpoints are small, so their bytes and times do not count. The result is whether they survive the kills.
     return Amount(kills_of(planned.strategy, settings), 0, 0.0)
 
 
@@ -263,12 +263,13 @@ def _near_full(planned: PlannedCheckpoint, settings: Settings, target: TargetFac
 
 
 def _snapshots(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # A save without a snapshot and a save with one; then at most a load of the latter, and of both from the clone.
+    # A save without a snapshot and a save with one. Then at most three loads: of the second save from the target, and
+    # of both saves from the clone.
     return Amount(PAIRS, 5 * planned.layout.bytes, 2 * _save(planned) + 3 * _load(planned))
 
 
 def _upgrade(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # For the duration of the command, which is not known in advance.
+    # Saves and loads run until the command ends; its duration is not known in advance, so this is an estimate.
     return Amount(1, 4 * planned.layout.bytes, 2 * _save(planned) + 2 * _load(planned))
 
 

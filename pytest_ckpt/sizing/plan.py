@@ -56,7 +56,7 @@ systems."""
 # The memory, without samples, of a host's process that reads samples during saves.
 _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
-# The file that is used to test probes of residency.
+# The size of the file with which probes of residency are tested.
 _CANARY_BYTES = 4 << 20
 
 
@@ -253,7 +253,7 @@ def checkpoints_at_once(settings: Settings) -> int:
         # counts need one checkpoint at a time.
         at_once = max(at_once, kept + 1)
     if settings.compresses and settings.asks_strategies:
-        # One checkpoint that is saved uncompressed and compressed in turns.
+        # One checkpoint that is saved alternately uncompressed and compressed.
         at_once = max(at_once, kept + 1)
     if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
         # A save during another save, or a drain while the previous checkpoint still exists.
@@ -334,7 +334,7 @@ def _plan_checkpoint(
     request_bytes, ramp = _request_bytes(settings, target, shards), None
     if engine.name == STREAM and not settings.io_depth:
         ramp = planned_ramp(shards, asks, request_bytes=request_bytes, operations=settings.operations)
-    # The memory is for the largest number that a ramp may find.
+    # The memory is for the largest number of requests in flight that a ramp may find.
     depth = settings.io_depth or (ramp.largest_depth if ramp else USUAL_DEPTH)
     extra = engine.memory.process_bytes + (RAMP_BYTES if ramp and ramp.depths else 0)
     if drains:
@@ -442,7 +442,7 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 
 
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the space of delta chains minus the space of as many full checkpoints; negative if chains need less.
+    """Return the space of delta chains minus the space of the same number of full checkpoints; may be negative.
 
     The result includes one more chain, which exists while the others are deleted.
     """

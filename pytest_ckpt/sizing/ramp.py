@@ -42,9 +42,9 @@ The faster result counts, because a busy host only slows a step.
 _REQUESTS_PER_DEPTH = 2
 # The duration of a step at the rate that the cluster needs.
 _STEP_SECONDS = 0.5
-# Or this share of a checkpoint, because a cluster with low demands may have fast storage.
+# A step may also move this share of a checkpoint, because a cluster with low demands may have fast storage.
 _SHARE_OF_CHECKPOINT = 0.1
-# The maximum bytes of a step, as a divisor of the bytes of all saves: all steps together write half of them.
+# A step writes at most the bytes of all saves divided by this number, so all steps together write half of these bytes.
 _STEPS_OF_ALL_SAVES = 2 * PASSES * len(DEPTHS)
 
 

@@ -111,9 +111,11 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
-    """Return the reads when each rank reads the files of a rank on the next host, which its host cannot have in memory.
+    """Return the reads when each rank reads the files of another rank, if possible of a rank on another host.
 
-    On one host each rank reads the next rank's files; whether these are cached is measured, not assumed.
+    The distance between reader and writer is the one with the most reads of another host's files, which the reader's
+    host cannot have in memory. On one host each rank reads the next rank's files; whether these are cached is measured,
+    not assumed.
     """
     count = layout.processes
     if count == 1:
@@ -177,7 +179,9 @@ _PAGE_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """The weights of a model in files of ``file_pages`` pages (4 KiB); ``full_bytes`` is their size at scale 1.0.
+    """The weights of a model in files of ``file_pages`` pages (4 KiB).
+
+    ``full_bytes`` is the size of all weights of the model at scale 1.0; a subset has only its share in the files.
 
     ``processes`` ranks write the files in turn. The first ``replicas`` x ``readers`` ranks read: each replica reads all
     files, each of its readers a part of every file.

@@ -32,8 +32,8 @@ The measurement contains the times of all saves.
 MAXIMUM_FAULTS = 100
 """The maximum number of faulty places that a measurement describes; its count includes all of them."""
 
-# The values of an operation in addition to its ranks' times, of one rank in total, of a faulty place, and of everything
-# else.
+# Counts of values: of an operation (without the times of its ranks), of one rank in total, of a faulty place, and of
+# everything else.
 _OF_OPERATION, _OF_RANK, _OF_FAULT, _OF_RUN = 40, 30, 10, 20_000
 _PATTERNS = 4
 

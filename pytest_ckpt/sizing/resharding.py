@@ -24,7 +24,7 @@ SIZES = ("doubled", "halved")
 
 
 def ranks_of(size: str, processes: int) -> int:
-    """Return the number of ranks that load a checkpoint of ``processes`` ranks; 0 for half of one rank."""
+    """Return the number of ranks that load a checkpoint of ``processes`` ranks; 0 if one rank should be halved."""
     return 2 * processes if size == "doubled" else processes // 2
 
 
@@ -42,9 +42,9 @@ class SavedPart(NamedTuple):
 class ResizedTensor(NamedTuple):
     """A complete tensor. ``rows`` are pairs: a rank that saved a row, and the tensor's number on that rank.
 
-    A row has ``columns`` elements. ``grid`` contains the ranks that load the tensor: rows of the grid share the
-    tensor's rows, columns of the grid share its columns. Both are divided as by ``torch.chunk``: parts of the same
-    size, rounded up, and the last part gets the rest.
+    A row has ``columns`` elements. ``grid`` contains the ranks that load the tensor. The tensor's rows are divided
+    among the rows of the grid, and its columns among the ranks of a grid row. Both are divided as by ``torch.chunk``:
+    parts of the same size, rounded up, and the last part gets the rest.
     """
 
     name: str

@@ -48,7 +48,7 @@ The state of such a task may look like a storage call.
 # Stopped by a signal, and by a tracer.
 _STOPPED = ("T", "t")
 SAID_OF_STOPPED = (*(f"state {state}" for state in _STOPPED), FROZEN)
-"""The parts of `blocked_in` and `tasks_blocked_in` by which a stopped task can be recognised."""
+"""The words by which a stopped task can be recognised in the texts of `blocked_in` and `tasks_blocked_in`."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _CGROUPS = Path("/sys/fs/cgroup")

@@ -22,13 +22,13 @@ MAXIMUM_VALUES = 2_000_000
 A run does not plan more values (`sizing.record`).
 """
 
-# The average size of our values is at most 32 bytes, including the space before them.
+# The average size of a value in a run's documents is at most 32 bytes, including the space before it.
 _MAXIMUM_BYTES = 64 << 20
 # For a file of lines: the longest run writes one or two lines per operation.
 _MAXIMUM_BYTES_OF_LINES, _MAXIMUM_LINES = 256 << 20, 250_000
 # 2^64: the maximum number of inodes; no other number of a run is larger.
 _MAXIMUM_DIGITS = 20
-# Far more than in our documents, and far less than recursive code can process.
+# More levels of nesting than any document of a run has, and far fewer than recursive code can process.
 _MAXIMUM_DEPTH = 64
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKET = re.compile(rb"[^\[\]{}]+")

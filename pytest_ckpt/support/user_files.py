@@ -82,7 +82,7 @@ def read_user_text(path: Path) -> str:
 def read_user_bytes(path: Path) -> bytes:
     """Return the content of a regular file of at most 1 MiB.
 
-    Raises OSError if it cannot be opened or is not a regular file, because a device or a pipe has no end.
+    Raises OSError if the file cannot be opened, is larger, or is not a regular file: a device or a pipe has no end.
     """
     # A pipe without a writer would block its reader; the flag does not affect regular files.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

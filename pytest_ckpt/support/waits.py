@@ -31,7 +31,7 @@ message.
 
 
 class Waits:
-    """The nested waits of a process, and the time of the last output. ``say`` prints a sentence."""
+    """The nested waits of one thread, and the time of its last output. ``say`` prints a sentence."""
 
     def __init__(self, say: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.say = say
