@@ -103,7 +103,7 @@ def _time(
         perhaps = [_perhaps(o) for o in bounded if o.least_seconds <= (verdict.limit or 0.0) < o.seconds]
         verdict = replace(verdict, because=" ".join([verdict.because, *perhaps]))
     lines = [verdict.detail, f"basis: {bases_text(result, kind)}"]
-    lines += [f"{_perhaps(o)} The former is the longest time that is recorded." for o in bounded]
+    lines += [f"{_perhaps(o)} The longest recorded time is the lower bound." for o in bounded]
     if figures.published_seconds is not None:
         lines.append(f"published (mean of rank 0's own times): {format_seconds(figures.published_seconds)}")
     if figures.overstatement is not None and figures.slowest_mean_seconds is not None:
@@ -175,8 +175,8 @@ def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
 def _perhaps(operation: Operation) -> str:
     return (
         f"{operation.kind.capitalize()} {operation.index}, the last, took at least "
-        f"{format_seconds(operation.least_seconds)} and, by when the first load started, at most "
-        f"{format_seconds(operation.seconds)}."
+        f"{format_seconds(operation.least_seconds)} and at most {format_seconds(operation.seconds)}: the first load "
+        "started then."
     )
 
 
