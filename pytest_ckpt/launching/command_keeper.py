@@ -42,8 +42,9 @@ harm.
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
     """Run a command without a shell, with the arguments ``more`` appended; return its result.
 
-    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade is not killed; the run no
-    longer waits for it. A process that the command leaves running, such as a restarted server, is not ended.
+    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade that exceeds this time
+    continues, and the run no longer waits for it. A process that the command leaves running, such as a restarted
+    server, is not ended.
     """
     began = time.monotonic()
     # Files instead of pipes: a server that the command leaves running would keep a pipe open.

@@ -64,7 +64,7 @@ def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
 def _end(session: Path) -> None:
     """End the Open MPI daemon of a session, which has no mark of the run, and remove the session's directory."""
     if not (named := _SESSION_NAME.fullmatch(session.name)):
-        return  # # of a scheduler, which continues after the run
+        return  # the session of a scheduler, which continues after the run
     with contextlib.suppress(OSError):
         words = Path("/proc", named[1], "cmdline").read_bytes().split(b"\0")
         if Path(os.fsdecode(words[0])).name in _DAEMONS:

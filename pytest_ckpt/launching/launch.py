@@ -107,7 +107,7 @@ class BoundedLog:
         """
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
-            # The sentence of the last flush follows the beginning, which has not changed.
+            # Remove the previous notice. It follows the first lines, which have not changed since then.
             lines.pop(len(_first(lines, self._maximum // 4)))
         head = _first(lines, self._maximum // 4)
         tail = _first(lines[:0:-1], self._maximum // 4)[::-1]
@@ -466,8 +466,8 @@ class Launch:
                 try:
                     event = event_from_plain(word)
                 except ValueError as error:
-                    # The message is of another version of this package. It is ignored; if it is required, its absence
-                    # decides.
+                    # The rank has another version of this package. If the launch requires the ignored message, it
+                    # counts as missing.
                     self._log("launcher", self._redactor.text(f"a rank sent an unknown message: {error}"))
                     continue
                 if isinstance(event, Hello) and event.rank is not None:

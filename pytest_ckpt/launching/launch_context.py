@@ -43,7 +43,7 @@ class LaunchContext:
 
     ``directory`` receives logs and reports. ``spec`` is the kind of the target, ``target`` its facts, ``access`` its
     network access. ``area`` is the run's area on the target, ``small`` the area on a volume that may be filled,
-    ``local`` the area in the local tier. Each is None if it was not created. ``start`` is the number of this start of
+    ``local`` the area in the local tier. An area that was not created is None. ``start`` is the number of this start of
     the run, from 1. ``lacking`` are subjects measured by an earlier start, to which this start adds patterns.
     """
 

@@ -154,8 +154,8 @@ class Launcher:
         if not any("{processes}" in w for w in self.template):
             words += ["-n", str(processes)]
         if self.is_open_mpi:
-            # Ranks may outnumber cores, so two ranks must not be bound to the same core. The user's own option takes
-            # precedence: if it is given twice, the launcher exits.
+            # Ranks may outnumber cores, so two ranks must not be bound to the same core. An option of the user's
+            # command is not added again, because the launcher exits if an option is given twice.
             said = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
             words += [] if "map-by" in said else ["--map-by", ":OVERSUBSCRIBE"]
             words += [] if "bind-to" in said else ["--bind-to", "none"]
@@ -182,7 +182,7 @@ class Launcher:
             hosts = tuple(HostSlots(name=name, slots=count) for name, count in counts.items())
             template = (*self.template, f"--het-group={number}")
             part = replace(self, template=template, hosts=hosts, components=()).command(sum(counts.values()), module)
-            # The program that starts it is named once.
+            # The name of the program (srun) precedes only the first part.
             words += [":", *part[1:]] if words else part
         if not words:
             raise UsageError(

@@ -69,7 +69,7 @@ class Measurements:
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         with self._lock():
-            # A launch that ends between two subjects leaves the others for another launch.
+            # If a launch ends between two subjects, another launch measures the remaining ones.
             while not self._file(subject).exists():
                 processes = self._context.plan.of(subject).layout.processes
                 tasks = [
@@ -117,7 +117,7 @@ class Measurements:
             directory = name_of_launch(number)
             launch = row.launches(self._context, planned, number, self._observer)
             try:
-                # This start measures no part of the subject again, so its kept files stay.
+                # No subject is measured again now, so files that the user keeps (--ckpt-keep-files) stay.
                 if broke := self._tidy(()) or self._hook(directory, lambda: self._hooks.before((str(subject),))):
                     launch.end(broke)
                 else:
@@ -177,7 +177,7 @@ class Measurements:
             local=self._context.local,
         )
         events = self._context.directory / "events.jsonl"
-        # A measurement becomes visible only after the plugins have seen it, even if this process is killed.
+        # A measurement becomes visible only after the plugins' hooks have received it, even if this process is killed.
         made = self._held(launch_name) if self._hooks.is_active else self._file
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
         if self._hooks.is_active:

@@ -461,7 +461,10 @@ class Observations:
         )
 
     def _has_ended(self, check: Check) -> bool:
-        """Return whether the storage of a check no longer accepts a file; true without a test for an object store."""
+        """Return whether the storage of a check no longer accepts a file.
+
+        For an object store return True without a test.
+        """
         area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.room == "objects":
             return True

@@ -77,7 +77,7 @@ def _ssh_messages(
     """Run an empty command on each host; return ssh's messages about the hosts that it did not reach."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(seconds))}"]
     asked: dict[str, subprocess.Popen[str]] = {}
-    with contextlib.suppress(OSError):  # # ssh is missing: the launcher reports this itself
+    with contextlib.suppress(OSError):  # ssh is missing: the launcher reports this itself
         for host in hosts:
             asked[host] = subprocess.Popen(
                 [*shell, *options, host, "true"],
@@ -99,7 +99,7 @@ def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return ""  # # connected in time; otherwise ssh would have printed a message
+        return ""  # connected in time; otherwise ssh would have printed a message
     if process.returncode != _SSH_FAILED:
         return ""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
@@ -111,7 +111,7 @@ def _is_here(host: str) -> bool:
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:
-                own.bind(address)  # # only addresses of this host can be bound
+                own.bind(address)  # only addresses of this host can be bound
                 return True
     return False
 

@@ -3,7 +3,7 @@
 Storage that returns a few kilobytes from time to time always makes progress, so the deadline never ends its operations.
 Therefore an operation of a rank may take 50 deadlines (4 h by default) or ten times its limit, whichever is longer.
 After a fifth of that time, a rank is ended if it would exceed the whole time at the pace of its operation so far. So
-storage that takes 100 times its limit is still measured, but every operation ends.
+storage that takes 100 times a limit of two minutes is still measured, but every operation ends.
 """
 
 from __future__ import annotations

@@ -92,8 +92,9 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
             extras,
             plugins.facts(settings),
             targets,
-            # Workers of xdist start ranks themselves, and plugins with a hook before measurements do too.
             recorders=recorders(config),
+            # The first ranks cannot wait if workers of xdist start the ranks, or if a plugin has a hook around
+            # launches.
             measures_here=getattr(config.option, "dist", "no") == "no" and not plugins.is_active,
         )
     except Crash as crash:

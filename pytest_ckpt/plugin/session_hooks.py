@@ -142,7 +142,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 def _is_requirement(item: pytest.Item) -> bool:
     """Whether pytest itself collected this requirement as a test function; in a run, the catalogue creates these
     tests."""
-    # A module with a decorated function has already imported this.
+    # If a function was decorated as a requirement, this module has already been imported.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
     return module is not None and module.requirement_of(getattr(item, "function", None)) is not None
 

@@ -73,7 +73,7 @@ def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
 
 
 def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPlugin:
-    """Return a plugin with its name, its version and the hooks of pytest-ckpt that it implements."""
+    """Return the record of a plugin with its name and version; `Plugins.of` adds the implemented hooks."""
     distributions = config.pluginmanager.list_plugin_distinfo()
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))

@@ -222,8 +222,8 @@ class MeasurementLoop:
             with do.host_load.spanning(DATA_PAIRS):
                 measure_data_of(bench)
         self._measure_patterns(bench, lasts=False)
-        # If cached pages are not counted, timed reads may prove a cold load. If they are counted only in part, another
-        # client may refute it.
+        # If cached pages are not counted, timed reads may prove that loads were cold. If pages are counted only in
+        # part, timed reads by another client may show that loads were not cold.
         is_comparable = self._second is not None or self._group.spans_hosts
         if not self._found.by_other_hosts and (cache.is_blind or (cache.is_counted_in_part and is_comparable)):
             self._time_canaries(cache)

@@ -270,7 +270,7 @@ class Operations(Checkpoints):
             returned_seconds=timing.returned_seconds,
             staged_seconds=timing.staged_seconds,
             copying_seconds=timing.copying_seconds,
-            # CPU waits of threads for other work do not delay a save; nor do waits after the bytes were stored.
+            # Waits for a CPU are not counted if threads do other work during the save, nor after the bytes were stored.
             starved_seconds=None
             if training or meanwhile
             else wait.seconds(beyond=self.span[1] - start - (timing.stored_seconds or 0.0)),

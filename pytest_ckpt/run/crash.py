@@ -1,6 +1,7 @@
 """An internal error: one sentence for the user, its traceback in a file, and a separate exit code.
 
-A full report directory is neither an internal error nor an error of the target, and is reported separately.
+If the report directory cannot be written, for example because it is full, this is neither an internal error nor an
+error of the target, and is reported separately.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 CRASH_FILE = "crash.txt"
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-# Writing a report may fail although a smaller file still fits.
+# The size of the test file: a report may not fit although a smaller file still fits.
 _TRIED_BYTES = 1 << 20
 
 
@@ -28,11 +29,11 @@ class Crash(Exception):  # noqa: N818 - what it wraps is the error
 
 
 class ReportDirectoryError(Exception):
-    """The directory of the report is full; the message is a sentence for the user, with the remedy."""
+    """The directory of the report cannot be written; the message is a sentence for the user, with the remedy."""
 
 
 def of_report_directory(error: BaseException, directory: Path) -> ReportDirectoryError | None:
-    """Return the message that replaces an error whose cause is a full report directory.
+    """Return the message that replaces an error whose cause is that the report directory cannot be written.
 
     None for any other error. Some errors of writing and copying do not name a file; then a test file is created in the
     directory.

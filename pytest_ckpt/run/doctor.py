@@ -215,7 +215,7 @@ def second_node(settings: Settings, environment: Mapping[str, str] = os.environ)
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
     except UsageError:
-        return  # the launch was told to fail
+        return  # the finding on the MPI launch has reported this
     elsewhere = is_elsewhere(agent_on(names[1], launcher, f"doctor-{own_name()}"), launcher.ports)
     if elsewhere is None:
         description, remedy = f"{names[1]} does not answer", "Look at the launcher, and at ssh to that host."

@@ -2,9 +2,9 @@
 
 A host with a local directory at the target's path would measure its own disk.
 
-The ranks then wait, blocked in a read on their connections, and perform the first measurement with as many ranks. They
-end instead if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler could delay
-another launch.
+The ranks then wait, blocked in a read on their connections, and perform the first measurement with the same number of
+ranks. They end instead if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler
+could delay another launch.
 """
 
 from __future__ import annotations
@@ -81,10 +81,11 @@ def see_hosts(
     """Start this number of ranks once, and collect each host's facts and its view of the target, described by
     ``facts``.
 
-    If ranks may be on other hosts, each host creates a small file in the target, which the other hosts must find. Each
-    host also creates a file in ``local``, the directory of a local tier, which other hosts must not find. All these
-    files are removed. With ``then_wait``, a stack that ends them, the ranks wait for their measurements, if the
-    launcher permits it. With ``streams``, several hosts measure the rate of their network.
+    If ranks may be on other hosts, the controller and each host create a small file in the target. Each host must find
+    the controller's file and the file of the next host. Each host also creates a file in ``local``, the directory of a
+    local tier, which other hosts must not find. All these files are removed. With ``then_wait``, a stack that ends
+    them, the ranks wait for their measurements, if the launcher permits it. With ``streams``, several hosts measure the
+    rate of their network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
@@ -143,8 +144,8 @@ def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
 
 
 def clocks_apart(hosts: Sequence[HostFacts]) -> str:
-    """Return a sentence on hosts whose time of day differs from the first host's by at least a second; empty without
-    any.
+    """Return a sentence on hosts whose time of day differs from the first host's by more than one second; empty if
+    none does.
     """
     ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
     apart = [
@@ -168,7 +169,7 @@ def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
     """
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
-        return ""  # # each launcher has its own option to start more ranks on hosts than they have slots
+        return ""  # each launcher has its own option to start more ranks on hosts than they have slots
     wanted = collections.Counter(launcher.places(ranks))
     there = collections.Counter({_short(host.host): len(host.ranks) for host in hosts})
     # A host may be listed by another name or by an address; then only the numbers can be compared.
@@ -215,7 +216,7 @@ def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
 
 def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     if not there.is_directory:
-        return []  # # already reported; no more is known
+        return []  # already reported; no more is known
     found = []
     is_another = there.mount.kind != here.kind
     if there.package != __version__:

@@ -345,8 +345,8 @@ class DcpEngine:
         return {}
 
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
-        """Wait until the ranks that failed have ended the launch. Raises RuntimeError if this process is still running
-        then.
+        """Wait until the ranks that failed have ended the launch, and this process with it. Raises RuntimeError if they
+        did not end it.
         """
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
@@ -566,8 +566,8 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 
 
 def _address(host: str) -> str:
-    """Return the name by which other hosts reach this one. If the name is unknown, hosts are simulated, and loopback is
-    used."""
+    """Return the address by which other hosts reach this one: its name. If the name cannot be resolved, the hosts are
+    simulated on this host, so the address is loopback."""
     try:
         socket.getaddrinfo(host, None)
     except OSError:

@@ -189,7 +189,7 @@ class Engine(Loader, Protocol):
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Write and finish every file of this rank.
 
-        If the engine's library commits, the result on the committing rank is the commit method; otherwise it is None.
+        If the engine's library commits, return the proof of this commit on the committing rank; otherwise None.
         """
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 4 << 20
 _MICROSECONDS = 1_000_000
-# The precision of a sleep is not much better.
+# Shorter pauses are left out, because a sleep is not much more precise than this.
 _SHORTEST_PAUSE_US = 1_000
 
 

@@ -117,7 +117,7 @@ class SafetensorsEngine:
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the index, then the files one after the other; unreadable content becomes a fault, not an error.
 
-        If the index does not list this rank's tensors in its files, a job cannot find them, so no file is loaded.
+        If the index does not place this rank's tensors in this rank's files, a job cannot find them. Then load no file.
         """
         self.release()
         source = committed.file(INDEX)
@@ -191,7 +191,7 @@ class SafetensorsEngine:
         try:
             arrays = tensors_of(data)
             places_in(data[LENGTH_BYTES:end], written)
-        except Exception as error:  # # a damaged file raises various errors
+        except Exception as error:  # a damaged file raises various errors
             return self._refused(file, size, end, error)
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 

@@ -1,6 +1,6 @@
 """A rank's state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-Several threads make the copy for a background save, like a job's library. The whole state is for engines whose library
+Several threads make the copy for a background save, like a job's library. `WholeState` is for engines whose library
 accepts tensors; ``Array`` is the library's tensor type.
 """
 

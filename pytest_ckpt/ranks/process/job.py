@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints in addition to the counted ones, with higher numbers: one is saved during a delete, one compares kinds of
-# data, and the reads of at most ten are timed. The numbers for patterns follow from `sizing.patterns`.
+# data, and the reads of at most ten are timed. Numbers for patterns are in `sizing.patterns`.
 BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 # Usually most ranks have already arrived: the first sleeps are short, and each is twice as long as the previous one.
 _SHORTEST_POLL_SECONDS = 0.00005
-# A poll takes 25 microseconds, which is a twentieth of the cores: with a core for each rank, or with many ranks per
-# core that poll less often.
+# A poll takes 25 microseconds, so polling uses a twentieth of a rank's core. With several ranks per core, ranks poll
+# less often, so polling uses a twentieth of the cores too.
 _POLL_SECONDS = 0.0005
 # A rank that has waited this long waits for a save and not for the last rank, so a later notice is acceptable.
 _LONG_WAIT_SECONDS = 0.25
 _LONG_WAIT_POLLS = 2
-# The time in which all ranks of a host receive an agreed moment, although some have waited long.
+# After this number of poll intervals, all ranks of a host have received a common moment, even ranks with long waits.
 _POLLS_OF_NOTICE = 2 * _LONG_WAIT_POLLS
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 

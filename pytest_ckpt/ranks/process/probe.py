@@ -90,8 +90,8 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
     """Return on rank 0, for each host, how many seconds its time of day is ahead of rank 0's host.
 
-    The result is in whole seconds, and 0 up to one second, because hosts do not read their clocks at exactly the same
-    moment.
+    Differences are rounded to whole seconds. One second counts as 0, because hosts do not read their clocks at exactly
+    the same moment.
     """
     group.start_together()
     times = group.gather((group.host, time.time()))

@@ -55,9 +55,9 @@ class Canaries:
     itself.
 
     ``second`` is the same area through another mount of this host, if there is one. ``drop`` drops the caches as before
-    every load. ``maximum`` is the number of checkpoints that fit in the free space. ``files`` defines the files of
-    ranks in a checkpoint. ``judged`` are the numbers of the judged checkpoints, which are stored in the same way;
-    ``make_room`` removes them.
+    every load. ``maximum`` is the number of extra checkpoints for which there is space after ``make_room``. Their
+    numbers follow ``after``. ``files`` defines the files of ranks in a checkpoint. ``judged`` are the numbers of the
+    judged checkpoints, which are stored in the same way; ``make_room`` removes them.
     """
 
     group: Group

@@ -1,8 +1,8 @@
 """Training is killed during a background save: committed checkpoints must load, and uncommitted ones must not.
 
 During the save, retention deletes the checkpoint before the newest committed one. So only the newest remains when a
-save is interrupted. In every second save that is killed, the ranks do not ask for the commit: the kill comes before it,
-however fast the storage is.
+save is interrupted. In every second save that is killed, the ranks do not request the commit: the kill comes before the
+commit, however fast the storage is.
 
 Each rank forks a process that simulates its training process. This process copies its state, then changes the state
 while it writes the copy; or it drains a save from a local tier. The ranks kill these processes at a random moment and
@@ -209,7 +209,7 @@ class CrashScenario:
         """Save in separate processes, then kill them: ``moment`` seconds after all have copied, or after the save if it
         is None.
 
-        If ``withholds``, the ranks do not ask for the commit before the kill. During the save, delete checkpoint
+        If ``withholds``, the ranks do not request the commit before the kill. During the save, delete checkpoint
         ``older``, if there is one. Return, on all ranks, the time of the kill and the stage that the processes had
         reached.
         """
@@ -220,7 +220,8 @@ class CrashScenario:
             retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
-                # All must begin to write together; otherwise some would be done before the last one has copied.
+                # All processes must begin to write together; otherwise some would be done before the last one has
+                # copied.
                 child.say(WRITE)
                 if retention:
                     retention.start()

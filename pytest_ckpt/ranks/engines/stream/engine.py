@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
-# This share of the buffers that are not being read into is compared concurrently, at 9 GB/s each.
+# The number of threads that compare filled buffers during the reads, each at 9 GB/s.
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
