@@ -70,7 +70,7 @@ class LaunchContext:
 
     @property
     def file_vocabulary(self) -> Iterator[str]:
-        """The words of the run's own files, such as field names.
+        """The words that values in the run's own files contain, such as outcomes, engine names and option flags.
 
         A secret that equals one of these words is not masked, because masking would destroy the files.
         """

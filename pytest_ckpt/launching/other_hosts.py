@@ -117,9 +117,9 @@ def _is_here(host: str) -> bool:
 
 
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
-    """Return the seconds within which a host must confirm the end of all processes: as long as a rank may be silent.
+    """Return the seconds within which a host must confirm the end of all processes: the deadline, from 30 s to 90 s.
 
-    If a scheduler has lost a host, it delays the other hosts too, so the longest time is used.
+    With another launcher than mpiexec, return 90 s: a scheduler that has lost a host delays the other hosts too.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS

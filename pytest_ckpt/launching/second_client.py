@@ -41,7 +41,7 @@ class SecondClient:
 def find_second_client(
     settings: Settings, target: TargetFacts, area: AreaRef, launcher: Launcher
 ) -> SecondClient | None:
-    """Return the second client that the settings name; None if they name none.
+    """Return the second client that the settings name. None if they name none, or if the target has no paths.
 
     A second mount must show the run's area, and its caches must be separate from the first mount's. Raises UsageError.
     """

@@ -354,7 +354,7 @@ class MeasurementLoop:
         of_scenario: dict[str, list[Pattern]] = {}
         for row in (PATTERNS[name] for name in self._task.patterns):
             if row.lasts is lasts:
-                # A scenario measures several patterns together.
+                # A scenario may measure several patterns together.
                 of_scenario.setdefault(row.scenario, []).append(row.name)
         for scenario, names in of_scenario.items():
             with self._do.host_load.spanning(*names):

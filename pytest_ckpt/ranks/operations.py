@@ -202,7 +202,7 @@ class Operations(Checkpoints):
         self._saved: list[RankSave] = []
         self._commits = 0
         self.stages: dict[str, float] = {}
-        # The start and the commit of the last save, on this rank's monotonic clock.
+        # The start and the end of the last save, on this rank's monotonic clock.
         self.span = (0.0, 0.0)
         self.clock_watch = ClockWatch(group.rank, group.host)
         self.host_load = HostLoadWatch(group)

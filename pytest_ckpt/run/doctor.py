@@ -154,7 +154,7 @@ def engines(settings: Settings) -> Finding:
     if missing:
         remedy = f"Install {' and '.join(missing_packages(missing[0]))}, or choose another: {OPTION}={runs[0]}."
         return Finding(name="engines", can=False, needed=True, description=description, remedy=remedy)
-    # This takes two seconds of CPU time, and matters only if torch will read files that stream writes.
+    # The comparison takes two seconds of CPU time, and matters only if torch will read files that stream writes.
     if not is_installed(TORCH) or all(spec.name != STREAM for spec in settings.engines):
         return Finding(name="engines", can=True, needed=True, description=description)
     command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.container_check"]

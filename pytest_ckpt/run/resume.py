@@ -244,7 +244,8 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
     """Move to ``starts/`` the records of the last start that the next one replaces. Raises OSError.
 
-    The plan, the report and the certificate are copied; files that the next start writes again are then removed.
+    The session, the plan, the report and the certificate are copied. Then the files that the next start writes again
+    are removed.
     Measurements and checks that stay valid are not moved. If the process is killed, the next start completes the move.
     """
     directory, number = earlier.directory, resumption.number - 1

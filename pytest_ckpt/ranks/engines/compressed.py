@@ -122,7 +122,8 @@ _ROW_BYTES = 8 * len(Frame._fields)
 
 
 class CompressingDraft(WrappedDraft):
-    """A draft whose files are compressed; entries contain the stored sizes.
+    """A draft whose files are compressed. Its entries contain the stored sizes, but the entry that
+    `CompressingSink.finish` returns contains the uncompressed size.
 
     ``stored`` is called with each file's compressed size.
     """

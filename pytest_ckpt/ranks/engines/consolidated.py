@@ -161,7 +161,7 @@ def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
-    """Return whether a header equals the written one in every byte; libraries differ in the spaces of their JSON."""
+    """Return whether a header has the expected bytes. Its JSON may be written with or without spaces between items."""
     forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
     return found.rstrip(b" ") in {form.encode() for form in forms}
 

@@ -295,7 +295,9 @@ class DcpEngine:
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Query the sizes of the rank's files, if opening the files did not return them."""
+        """Query the sizes of the rank's files. This engine does nothing: it knows the sizes since the files were
+        opened.
+        """
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
         """Return the library's writer into a directory."""

@@ -40,7 +40,7 @@ _QUIET_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class TrialResult:
-    """The result of an operation over all ranks; it is the same on each rank.
+    """The result of an operation over all ranks. ``operation`` is the same on each rank.
 
     ``ended`` and ``written`` are times of this rank's clock; ``written`` is the time just before a save's commit.
     ``failed_in_commit``: the error may come from the commit, because all ranks had written or because the engine's

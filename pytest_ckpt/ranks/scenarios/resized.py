@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ResizedRun:
-    """The work of the ranks in one of these launches: they save the checkpoint, or load it several times."""
+    """The work of the ranks in one launch for pattern ``resized``: save the checkpoint, or load it several times."""
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller

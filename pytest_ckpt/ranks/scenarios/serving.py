@@ -88,7 +88,7 @@ class ServingScenario:
             do.delete(each)
 
     def _load(self, engine: WeightsEngine, number: int, way: IoMode, index: int, *, is_warm: bool) -> list[WeightsLoad]:
-        """Load the weights; rank 0 returns the result."""
+        """Load the weights; return the result on rank 0, and an empty list elsewhere."""
         do, names = self.do, self.weights.names
         if not is_warm:
             self.drop([do.files(number, names)])

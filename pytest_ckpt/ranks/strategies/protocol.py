@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class RankSave:
     """A completed save of this rank: the times of its stages, this rank's files, and the proof that they are durable.
 
-    ``durability`` is None on a rank that did not take part and fsynced no directory; ``commit`` is None on all ranks
-    except rank 0.
+    ``durability`` is None on a rank that did not take part and fsynced no directory; ``commit`` is None on ranks
+    that do not commit.
     """
 
     timing: SaveTiming

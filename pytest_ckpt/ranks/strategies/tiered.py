@@ -201,8 +201,9 @@ class Drains:
 
 
 class TieredStrategy:
-    """Saves to the local tier and drains from it. The local tier keeps the newest checkpoint and the one being
-    drained."""
+    """Saves to the local tier and drains from it. The local tier keeps the newest checkpoint, and the previous one
+    until the newest is complete.
+    """
 
     def __init__(
         self,

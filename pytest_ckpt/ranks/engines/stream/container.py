@@ -102,7 +102,7 @@ class FileImage:
                 yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
-        """Return ``size`` bytes of the pieces at each of these file offsets."""
+        """Return views of ``size`` bytes of the pieces, one for each of these file offsets."""
         starts = sorted(self._pieces)
         found = []
         for offset in offsets:

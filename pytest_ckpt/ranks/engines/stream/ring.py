@@ -109,7 +109,7 @@ def one_pass(
     """Read all requests without a pause, while other threads process the data; return the ring after all threads have
     ended.
 
-    ``read`` fills a buffer from its start and returns the number of bytes. Raises the first error of any thread.
+    ``read`` fills a buffer from its start and returns the number of bytes. If threads fail, raise one of their errors.
     """
     waiting, lock = iter(requests), threading.Lock()
     ring: Ring[_Request] = Ring(buffers, readers)
