@@ -230,11 +230,11 @@ class _Served:
         self._tell(run)
 
     def _tell(self, run: CommandRun) -> None:
-        found = json.dumps(to_plain(run))
+        result_line = json.dumps(to_plain(run))
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(self._redactor.plain(to_plain(run))) + "\n")
         with contextlib.suppress(OSError):
-            print(found, flush=True)
+            print(result_line, flush=True)
 
 
 def main() -> int:

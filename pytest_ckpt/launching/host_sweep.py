@@ -51,14 +51,14 @@ def main() -> int:
 
 def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
     """Return the directories of the sessions in which processes of this host were started."""
-    found = set()
+    sessions = set()
     for process in processes:
         with contextlib.suppress(OSError):
             pairs = Path("/proc", str(process), "environ").read_bytes().split(b"\0")
-            found |= {
+            sessions |= {
                 Path(os.fsdecode(pair.partition(b"=")[2])) for pair in pairs if pair.startswith(f"{SESSION}=".encode())
             }
-    return found
+    return sessions
 
 
 def _end(session: Path) -> None:

@@ -352,8 +352,8 @@ class Launch:
             callers = listener_of(self._launcher, processes)
             command = self._launcher.command(processes)
             environment = self._launcher.environment(self._run_id, scratch.path if scratch else "")
-            told = environment | {CONTROLLER: callers.environment[CONTROLLER]}
-            keep_command(self._directory, self._redactor, command, told)
+            shown = environment | {CONTROLLER: callers.environment[CONTROLLER]}
+            keep_command(self._directory, self._redactor, command, shown)
             self._ranks = started(command, environment, callers, scratch)
         except BaseException:
             if scratch:
@@ -493,8 +493,8 @@ class Launch:
     def _take(self, event: Event, watch: RankWatchdog, listener: OnEvent) -> None:
         if isinstance(event, Hello | Beat | Failed):
             watch.take(event)
-            found = json.dumps(self._redactor.plain(event_to_plain(event)))
-            self._log(f"rank-{event.rank}", found)
+            line = json.dumps(self._redactor.plain(event_to_plain(event)))
+            self._log(f"rank-{event.rank}", line)
         else:
             if isinstance(event, Ready):
                 self._all_have_the_job = True

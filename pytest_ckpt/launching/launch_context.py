@@ -124,11 +124,11 @@ class LaunchContext:
 def _vocabulary() -> frozenset[str]:
     """Return the words of our own tables that can be values in a run's files, except words of the plan."""
     kinds = (Measurement, Observation, Verdict, Environment)
-    found = {word for kind in kinds for word in _literals(kind, set())}
-    found |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)
-    found |= {check.name for check in CHECKS} | {option.flag for option in OPTIONS}
-    found |= {str(option.default) for option in OPTIONS if option.default}
-    return frozenset(found)
+    words = {word for kind in kinds for word in _literals(kind, set())}
+    words |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)
+    words |= {check.name for check in CHECKS} | {option.flag for option in OPTIONS}
+    words |= {str(option.default) for option in OPTIONS if option.default}
+    return frozenset(words)
 
 
 def _strings(plain: Any) -> Iterator[str]:

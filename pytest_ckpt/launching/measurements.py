@@ -225,16 +225,16 @@ class Measurements:
         If a hook fails, its measurement counts as failed.
         """
         for subject in subjects:
-            held = self._held(launch_name)(subject)
-            if not held.exists():
+            pending_file = self._held(launch_name)(subject)
+            if not pending_file.exists():
                 continue
-            measurement = read_measurement(held)
+            measurement = read_measurement(pending_file)
             began = time.monotonic()
             broke: Failure | None = Failure(
                 kind="hook", message="The run was interrupted in a plugin's hook pytest_ckpt_after_measure"
             )
             try:
-                broke = self._hook(launch_name, functools.partial(self._hooks.after, read_measurement(held)))
+                broke = self._hook(launch_name, functools.partial(self._hooks.after, read_measurement(pending_file)))
             finally:
                 spent = measurement.stages.get("hooks", 0.0) + time.monotonic() - began
                 shown = dataclasses.replace(
@@ -242,7 +242,7 @@ class Measurements:
                 )
                 plain = self._redactor.plain(to_plain(shown))
                 write_atomically(self._file(subject), json.dumps(plain, indent=1) + "\n")
-                held.unlink()
+                pending_file.unlink()
 
     def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
         """Call the plugins' hooks around a launch by ``call``; return the failure if a hook fails."""

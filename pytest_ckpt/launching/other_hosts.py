@@ -66,8 +66,8 @@ def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
     says_another = any("launcher" in word or "plm" in word or "ssh" in word for word in launcher.template[1:])
     if not launcher.is_mpiexec or says_another or any(name in os.environ for name in _SCHEDULERS):
         return []
-    said = os.environ.get(AGENT, SSH) if launcher.is_open_mpi else SSH
-    words = shlex.split(said.split(":")[0])
+    agent = os.environ.get(AGENT, SSH) if launcher.is_open_mpi else SSH
+    words = shlex.split(agent.split(":")[0])
     return words if words and Path(words[0]).name == SSH else []
 
 
@@ -76,10 +76,10 @@ def _ssh_messages(
 ) -> dict[str, str]:
     """Run an empty command on each host; return ssh's messages about the hosts that it did not reach."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(seconds))}"]
-    asked: dict[str, subprocess.Popen[str]] = {}
+    processes: dict[str, subprocess.Popen[str]] = {}
     with contextlib.suppress(OSError):  # ssh is missing: the launcher reports this itself
         for host in hosts:
-            asked[host] = subprocess.Popen(
+            processes[host] = subprocess.Popen(
                 [*shell, *options, host, "true"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -89,8 +89,8 @@ def _ssh_messages(
                 env=environment,
             )
     end = time.monotonic() + seconds + 1.0
-    said = {host: _ssh_message(process, max(0.0, end - time.monotonic())) for host, process in asked.items()}
-    return {host: why for host, why in said.items() if why}
+    messages = {host: _ssh_message(process, max(0.0, end - time.monotonic())) for host, process in processes.items()}
+    return {host: why for host, why in messages.items() if why}
 
 
 def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
@@ -110,8 +110,8 @@ def _is_here(host: str) -> bool:
     """Return whether this is a name of this host, where a launcher starts ranks without ssh."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:
-                own.bind(address)  # only addresses of this host can be bound
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)  # only addresses of this host can be bound
                 return True
     return False
 

@@ -50,8 +50,10 @@ def find_second_client(
     if settings.second_mount:
         mount = check_second_mount(settings.second_mount, target.location)
         see_the_same(mount, target.location, area)
-        seen = mount_of(mount)
-        described = f"{mount}, another mount on this host ({seen.file_system} of {seen.source}, {seen.options})"
+        mounted = mount_of(mount)
+        described = (
+            f"{mount}, another mount on this host ({mounted.file_system} of {mounted.source}, {mounted.options})"
+        )
         return SecondClient(
             directory=str(mount), description=described, unlike=unlike_target("the second mount", mount, target)
         )

@@ -165,8 +165,8 @@ def measurements(session: pytest.Session) -> Measurements:
     if _MEASUREMENTS not in stash:
         opened, run = stash.get(OPEN_RUN, None), stash[RUN]
         made = Measurements(run, _observer(session), stash[PLUGINS], opened.waiting if opened else None)
-        asked = _asked(session, run)
-        made.want({c.subject for c in run.plan.checkpoints if str(c.subject) in asked.subjects})
+        selection = _asked(session, run)
+        made.want({c.subject for c in run.plan.checkpoints if str(c.subject) in selection.subjects})
         stash[_MEASUREMENTS] = made
     return stash[_MEASUREMENTS]
 
@@ -184,10 +184,10 @@ def _observer(session: pytest.Session) -> Observer:
     stash = session.config.stash
     if _OBSERVER not in stash:
         run = stash[RUN]
-        asked = _asked(session, run)
-        wanted = [c for c in run.plan.runnable if str(c.subject) in asked.subjects and run.is_open(c.subject)]
+        selection = _asked(session, run)
+        wanted = [c for c in run.plan.runnable if str(c.subject) in selection.subjects and run.is_open(c.subject)]
         steps = [s for c in wanted for s in planned_steps(c, run.settings, run.target)]
-        stash[_OBSERVER] = TerminalObserver(session.config, steps, asked.checks)
+        stash[_OBSERVER] = TerminalObserver(session.config, steps, selection.checks)
     return stash[_OBSERVER]
 
 

@@ -155,9 +155,9 @@ def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
     """Until pytest ends, print the reason for a wait if there was no other output for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
-        told = contextlib.ExitStack()
-        told.enter_context(waits.telling(lambda text: lines.line(printable(redactor.text(text)))))
-        config.add_cleanup(told.close)
+        telling = contextlib.ExitStack()
+        telling.enter_context(waits.telling(lambda text: lines.line(printable(redactor.text(text)))))
+        config.add_cleanup(telling.close)
 
 
 class _LatePlugins:

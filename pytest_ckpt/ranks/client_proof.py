@@ -195,10 +195,10 @@ def _look() -> _ClockReading:
         uptime = _uptime()
         after = tuple(clock() for clock in _CLOCKS)
         ahead = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-        found = _ClockReading(uptime=uptime, ahead=ahead, before=before, after=after)
+        reading = _ClockReading(uptime=uptime, ahead=ahead, before=before, after=after)
         if after[0] - before[0] < _CLOSE_SECONDS:
             break
-    return found
+    return reading
 
 
 def _uptime() -> float:

@@ -94,14 +94,14 @@ class Ramp:
         do.delete(number)
         self.fault_count += loaded.fault_count
         self.faults += loaded.faults
-        found = None
+        measured = None
         if saved and loaded.operation:
-            found = RampStep(
+            measured = RampStep(
                 depth=depth,
                 save_bytes_per_second=step_bytes / (saved.stored_seconds or saved.seconds),
                 load_bytes_per_second=step_bytes / loaded.operation.seconds,
             )
-        step: RampStep = self.group.share(found)
+        step: RampStep = self.group.share(measured)
         return step
 
     def _load(self, do: Operations, engine: Engine, depth: int, number: int) -> Loaded:

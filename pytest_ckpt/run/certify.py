@@ -190,10 +190,10 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:
     """Yield a sentence for each verdict of pytest's process that differs from the verdict derived from the facts."""
-    found = {(v["id"], v["subject"]): v for v in document["requirements"]}
+    derived = {(v["id"], v["subject"]): v for v in document["requirements"]}
     for verdict in draft["requirements"]:
         there, name = verdict["outcome"], f"{verdict['id']} of {verdict['subject']}"
-        here = found.get((verdict["id"], verdict["subject"]), {}).get("outcome", "not run")
+        here = derived.get((verdict["id"], verdict["subject"]), {}).get("outcome", "not run")
         if there not in ("not run", here):
             yield (
                 f"pytest's process decided '{there}' for {name}, and its facts give '{here}': something altered the "

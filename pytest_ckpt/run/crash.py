@@ -43,12 +43,12 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
     if not isinstance(error, OSError) or not (error.errno in _REFUSED or isinstance(error, shutil.Error)):
         return None
     names = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
-    found = _refusal_of(directory) if not names else error if any(directory in name.parents for name in names) else None
-    if found is None:
+    cause = _refusal_of(directory) if not names else error if any(directory in name.parents for name in names) else None
+    if cause is None:
         return None
-    room = "Give it space" if found.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
+    room = "Give it space" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
     return ReportDirectoryError(
-        f"The report directory {directory} cannot be written: {found.strerror}. {room}, or name another with "
+        f"The report directory {directory} cannot be written: {cause.strerror}. {room}, or name another with "
         "--ckpt-report, and run again. This error ended the run; the storage is not judged by it."
     )
 

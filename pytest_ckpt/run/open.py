@@ -207,7 +207,7 @@ def _open(
             write_atomically(directory / "plan.json", json.dumps(hide(whole.plan.to_plain(ranks=True))) + "\n")
             lock_run(directory, holding)
         undo.pop_all()
-        kept, held = serving.pop_all(), holding.pop_all()
+        kept, locks = serving.pop_all(), holding.pop_all()
     return OpenRun(
         context=context,
         of_all_starts=of_all,
@@ -218,7 +218,7 @@ def _open(
         cache_visibility=visibility,
         serving=kept,
         waiting=checked.waiting,
-        held=held,
+        held=locks,
     )
 
 

@@ -68,7 +68,7 @@ class ResizedLoader(DcpEngine):
                 pages, findings = compare(self._content, piece, place, part.start)
                 checked, count = checked + len(piece), count + pages
                 file = self._saved_in[part.rank, tensor.name]
-                faults += [LocalFault.of(found, file, tensor.name) for found in findings]
+                faults += [LocalFault.of(finding, file, tensor.name) for finding in findings]
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def _new_state(self, *, is_shared: bool = False) -> ShardedState:

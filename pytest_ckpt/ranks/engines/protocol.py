@@ -232,4 +232,4 @@ def joined_facts(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
             answers.setdefault(name, [])
             if answer not in answers[name]:
                 answers[name].append(answer)
-    return {name: " | ".join(found) for name, found in answers.items()}
+    return {name: " | ".join(texts) for name, texts in answers.items()}

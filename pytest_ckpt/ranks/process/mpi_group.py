@@ -184,13 +184,13 @@ class MpiGroup:
     def _gathered(self, value: Any) -> list[Any]:
         """Gather by a tree of two levels: rank 0 receives from the ranks of its host and from one rank of each other
         host."""
-        told = [(self.rank, value)]
+        pairs = [(self.rank, value)]
         if self.leads_host:
-            told += self._heard(self._of_host[1:])
+            pairs += self._heard(self._of_host[1:])
         if self.rank == 0:
-            told += self._heard(self._leaders[1:])
-            return [of_rank for _, of_rank in sorted(told, key=operator.itemgetter(0))]
-        data, to = pickle.dumps(told), 0 if self.leads_host else self._of_host[0]
+            pairs += self._heard(self._leaders[1:])
+            return [of_rank for _, of_rank in sorted(pairs, key=operator.itemgetter(0))]
+        data, to = pickle.dumps(pairs), 0 if self.leads_host else self._of_host[0]
         size = array.array("q", [len(data)])
         self._finish(self._world.Isend(size, dest=to, tag=_SIZE_TAG), self._world.Isend(data, dest=to, tag=_VALUE_TAG))
         return []
@@ -200,11 +200,11 @@ class MpiGroup:
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))
-        told = [bytearray(size[0]) for size in sizes]
+        buffers = [bytearray(size[0]) for size in sizes]
         self._finish(
-            *(self._world.Irecv(of, source=rank, tag=_VALUE_TAG) for rank, of in zip(ranks, told, strict=True))
+            *(self._world.Irecv(of, source=rank, tag=_VALUE_TAG) for rank, of in zip(ranks, buffers, strict=True))
         )
-        return [pair for data in told for pair in pickle.loads(data)]
+        return [pair for data in buffers for pair in pickle.loads(data)]
 
     def _shared(self, value: Any) -> Any:
         data = bytearray(pickle.dumps(value) if self.rank == 0 else b"")

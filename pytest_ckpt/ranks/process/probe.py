@@ -79,12 +79,12 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
         if first is not facts:
             client = facts_of_all(first.client, facts.client)
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks), client=client)
-    seen = tuple(
+    all_facts = tuple(
         replace(facts, network=networks.get(host), client=facts.client | clocks.get(host, {}))
         for host, facts in hosts.items()
     )
     lacks = {host: names for host, names in lacking if names}
-    activity.tell(HostsSeen(hosts=seen, views=tuple(views), tiers=tuple(tiers), lacks=lacks))
+    activity.tell(HostsSeen(hosts=all_facts, views=tuple(views), tiers=tuple(tiers), lacks=lacks))
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
@@ -104,11 +104,11 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
 
     Gate tables accept neither of two different values, because every rank must meet a requirement.
     """
-    found = {}
+    combined = {}
     for name in {**client, **other}:
         listed = [*client.get(name, "not known").split(_AND), other.get(name, "not known")]
-        found[name] = _AND.join(dict.fromkeys(listed))
-    return found
+        combined[name] = _AND.join(dict.fromkeys(listed))
+    return combined
 
 
 def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:

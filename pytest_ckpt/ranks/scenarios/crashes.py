@@ -232,10 +232,10 @@ class CrashScenario:
                 retention.finish()
                 self._finish_delete(older)
         self.way.after(ref)
-        found = self.group.gather(child.sent)
+        letters = self.group.gather(child.sent)
         reached: Reached = "copied"
-        if found and all(WRITTEN in of_rank for of_rank in found):
-            reached = "committed" if COMMITTED in found[0] else "written"
+        if letters and all(WRITTEN in of_rank for of_rank in letters):
+            reached = "committed" if COMMITTED in letters[0] else "written"
         cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
         # The first save is slow: kills timed by its duration would come after the end of the others.
         self._usual = min(self._usual, cut.committed_seconds)
@@ -257,13 +257,13 @@ class CrashScenario:
         If one rank sees the end, all ranks end together.
         """
         start, committed = time.perf_counter(), math.inf
-        leads, asked = self.group.rank == 0, False
+        leads, is_requested = self.group.rank == 0, False
         while True:
             child.poll()
             self._raise_error(child)
             hand_on(self.group, child)
-            if not withholds and not asked and not self.group.any_of(WRITTEN not in child.sent):
-                asked = True
+            if not withholds and not is_requested and not self.group.any_of(WRITTEN not in child.sent):
+                is_requested = True
                 if leads:
                     child.say(COMMIT)
             seconds = time.perf_counter() - start

@@ -84,7 +84,7 @@ class ResizedRun:
                 activity=self._activity,
                 options=self._job.options,
             )
-        found = repeated_loads(
+        pattern = repeated_loads(
             loader,
             do=do,
             cache=cache,
@@ -97,8 +97,8 @@ class ResizedRun:
         )
         resized = Resized(
             saved_by=self._layout.processes,
-            halved=found if self._resized.size == "halved" else None,
-            doubled=found if self._resized.size == "doubled" else None,
+            halved=pattern if self._resized.size == "halved" else None,
+            doubled=pattern if self._resized.size == "doubled" else None,
         )
         do.send(PatternMeasured(subject=task.subject, name=self._name, found=resized))
 

@@ -247,9 +247,9 @@ class WeightsEngine:
         """Read a piece completely, or up to the end of the file; return the number of bytes."""
         source, wanted = self._open[piece.file], buffer[: piece.stop - piece.start]
         if isinstance(source, np.ndarray):
-            found = source[piece.start : piece.stop]
-            wanted[: len(found)] = found
-            return len(found)
+            part = source[piece.start : piece.stop]
+            wanted[: len(part)] = part
+            return len(part)
         source.seek(piece.start)
         return source.readinto(wanted)
 

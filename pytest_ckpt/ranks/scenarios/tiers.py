@@ -210,13 +210,13 @@ class TierScenario:
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
         # Lower numbers are the subject's own checkpoints, which are older.
-        found = [
+        committed = [
             (number, tier)
             for tier, store in tiers
             for number in store.committed(slug)
             if number >= self.task.operations + PATTERNS["tiers"].first
         ]
-        candidates: list[tuple[int, Tier]] = self.group.share(sorted(found, key=lambda each: (-each[0], each[1])))
+        candidates: list[tuple[int, Tier]] = self.group.share(sorted(committed, key=lambda each: (-each[0], each[1])))
         for number, tier in candidates:
             if not self.group.any_of(not self._has_own_files(dict(tiers)[tier], number)):
                 return tier, number
@@ -336,8 +336,8 @@ class PartnerScenario:
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
         """Return, on all ranks, the sizes of each rank's files in its tier."""
         ref = self.do.ref(number)
-        own = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
-        return tuple(self.group.share(self.group.gather(tuple(own))))
+        sizes = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
+        return tuple(self.group.share(self.group.gather(tuple(sizes))))
 
     def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
         """Send files of checkpoint ``number``, and commit the received files as ``new``; return rank 0's seconds."""

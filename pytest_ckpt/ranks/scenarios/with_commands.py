@@ -401,9 +401,9 @@ class SnapshotRun(RunWithCommands):
         # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
         number = self._free if saved_during.failed else self._whole
         is_committed = self._try.is_committed(number, clone)
-        found = self._try.load(before, self._next("load"), clone=clone).operation.error
-        wrong = f"the checkpoint from before the snapshot, from its clone: {found}" if found else ""
+        error = self._try.load(before, self._next("load"), clone=clone).operation.error
+        wrong = f"the checkpoint from before the snapshot, from its clone: {error}" if error else ""
         if is_committed:
-            found = self._try.load(number, self._next("load"), clone=clone).operation.error
-            wrong = wrong or (f"the checkpoint that the clone shows as committed: {found}" if found else "")
+            error = self._try.load(number, self._next("load"), clone=clone).operation.error
+            wrong = wrong or (f"the checkpoint that the clone shows as committed: {error}" if error else "")
         return is_committed, wrong
