@@ -140,7 +140,7 @@ class Measurements:
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
         """End the processes and remove the files of an earlier launch, because its space and names are needed.
 
-        Return the reason if no launch may follow: older ranks that still write would disturb it.
+        Return the reason if no launch may follow, because older ranks that still write would disturb the new launch.
         """
         if not self._launches():
             return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """A second client. ``directory`` is the target's path on it; ``command`` starts its agent; empty for this host.
+    """A second client. ``directory`` is the target's path on it. ``command`` starts its agent; empty on this host.
 
     The agent connects to one of ``ports``, if given. ``unlike`` is the reason why its results would not apply to the
     target; empty if they do.

@@ -1,6 +1,6 @@
 """Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``, over gloo.
 
-The library makes all calls of a save until it has returned. Each rank writes and syncs its shards. Then rank 0 reads
+The library's save function makes its own calls. Each rank writes and syncs its shards. Then rank 0 reads
 the shards of all ranks and writes files of complete tensors and their index; it does not sync these files. Within the
 timed part and before the commit, we add calls: the store makes each file durable.
 

@@ -1,6 +1,6 @@
 """Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files, over gloo among the ranks.
 
-The library makes all calls until the save has returned. Each rank writes and syncs `__RANK_0.distcp`, then rank 0
+The library's save function makes its own calls. Each rank writes and syncs `__RANK_0.distcp`, then rank 0
 writes, syncs and renames `.metadata`. Within the timed part and before the commit, we add calls: the store makes each
 file durable, whatever the library did, and records the proof.
 

@@ -85,7 +85,7 @@ class ServingTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResizedTask:
-    """The work of the ranks in one launch: ranks of this ``size`` load a checkpoint; empty: the ranks save it.
+    """The work of the ranks in one launch. If ``size`` is empty, they save a checkpoint, otherwise they load it.
 
     Sizes are defined in `pytest_ckpt.sizing.resharding`. ``make`` is the ``module:name`` of the function that creates
     the loader.

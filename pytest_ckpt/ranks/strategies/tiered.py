@@ -131,7 +131,7 @@ class Copies:
 
         def write(arrival: Arrival[int]) -> None:
             nonlocal writing
-            # If a pass hangs while a write is in flight, the target hangs; otherwise the local tier.
+            # If a pass hangs while a write is in flight, the target hangs; otherwise the local tier hangs.
             with lock:
                 writing, activity.phase = writing + 1, "write"
             try:
