@@ -42,8 +42,9 @@ harm.
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
     """Run a command without a shell, with the arguments ``more`` appended; return its result.
 
-    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade is not killed; the run no
-    longer waits for it. A process that the command leaves running, such as a restarted server, is not ended.
+    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade that exceeds this time
+    continues, and the run no longer waits for it. A process that the command leaves running, such as a restarted
+    server, is not ended.
     """
     began = time.monotonic()
     # Files instead of pipes: a server that the command leaves running would keep a pipe open.
@@ -229,11 +230,11 @@ class _Served:
         self._tell(run)
 
     def _tell(self, run: CommandRun) -> None:
-        found = json.dumps(to_plain(run))
+        result_line = json.dumps(to_plain(run))
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(self._redactor.plain(to_plain(run))) + "\n")
         with contextlib.suppress(OSError):
-            print(found, flush=True)
+            print(result_line, flush=True)
 
 
 def main() -> int:

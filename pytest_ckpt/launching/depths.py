@@ -1,4 +1,4 @@
-"""The number of requests in flight that a run already knows; later launches with as many ranks use it again."""
+"""The number of requests in flight that a run already knows. Later launches of as many ranks need no ramp."""
 
 from __future__ import annotations
 

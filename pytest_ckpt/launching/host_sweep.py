@@ -51,20 +51,20 @@ def main() -> int:
 
 def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
     """Return the directories of the sessions in which processes of this host were started."""
-    found = set()
+    sessions = set()
     for process in processes:
         with contextlib.suppress(OSError):
             pairs = Path("/proc", str(process), "environ").read_bytes().split(b"\0")
-            found |= {
+            sessions |= {
                 Path(os.fsdecode(pair.partition(b"=")[2])) for pair in pairs if pair.startswith(f"{SESSION}=".encode())
             }
-    return found
+    return sessions
 
 
 def _end(session: Path) -> None:
     """End the Open MPI daemon of a session, which has no mark of the run, and remove the session's directory."""
     if not (named := _SESSION_NAME.fullmatch(session.name)):
-        return  # # of a scheduler, which continues after the run
+        return  # the session of a scheduler, which continues after the run
     with contextlib.suppress(OSError):
         words = Path("/proc", named[1], "cmdline").read_bytes().split(b"\0")
         if Path(os.fsdecode(words[0])).name in _DAEMONS:

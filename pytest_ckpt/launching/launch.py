@@ -107,7 +107,7 @@ class BoundedLog:
         """
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
-            # The sentence of the last flush follows the beginning, which has not changed.
+            # Remove the previous notice. It follows the first lines, which have not changed since then.
             lines.pop(len(_first(lines, self._maximum // 4)))
         head = _first(lines, self._maximum // 4)
         tail = _first(lines[:0:-1], self._maximum // 4)[::-1]
@@ -352,8 +352,8 @@ class Launch:
             callers = listener_of(self._launcher, processes)
             command = self._launcher.command(processes)
             environment = self._launcher.environment(self._run_id, scratch.path if scratch else "")
-            told = environment | {CONTROLLER: callers.environment[CONTROLLER]}
-            keep_command(self._directory, self._redactor, command, told)
+            shown = environment | {CONTROLLER: callers.environment[CONTROLLER]}
+            keep_command(self._directory, self._redactor, command, shown)
             self._ranks = started(command, environment, callers, scratch)
         except BaseException:
             if scratch:
@@ -466,8 +466,8 @@ class Launch:
                 try:
                     event = event_from_plain(word)
                 except ValueError as error:
-                    # The message is of another version of this package. It is ignored; if it is required, its absence
-                    # decides.
+                    # The rank has another version of this package. If the launch requires the ignored message, it
+                    # counts as missing.
                     self._log("launcher", self._redactor.text(f"a rank sent an unknown message: {error}"))
                     continue
                 if isinstance(event, Hello) and event.rank is not None:
@@ -493,8 +493,8 @@ class Launch:
     def _take(self, event: Event, watch: RankWatchdog, listener: OnEvent) -> None:
         if isinstance(event, Hello | Beat | Failed):
             watch.take(event)
-            found = json.dumps(self._redactor.plain(event_to_plain(event)))
-            self._log(f"rank-{event.rank}", found)
+            line = json.dumps(self._redactor.plain(event_to_plain(event)))
+            self._log(f"rank-{event.rank}", line)
         else:
             if isinstance(event, Ready):
                 self._all_have_the_job = True

@@ -43,7 +43,7 @@ class LaunchContext:
 
     ``directory`` receives logs and reports. ``spec`` is the kind of the target, ``target`` its facts, ``access`` its
     network access. ``area`` is the run's area on the target, ``small`` the area on a volume that may be filled,
-    ``local`` the area in the local tier. Each is None if it was not created. ``start`` is the number of this start of
+    ``local`` the area in the local tier. An area that was not created is None. ``start`` is the number of this start of
     the run, from 1. ``lacking`` are subjects measured by an earlier start, to which this start adds patterns.
     """
 
@@ -70,7 +70,7 @@ class LaunchContext:
 
     @property
     def file_vocabulary(self) -> Iterator[str]:
-        """The words of the run's own files, such as field names.
+        """The words that values in the run's own files contain, such as outcomes, engine names and option flags.
 
         A secret that equals one of these words is not masked, because masking would destroy the files.
         """
@@ -124,11 +124,11 @@ class LaunchContext:
 def _vocabulary() -> frozenset[str]:
     """Return the words of our own tables that can be values in a run's files, except words of the plan."""
     kinds = (Measurement, Observation, Verdict, Environment)
-    found = {word for kind in kinds for word in _literals(kind, set())}
-    found |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)
-    found |= {check.name for check in CHECKS} | {option.flag for option in OPTIONS}
-    found |= {str(option.default) for option in OPTIONS if option.default}
-    return frozenset(found)
+    words = {word for kind in kinds for word in _literals(kind, set())}
+    words |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)
+    words |= {check.name for check in CHECKS} | {option.flag for option in OPTIONS}
+    words |= {str(option.default) for option in OPTIONS if option.default}
+    return frozenset(words)
 
 
 def _strings(plain: Any) -> Iterator[str]:

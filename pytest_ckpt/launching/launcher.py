@@ -154,11 +154,11 @@ class Launcher:
         if not any("{processes}" in w for w in self.template):
             words += ["-n", str(processes)]
         if self.is_open_mpi:
-            # Ranks may outnumber cores, so two ranks must not be bound to the same core. The user's own option takes
-            # precedence: if it is given twice, the launcher exits.
-            said = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
-            words += [] if "map-by" in said else ["--map-by", ":OVERSUBSCRIBE"]
-            words += [] if "bind-to" in said else ["--bind-to", "none"]
+            # Ranks may outnumber cores, so two ranks must not be bound to the same core. An option of the user's
+            # command is not added again, because the launcher exits if an option is given twice.
+            given_options = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
+            words += [] if "map-by" in given_options else ["--map-by", ":OVERSUBSCRIBE"]
+            words += [] if "bind-to" in given_options else ["--bind-to", "none"]
             if self.hosts and not any("{hosts}" in w for w in self.template):
                 words += ["--host", hosts]
             if self.hosts:
@@ -182,7 +182,7 @@ class Launcher:
             hosts = tuple(HostSlots(name=name, slots=count) for name, count in counts.items())
             template = (*self.template, f"--het-group={number}")
             part = replace(self, template=template, hosts=hosts, components=()).command(sum(counts.values()), module)
-            # The program that starts it is named once.
+            # The name of the program (srun) precedes only the first part.
             words += [":", *part[1:]] if words else part
         if not words:
             raise UsageError(
@@ -264,8 +264,8 @@ def find_launcher(
                 f"--ckpt-launcher {command}{where}: unknown command '{words[0] if words else ''}'.",
                 "Name a launcher that is on PATH, such as mpirun, or 'srun --mpi=pmix'.",
             )
-        found = Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
-        return replace(found, components=components_of(os.environ)) if found.is_slurm else found
+        launcher = Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
+        return replace(launcher, components=components_of(os.environ)) if launcher.is_slurm else launcher
     program = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
     if not program:
         raise UsageError(
@@ -283,13 +283,13 @@ def _version(program: str, *, is_ours: bool = False) -> str:
     Raises UsageError if the launcher does not run or is killed. Otherwise a problem, such as a refusal to run as root,
     would look like a failure of the first launch.
     """
-    asked = f"{program} --version"
+    command = f"{program} --version"
     try:
         process = subprocess.Popen([program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         done = waits.completed(process, seconds=_VERSION_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UsageError(
-            f"The launcher {program} does not run: '{asked}' had not ended after {format_seconds(_VERSION_SECONDS)}.",
+            f"The launcher {program} does not run: '{command}' had not ended after {format_seconds(_VERSION_SECONDS)}.",
             "Run that command by hand: its file system or the host may hang. Or name another launcher with "
             "--ckpt-launcher.",
         ) from error
@@ -299,7 +299,7 @@ def _version(program: str, *, is_ours: bool = False) -> str:
     if done.returncode < 0 or (is_ours and done.returncode):
         says = f": {lines[-1]}" if lines else ", without output"
         raise UsageError(
-            f"The launcher {program} does not run: '{asked}' {describe_exit(done.returncode)}{says}",
+            f"The launcher {program} does not run: '{command}' {describe_exit(done.returncode)}{says}",
             "Look for what killed it: a limit of memory, or the kernel (dmesg)." if done.returncode < 0 else _REPAIR,
         )
     detail = next((line for line in lines if "version" in line.lower() and "hydra" not in line.lower()), "")

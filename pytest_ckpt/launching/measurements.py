@@ -69,7 +69,7 @@ class Measurements:
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         with self._lock():
-            # A launch that ends between two subjects leaves the others for another launch.
+            # If a launch ends between two subjects, another launch measures the remaining ones.
             while not self._file(subject).exists():
                 processes = self._context.plan.of(subject).layout.processes
                 tasks = [
@@ -117,7 +117,7 @@ class Measurements:
             directory = name_of_launch(number)
             launch = row.launches(self._context, planned, number, self._observer)
             try:
-                # This start measures no part of the subject again, so its kept files stay.
+                # No subject is measured again now, so files that the user keeps (--ckpt-keep-files) stay.
                 if broke := self._tidy(()) or self._hook(directory, lambda: self._hooks.before((str(subject),))):
                     launch.end(broke)
                 else:
@@ -140,7 +140,7 @@ class Measurements:
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
         """End the processes and remove the files of an earlier launch, because its space and names are needed.
 
-        Return the reason if no launch may follow: older ranks that still write would disturb it.
+        Return the reason if no launch may follow, because older ranks that still write would disturb the new launch.
         """
         if not self._launches():
             return None
@@ -177,7 +177,7 @@ class Measurements:
             local=self._context.local,
         )
         events = self._context.directory / "events.jsonl"
-        # A measurement becomes visible only after the plugins have seen it, even if this process is killed.
+        # A measurement becomes visible only after the plugins' hooks have received it, even if this process is killed.
         made = self._held(launch_name) if self._hooks.is_active else self._file
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
         if self._hooks.is_active:
@@ -225,16 +225,16 @@ class Measurements:
         If a hook fails, its measurement counts as failed.
         """
         for subject in subjects:
-            held = self._held(launch_name)(subject)
-            if not held.exists():
+            pending_file = self._held(launch_name)(subject)
+            if not pending_file.exists():
                 continue
-            measurement = read_measurement(held)
+            measurement = read_measurement(pending_file)
             began = time.monotonic()
             broke: Failure | None = Failure(
                 kind="hook", message="The run was interrupted in a plugin's hook pytest_ckpt_after_measure"
             )
             try:
-                broke = self._hook(launch_name, functools.partial(self._hooks.after, read_measurement(held)))
+                broke = self._hook(launch_name, functools.partial(self._hooks.after, read_measurement(pending_file)))
             finally:
                 spent = measurement.stages.get("hooks", 0.0) + time.monotonic() - began
                 shown = dataclasses.replace(
@@ -242,7 +242,7 @@ class Measurements:
                 )
                 plain = self._redactor.plain(to_plain(shown))
                 write_atomically(self._file(subject), json.dumps(plain, indent=1) + "\n")
-                held.unlink()
+                pending_file.unlink()
 
     def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
         """Call the plugins' hooks around a launch by ``call``; return the failure if a hook fails."""

@@ -131,7 +131,7 @@ def run_check(
     named = [f"--{name}={path}" for name, path in places.items() if path]
     used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
     command = ["-m", "pytest_ckpt.conformance", check.name]
-    seen = _run_check_process(
+    observation = _run_check_process(
         check,
         [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-directory"] if within else [])],
         deadline_seconds=deadline_seconds,
@@ -140,7 +140,7 @@ def run_check(
         run_id=run_id,
         redactor=redactor,
     )
-    return dataclasses.replace(seen, reproduce=shlex.join([sys.executable, *command, *named, *options]))
+    return dataclasses.replace(observation, reproduce=shlex.join([sys.executable, *command, *named, *options]))
 
 
 def run_object_check(
@@ -165,7 +165,7 @@ def run_object_check(
     options += [f"--ca-bundle={access.ca_bundle}"] if access.ca_bundle else []
     options += ["--embedded"] if access.embedded else []
     command = ["-m", "pytest_ckpt.conformance.objects", check.name]
-    seen = _run_check_process(
+    observation = _run_check_process(
         check,
         [*command, f"--target={area.location}/{CHECKS_DIRECTORY}", *options, "--json"],
         deadline_seconds=deadline_seconds,
@@ -174,7 +174,9 @@ def run_object_check(
         run_id=area.run_id,
         redactor=redactor,
     )
-    return dataclasses.replace(seen, reproduce=shlex.join([sys.executable, *command, f"--target={target}", *options]))
+    return dataclasses.replace(
+        observation, reproduce=shlex.join([sys.executable, *command, f"--target={target}", *options])
+    )
 
 
 def _run_check_process(
@@ -219,15 +221,17 @@ def _run_check_process(
             else:
                 process.wait()
         log.write(f"exit code {process.returncode}\n")
-    seen = Observation(requirement=check.requirement, subject=check.subject, seconds=time.monotonic() - began)
+    observation = Observation(requirement=check.requirement, subject=check.subject, seconds=time.monotonic() - began)
     if blocked and stuck:
         blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{blocked_sentence(stuck)}")
     if blocked:
         # A check may have reported its result and then hang in the removal of its directory.
-        seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
+        observation = dataclasses.replace(listener.observation() or observation, blocked=blocked)
     else:
-        seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.describe_end())
-    return seen
+        observation = listener.observation() or dataclasses.replace(
+            observation, not_run=halted or listener.describe_end()
+        )
+    return observation
 
 
 class _Listener:
@@ -393,10 +397,10 @@ class Observations:
                 self._observer.checking(check.name)
                 with waits.waiting(f"check {check.name}"):
                     self._make(check, file)
-        seen = read_observation(file)
+        observation = read_observation(file)
         if is_made_here:
-            self._observer.checked(check.name, seen.seconds)
-        return seen
+            self._observer.checked(check.name, observation.seconds)
+        return observation
 
     def _make(self, check: Check, file: Path) -> None:
         if (since := self._silent_since()) is not None:
@@ -404,11 +408,11 @@ class Observations:
             silent = Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_SILENT)
             self._keep(silent, file)
             return
-        seen = self._of_objects(check) if check.room == "objects" else self._of_target(check)
-        seen = self._once(check, seen)
-        if seen.blocked:
+        observation = self._of_objects(check) if check.room == "objects" else self._of_target(check)
+        observation = self._once(check, observation)
+        if observation.blocked:
             (self._logs / _BLOCKED).write_text(check.name)
-        self._keep(seen, file)
+        self._keep(observation, file)
 
     def _keep(self, seen: Observation, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -461,7 +465,10 @@ class Observations:
         )
 
     def _has_ended(self, check: Check) -> bool:
-        """Return whether the storage of a check no longer accepts a file; true without a test for an object store."""
+        """Return whether the storage of a check no longer accepts a file.
+
+        For an object store return True without a test.
+        """
         area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.room == "objects":
             return True
@@ -493,10 +500,10 @@ class Observations:
         not run.
         """
         before = self._replaced()
-        seen = None if before else self._of_files(check)
+        observation = None if before else self._of_files(check)
         why = before or self._replaced()
-        if seen and not why:
-            return seen
+        if observation and not why:
+            return observation
         because = f"the target was replaced: {why}"
         return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_UNMOUNTED)
 

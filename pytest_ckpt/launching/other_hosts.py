@@ -66,8 +66,8 @@ def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
     says_another = any("launcher" in word or "plm" in word or "ssh" in word for word in launcher.template[1:])
     if not launcher.is_mpiexec or says_another or any(name in os.environ for name in _SCHEDULERS):
         return []
-    said = os.environ.get(AGENT, SSH) if launcher.is_open_mpi else SSH
-    words = shlex.split(said.split(":")[0])
+    agent = os.environ.get(AGENT, SSH) if launcher.is_open_mpi else SSH
+    words = shlex.split(agent.split(":")[0])
     return words if words and Path(words[0]).name == SSH else []
 
 
@@ -76,10 +76,10 @@ def _ssh_messages(
 ) -> dict[str, str]:
     """Run an empty command on each host; return ssh's messages about the hosts that it did not reach."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(seconds))}"]
-    asked: dict[str, subprocess.Popen[str]] = {}
-    with contextlib.suppress(OSError):  # # ssh is missing: the launcher reports this itself
+    processes: dict[str, subprocess.Popen[str]] = {}
+    with contextlib.suppress(OSError):  # ssh is missing: the launcher reports this itself
         for host in hosts:
-            asked[host] = subprocess.Popen(
+            processes[host] = subprocess.Popen(
                 [*shell, *options, host, "true"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -89,8 +89,8 @@ def _ssh_messages(
                 env=environment,
             )
     end = time.monotonic() + seconds + 1.0
-    said = {host: _ssh_message(process, max(0.0, end - time.monotonic())) for host, process in asked.items()}
-    return {host: why for host, why in said.items() if why}
+    messages = {host: _ssh_message(process, max(0.0, end - time.monotonic())) for host, process in processes.items()}
+    return {host: why for host, why in messages.items() if why}
 
 
 def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
@@ -99,7 +99,7 @@ def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return ""  # # connected in time; otherwise ssh would have printed a message
+        return ""  # connected in time; otherwise ssh would have printed a message
     if process.returncode != _SSH_FAILED:
         return ""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
@@ -110,16 +110,16 @@ def _is_here(host: str) -> bool:
     """Return whether this is a name of this host, where a launcher starts ranks without ssh."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:
-                own.bind(address)  # # only addresses of this host can be bound
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)  # only addresses of this host can be bound
                 return True
     return False
 
 
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
-    """Return the seconds within which a host must confirm the end of all processes: as long as a rank may be silent.
+    """Return the seconds within which a host must confirm the end of all processes: the deadline, from 30 s to 90 s.
 
-    If a scheduler has lost a host, it delays the other hosts too, so the longest time is used.
+    With another launcher than mpiexec, return 90 s: a scheduler that has lost a host delays the other hosts too.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS

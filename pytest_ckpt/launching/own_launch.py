@@ -33,9 +33,9 @@ def directory_of_launch(context: LaunchContext, number: int) -> Path:
 def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
     """Return the job of a launch with one task."""
     settings = context.settings
-    found = known_depth(settings, context.directory, processes)
+    depth = known_depth(settings, context.directory, processes)
     return Job(
-        options=EngineOptions(request_bytes=settings.io_size_bytes, depth=found.requests if found else USUAL_DEPTH),
+        options=EngineOptions(request_bytes=settings.io_size_bytes, depth=depth.requests if depth else USUAL_DEPTH),
         processes=processes,
         area=context.run_area,
         deadline_seconds=settings.io_timeout_seconds,

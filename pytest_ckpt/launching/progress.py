@@ -89,7 +89,7 @@ def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
     if not done or not remaining:
         return None
     if all(row.steps.bytes_each == 0 and row.steps.turn_seconds is None for row in remaining):
-        # Neither the bytes nor the clock predict steps such as calls on names.
+        # Neither bytes nor the clock predict the time of the remaining steps, such as metadata calls.
         return None
     left = sum(row.bytes_left for row in rows)
     pace = (spent_seconds - sum(row.clock_seconds for row in rows)) / done
@@ -280,7 +280,7 @@ class Progress:
         if row is None:
             return
         if event.found is None or isinstance(event.found, Metadata):
-            # An error ends the calls on names before their last step.
+            # An error ends the metadata calls before their last step.
             row.count = row.done
         elif isinstance(event.found, Changed):
             self._of_own_launch(row, event.found)

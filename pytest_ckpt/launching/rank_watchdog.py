@@ -3,7 +3,7 @@
 Storage that returns a few kilobytes from time to time always makes progress, so the deadline never ends its operations.
 Therefore an operation of a rank may take 50 deadlines (4 h by default) or ten times its limit, whichever is longer.
 After a fifth of that time, a rank is ended if it would exceed the whole time at the pace of its operation so far. So
-storage that takes 100 times its limit is still measured, but every operation ends.
+storage that takes 100 times a limit of two minutes is still measured, but every operation ends.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ Allowances = Mapping[tuple["Subject", "Action"], Allowance]
 
 def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: float) -> Allowances:
     """Return the permitted durations of all operations of a launch that measures these checkpoints."""
-    found: dict[tuple[Subject, Action], Allowance] = {}
+    allowances: dict[tuple[Subject, Action], Allowance] = {}
     patient = MAXIMUM_DEADLINES * deadline_seconds
     for planned in checkpoints:
         demand = planned.demand
@@ -94,10 +94,10 @@ def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: fl
             why = f"{MAXIMUM_DEADLINES} x --ckpt-io-timeout {format_seconds(deadline_seconds)}"
             if (generous := MAXIMUM_LIMITS * limit) > patient:
                 why = f"{MAXIMUM_LIMITS} x the limit of {format_seconds(limit)}"
-            found[planned.subject, action] = Allowance(
+            allowances[planned.subject, action] = Allowance(
                 seconds=max(patient, generous), why=why, rank_bytes=planned.layout.rank_bytes
             )
-    return found
+    return allowances
 
 
 @dataclass(slots=True)
@@ -326,11 +326,11 @@ class RankWatchdog:
             text = f"{counted(lost, 'rank')} ended without a complete report, and the launcher reports success"
             return self._of_first_exit(text) if lost > 0 else None
         for pattern in _KILLED:
-            if found := pattern.search(launcher_says):
-                number = int(found["rank"])
+            if match := pattern.search(launcher_says):
+                number = int(match["rank"])
                 state = self._ranks.get(number, _RankState())
-                message = f"the process was killed by signal {found['signal']}"
-                host = state.host or found.groupdict().get("host", "")
+                message = f"the process was killed by signal {match['signal']}"
+                host = state.host or match.groupdict().get("host", "")
                 lane = state.slowest if state.lanes else None
                 return _where(lane, Failure(kind="killed", message=message, rank=number, host=host))
         if task := _TASK.search(launcher_says):
@@ -382,8 +382,8 @@ class RankWatchdog:
         if not self._ranks:
             return None
         for pattern in _LOST_HOST:
-            if found := pattern.search(launcher_says):
-                host = found["host"]
+            if match := pattern.search(launcher_says):
+                host = match["host"]
                 there = sorted(number for number, state in self._ranks.items() if state.host == host)
                 lane = self._ranks[there[0]].slowest if there else None
                 message = f"the launcher has lost {host}: that host, its network or the launcher's daemon there is gone"

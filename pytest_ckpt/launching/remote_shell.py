@@ -55,15 +55,15 @@ def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
 
     A path after a quote is already quoted.
     """
-    found = list(words)
-    for number in range(len(found) - 2):
-        if found[number + 1] == "plm_ssh_agent":
-            del found[number : number + 3]
+    arguments = list(words)
+    for number in range(len(arguments) - 2):
+        if arguments[number + 1] == "plm_ssh_agent":
+            del arguments[number : number + 3]
             break
     for place in places:
         escaped = re.sub(r"([^\w@%+=:,./-])", r"\\\1", place, flags=re.ASCII).replace("\\", "\\\\")
-        found = [re.sub(rf"(?<!['\"]){re.escape(place)}", escaped, word) for word in found]
-    return found
+        arguments = [re.sub(rf"(?<!['\"]){re.escape(place)}", escaped, word) for word in arguments]
+    return arguments
 
 
 def for_sh(command: str) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ResizedLaunches:
-    """The launches for one subject; ``found`` are the results so far. The first is launch ``number`` of the run."""
+    """The launches for one subject; ``found`` are the results so far, ``number`` is the number of the first launch."""
 
     def __init__(
         self, name: Pattern, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer

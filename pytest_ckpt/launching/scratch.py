@@ -20,8 +20,8 @@ from pathlib import Path
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
-# The process id of the controller and a dot follow. Versions without locks use a dash, and neither kind of version
-# removes the other's directories.
+# The process id of the controller and a dot follow. Older versions of this package, which do not lock directories, use
+# a dash instead of the dot. So neither removes directories of the other.
 _BEGINS = "ckpt-"
 _MEMORY = Path("/dev/shm")
 _POLL_SECONDS = 0.05

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """A second client. ``directory`` is the target's path on it; ``command`` starts its agent; empty for this host.
+    """A second client. ``directory`` is the target's path on it. ``command`` starts its agent; empty on this host.
 
     The agent connects to one of ``ports``, if given. ``unlike`` is the reason why its results would not apply to the
     target; empty if they do.
@@ -41,7 +41,7 @@ class SecondClient:
 def find_second_client(
     settings: Settings, target: TargetFacts, area: AreaRef, launcher: Launcher
 ) -> SecondClient | None:
-    """Return the second client that the settings name; None if they name none.
+    """Return the second client that the settings name. None if they name none, or if the target has no paths.
 
     A second mount must show the run's area, and its caches must be separate from the first mount's. Raises UsageError.
     """
@@ -50,8 +50,10 @@ def find_second_client(
     if settings.second_mount:
         mount = check_second_mount(settings.second_mount, target.location)
         see_the_same(mount, target.location, area)
-        seen = mount_of(mount)
-        described = f"{mount}, another mount on this host ({seen.file_system} of {seen.source}, {seen.options})"
+        mounted = mount_of(mount)
+        described = (
+            f"{mount}, another mount on this host ({mounted.file_system} of {mounted.source}, {mounted.options})"
+        )
         return SecondClient(
             directory=str(mount), description=described, unlike=unlike_target("the second mount", mount, target)
         )

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_drop_caches(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that empties caches before loads; every host runs it, without a shell. None: not this plugin.
+    """Return the command that empties caches before loads, or None. Every host runs the command, without a shell.
 
     The same as ``--ckpt-drop-caches``, which takes precedence. Called once, before the first write, if the option was
-    not given. If two plugins return a command, the run is refused. The report names the origin as "hook of PLUGIN".
-    Example::
+    not given. None means that this plugin has no such command. If two plugins return a command, the run is refused. The
+    report names the origin as "hook of PLUGIN". Example::
 
         def pytest_ckpt_drop_caches(config, settings):
             return "sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'"
@@ -35,7 +35,7 @@ def pytest_ckpt_drop_caches(config: pytest.Config, settings: Settings) -> str | 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that cuts the storage's power and returns when it is back. None: not this plugin.
+    """Return the command that cuts the storage's power, or None. The command returns when the power is back.
 
     The same as ``--ckpt-actions [power_cut] command``, which takes precedence. The command runs on this host without a
     shell. Called as `pytest_ckpt_drop_caches` is. Example, for a file system on a loop device::
@@ -50,7 +50,7 @@ def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | No
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that fails a component of the storage. None: not this plugin.
+    """Return the command that makes a component of the storage fail, or None.
 
     The same as ``--ckpt-actions [failover] fault``, which takes precedence. The command runs on this host without a
     shell, at random moments of separate saves and loads (requirement FAILOVER). It requires the hook
@@ -64,11 +64,11 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that repairs the component that the fault command failed. None: not this plugin.
+    """Return the command that repairs the component that the fault command made fail, or None.
 
     The same as ``--ckpt-actions [failover] repair``, which takes precedence. The command runs after each fault, also if
-    the run ends early. The next save begins as soon as it returns, so it need not wait for a rebuild. Called as
-    `pytest_ckpt_drop_caches` is. Example::
+    the run ends early. The next save begins as soon as the command returns; the command need not wait for a rebuild.
+    Called as `pytest_ckpt_drop_caches` is. Example::
 
         def pytest_ckpt_repair_command(config, settings):
             return "ssh array-admin replace-drive 7"
@@ -77,7 +77,7 @@ def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_launch_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that starts the ranks; {processes} and {hosts} are filled in. None: not this plugin.
+    """Return the command that starts the ranks, or None. {processes} and {hosts} are filled in.
 
     The same as ``--ckpt-launcher``, which takes precedence. Called as `pytest_ckpt_drop_caches` is. Example::
 
@@ -153,7 +153,7 @@ def pytest_ckpt_requirements(  # type: ignore[empty-body]
         def enough_clients_take_part(measurement, limits):
             \"\"\"One client takes part for every 1,000 accelerators of the cluster.
 
-            Fewer would not show what the network between clients and storage does.
+            Fewer clients do not show the limits of the network between clients and storage.
             \"\"\"
             there, needed = len(measurement.hosts), -(-limits.accelerators // 1000)
             return Decision(

@@ -38,8 +38,6 @@ _OBSERVER = pytest.StashKey[Observer]()
 _MEASUREMENTS = pytest.StashKey[Measurements]()
 _OBSERVATIONS = pytest.StashKey[Observations]()
 
-# The requirements whose seconds are passed to pytest-benchmark.
-
 
 class SuiteFile(pytest.File):
     """A file of ``suites/``. Its tests come from the catalogue of the run: no test module is imported or rewritten."""
@@ -54,7 +52,8 @@ class SuiteFile(pytest.File):
 class PluginFile(pytest.File):
     """A file in which a plugin defines requirements.
 
-    Each requirement is a test, also if the command names other files; not if it names only single tests (``::``).
+    Each requirement is a test, also if the command names other files. If the command names only single tests (``::``),
+    these requirements are not tests.
     """
 
     def collect(self) -> Iterator[pytest.Item]:
@@ -81,8 +80,8 @@ class RequirementItem(pytest.Item):
     def runtest(self) -> None:
         """Measure a subject and judge the requirement on it.
 
-        The test fails if a required requirement is not met. It is skipped if the requirement could not be decided. A
-        failed advisory requirement is reported as such and does not fail the test.
+        The test fails if a required requirement is not met. It is skipped if the requirement could not be decided or
+        is waived. A failed advisory requirement is reported as such and does not fail the test.
         """
         run = self.config.stash[RUN]
         try:
@@ -166,8 +165,8 @@ def measurements(session: pytest.Session) -> Measurements:
     if _MEASUREMENTS not in stash:
         opened, run = stash.get(OPEN_RUN, None), stash[RUN]
         made = Measurements(run, _observer(session), stash[PLUGINS], opened.waiting if opened else None)
-        asked = _asked(session, run)
-        made.want({c.subject for c in run.plan.checkpoints if str(c.subject) in asked.subjects})
+        selection = _asked(session, run)
+        made.want({c.subject for c in run.plan.checkpoints if str(c.subject) in selection.subjects})
         stash[_MEASUREMENTS] = made
     return stash[_MEASUREMENTS]
 
@@ -185,10 +184,10 @@ def _observer(session: pytest.Session) -> Observer:
     stash = session.config.stash
     if _OBSERVER not in stash:
         run = stash[RUN]
-        asked = _asked(session, run)
-        wanted = [c for c in run.plan.runnable if str(c.subject) in asked.subjects and run.is_open(c.subject)]
+        selection = _asked(session, run)
+        wanted = [c for c in run.plan.runnable if str(c.subject) in selection.subjects and run.is_open(c.subject)]
         steps = [s for c in wanted for s in planned_steps(c, run.settings, run.target)]
-        stash[_OBSERVER] = TerminalObserver(session.config, steps, asked.checks)
+        stash[_OBSERVER] = TerminalObserver(session.config, steps, selection.checks)
     return stash[_OBSERVER]
 
 

@@ -92,8 +92,9 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
             extras,
             plugins.facts(settings),
             targets,
-            # Workers of xdist start ranks themselves, and plugins with a hook before measurements do too.
             recorders=recorders(config),
+            # The first ranks cannot wait if workers of xdist start the ranks, or if a plugin has a hook around
+            # launches.
             measures_here=getattr(config.option, "dist", "no") == "no" and not plugins.is_active,
         )
     except Crash as crash:
@@ -154,9 +155,9 @@ def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
     """Until pytest ends, print the reason for a wait if there was no other output for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
-        told = contextlib.ExitStack()
-        told.enter_context(waits.telling(lambda text: lines.line(printable(redactor.text(text)))))
-        config.add_cleanup(told.close)
+        telling = contextlib.ExitStack()
+        telling.enter_context(waits.telling(lambda text: lines.line(printable(redactor.text(text)))))
+        config.add_cleanup(telling.close)
 
 
 class _LatePlugins:

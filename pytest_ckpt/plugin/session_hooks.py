@@ -100,15 +100,15 @@ def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Create the tests of the suites from the catalogue, also if a user's ``python_files`` does not match the files."""
-    found = yield
+    collectors = yield
     # For other files, the cost is one comparison of the name.
     if RUN not in parent.config.stash or not file_path.name.startswith("test_"):
-        return found
+        return collectors
     from pytest_ckpt.plugin.items import SuiteFile  # noqa: PLC0415
     from pytest_ckpt.support import resources  # noqa: PLC0415
 
     if file_path.resolve().parent != resources.directory("suites"):
-        return found
+        return collectors
     return [SuiteFile.from_parent(parent, path=file_path)]
 
 
@@ -142,7 +142,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 def _is_requirement(item: pytest.Item) -> bool:
     """Whether pytest itself collected this requirement as a test function; in a run, the catalogue creates these
     tests."""
-    # A module with a decorated function has already imported this.
+    # If a function was decorated as a requirement, this module has already been imported.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
     return module is not None and module.requirement_of(getattr(item, "function", None)) is not None
 

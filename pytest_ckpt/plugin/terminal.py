@@ -53,7 +53,7 @@ class TerminalLines:
             self._reporter.flush()
         self._blank_width = self._terminal.width_of_current_line if text.endswith("\r") else None
         if not text.startswith("\r"):
-            # A live line is overwritten, so it is omitted from redirected output.
+            # A live line does not count as output, because redirected output does not contain it.
             waits.spoke()
 
     def line(self, text: str) -> None:

@@ -73,7 +73,7 @@ def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
 
 
 def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPlugin:
-    """Return a plugin with its name, its version and the hooks of pytest-ckpt that it implements."""
+    """Return the record of a plugin with its name and version; `Plugins.of` adds the implemented hooks."""
     distributions = config.pluginmanager.list_plugin_distinfo()
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
@@ -111,11 +111,11 @@ class Plugins(LaunchHooks):
     def of(cls, config: pytest.Config) -> Plugins:
         """Return the currently loaded plugins. Raises UsageError if one implements an unknown hook."""
         manager = config.pluginmanager
-        found: dict[int, VendorPlugin] = {}
+        plugins: dict[int, VendorPlugin] = {}
         for name in HOOKS:
             for implementation in reversed(getattr(manager.hook, name).get_hookimpls()):
                 plugin = implementation.plugin
-                mine = found.setdefault(id(plugin), identify(config, plugin, implementation.plugin_name))
+                mine = plugins.setdefault(id(plugin), identify(config, plugin, implementation.plugin_name))
                 if implementation.wrapper or implementation.hookwrapper:
                     raise UsageError(
                         f"Plugin {mine.label} wraps {name}, but each plugin is called separately.",
@@ -130,7 +130,7 @@ class Plugins(LaunchHooks):
                         f"Plugin {name} implements {hook.name}, which is not a hook{nearest(hook.name, HOOKS)}.",
                         f"Valid hooks: {', '.join(HOOKS)}.",
                     )
-        return cls(config, with_unique_names(found.values()))
+        return cls(config, with_unique_names(plugins.values()))
 
     def records(self) -> list[PluginFacts]:
         """Return name, version and hooks of every plugin."""
@@ -199,13 +199,13 @@ class Plugins(LaunchHooks):
     def engines(self) -> list[EngineSpec]:
         """Return the engines of all plugins, each with its owner. Raises UsageError."""
         hook = "pytest_ckpt_engines"
-        found = []
+        specs = []
         for plugin, answer in self._ask(hook):
             with _checks(plugin, hook):
                 if isinstance(answer, EngineSpec):
                     raise ValueError(f"engine {answer.name} was returned; expected a list of engines")
-                found += [read_spec(one, f"plugin {plugin.label}") for one in _listed(answer, "engines")]
-        return found
+                specs += [read_spec(one, f"plugin {plugin.label}") for one in _listed(answer, "engines")]
+        return specs
 
     def targets(self) -> dict[str, TargetSpec]:
         """Return the kinds of targets that plugins add, by scheme. Raises UsageError."""
@@ -260,18 +260,18 @@ class Plugins(LaunchHooks):
 
         If a plugin fails, a section with the error takes the place of its sections.
         """
-        found = []
+        sections = []
         for plugin in self._found:
             try:
                 for _, answer in self._call(_SECTIONS, only=plugin, document=json.loads(json.dumps(document))):
                     with _checks(plugin, _SECTIONS):
-                        found += [{"plugin": plugin.name} | read_section(one) for one in _listed(answer, "sections")]
+                        sections += [{"plugin": plugin.name} | read_section(one) for one in _listed(answer, "sections")]
             except (HookFailed, UsageError, KeyboardInterrupt) as error:
                 # The results must not be lost because of one section, and a missing section must be reported.
                 text = error.what if isinstance(error, UsageError) else str(error) or in_words(error)
                 failed = {"title": "This plugin's sections could not be written", "paragraphs": [text]}
-                found.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
-        return found
+                sections.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
+        return sections
 
     def differs(
         self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
@@ -317,8 +317,8 @@ class Plugins(LaunchHooks):
 
 def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str, ...]]]:
     """Return (name, version, hooks) of the plugins that every process of a run must have."""
-    found = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
-    return {plugin for plugin in found if plugin[2]}
+    plugins = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
+    return {plugin for plugin in plugins if plugin[2]}
 
 
 @contextlib.contextmanager

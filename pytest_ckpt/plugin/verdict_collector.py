@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 RECORDERS = "pytest_ckpt_recorders"
 """The name under which a worker of pytest-xdist reports its `recorders` to the controller."""
 
-# The libraries that this package uses.
+# This package, and the plugins of pytest that it supports.
 _OWN_DISTRIBUTIONS = frozenset({"pytest-ckpt", "pytest-benchmark", "pytest-xdist"})
 _VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OWN_MODULES = ("_pytest.", "pytest_ckpt.", "xdist.", "pytest_benchmark.")
 _CONFTEST = "conftest.py"
-# In a checkout these are next to this package, and pytest loads both there.
+# In a checkout, pytest loads the conftests of these two directories, which belong to this package.
 _OWN_DIRECTORIES = frozenset({PACKAGE_HOME, PACKAGE_HOME / "tests"})
 # The digest of conftest.py at the top of a checkout.
 _OF_A_CHECKOUT = "e3880ab67aba209ee70bf45f0e34c477843758b4e0df4f62c35ec88a574329c1"
@@ -106,7 +106,7 @@ class VerdictCollector:
         self._of_workers: list[str] = []
 
     def pytest_sessionstart(self) -> None:
-        """Register this plugin again, so that the verdict is printed last."""
+        """Omit the table of pytest-benchmark, and collect the errors of its comparisons."""
         quieten_benchmark(self._config)
         self._comparison = defer_comparison_errors(self._config)
 

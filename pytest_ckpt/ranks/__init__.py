@@ -1,1 +1,1 @@
-"""The process on each rank; the only part that imports mpi4py."""
+"""The code of the process on each rank; the only package that imports mpi4py."""

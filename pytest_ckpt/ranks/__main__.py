@@ -201,7 +201,7 @@ def _measure_tasks(group: Group, activity: Activity, job: Job, controller: Contr
             loop = MeasurementLoop(group, activity, task, job)
             loop.run()
             if loop.depth and loop.depth.origin == "ramp":
-                # One ramp is sufficient for the same number of ranks.
+                # All tasks of a job have the same number of ranks, so the later ones need no ramp.
                 job = dataclasses.replace(job, depth=loop.depth)
 
 

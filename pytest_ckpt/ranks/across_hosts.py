@@ -1,8 +1,8 @@
 """Waits, before a clock starts, until this host sees the files that another host has just created; reports the waits.
 
-A client may cache, for a second, that a name is missing or that a file has its old size. Only STALE judges this, so the
-time of saves, loads and patterns does not include it. Hosts query the storage only for files that they are about to
-use.
+A client may cache, for a second, that a name is missing or that a file has its old size. Only STALE judges such delays,
+so the time of saves, loads and patterns does not include these waits. Hosts query the storage only for files that they
+are about to use.
 """
 
 from __future__ import annotations

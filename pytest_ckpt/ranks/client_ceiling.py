@@ -80,7 +80,7 @@ class _DiscardedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _DiscardedDraft:
-    """A draft whose files are discarded; ``part_bytes`` is the store's, if its files have parts."""
+    """A draft whose files are discarded; ``part_bytes`` is the store's function, None if its files have no parts."""
 
     nothing: _Nothing
     part_bytes: Callable[[int], int] | None
@@ -114,7 +114,7 @@ class CeilingSearch:
     def found(self) -> tuple[ClientCeiling, ...]:
         """Return the ceilings of all hosts on rank 0, and an empty tuple elsewhere."""
         makes, compares = self._rates()
-        # Only now that the engine is gone.
+        # The engine's memory can be returned only now, because `_rates` kept a reference to the engine.
         _return_free_memory()
         hosts = self.group.gather(self.group.host)
         return tuple(

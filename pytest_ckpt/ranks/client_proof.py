@@ -1,9 +1,9 @@
 """Each rank's evidence about its fsync, its clock and the libraries loaded into it, combined per host.
 
 A rank's clock is compared with the uptime of its kernel, over operations and over the whole measurement. Times are
-taken by `time.perf_counter`. A library or a start-up hook may intercept this call. The kernel's uptime is a file, so
-such code would have to change the file too. While a host sleeps, the uptime continues and the clock does not.
-CLOCK_BOOTTIME includes sleep, so it distinguishes sleep from a changed clock.
+taken by `time.perf_counter`. A library or a start-up hook may intercept this call. The kernel's uptime is read from
+/proc/uptime, so such code would have to intercept this read too. While a host sleeps, the uptime continues and the
+clock does not. CLOCK_BOOTTIME includes sleep, so it distinguishes sleep from a changed clock.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ClientProof:
         """Return the evidence of all ranks, on rank 0; elsewhere an empty record."""
         host = self.group.host
         calls = interposed_calls()
-        # Calls that profilers intercept are only disclosed, if fsync still has its effect.
+        # If fsync has its effect, calls that a profiler intercepts are only disclosed (`start_hooks`).
         if not any(effect.is_missing for effect in self._fsyncs):
             calls = {by: names for by, names in calls.items() if not is_profiler(by)}
         own = _RankProof(
@@ -153,8 +153,8 @@ class ClockWatch:
         self._began = _look()
 
     def end(self, of: str) -> None:
-        """Read the clocks at the end of the most recent operation, and keep its span if it differs more than all
-        before.
+        """Read the clocks at the end of the most recent operation, and keep its span if its difference is the
+        largest so far.
         """
         self._take(self._began, of)
 
@@ -163,7 +163,7 @@ class ClockWatch:
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:
-        """Return the span with the largest difference: an operation so far, or the whole time until now."""
+        """Return the span with the largest difference: one of the operations so far, or the measurement so far."""
         self._take(self._began_all, "the measurement")
         assert self._worst
         return self._worst
@@ -195,10 +195,10 @@ def _look() -> _ClockReading:
         uptime = _uptime()
         after = tuple(clock() for clock in _CLOCKS)
         ahead = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-        found = _ClockReading(uptime=uptime, ahead=ahead, before=before, after=after)
+        reading = _ClockReading(uptime=uptime, ahead=ahead, before=before, after=after)
         if after[0] - before[0] < _CLOSE_SECONDS:
             break
-    return found
+    return reading
 
 
 def _uptime() -> float:

@@ -75,7 +75,7 @@ class WordChecksums:
 class PageChecksums:
     """The checksums of pages, each a row of a block in which each word is XORed with bits of one word.
 
-    ``rows`` is (rows, words of 8 bytes); a page is a power of two.
+    ``rows`` is (rows, words of 8 bytes); the size of a page is a power of two.
     """
 
     def __init__(self, rows: NDArray[np.uint64], words: WordChecksums) -> None:
@@ -121,8 +121,8 @@ def shift(register: int, count: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _tables_of_shift(count: int) -> Sums:
-    """Return the tables of the shift by any number of zero bytes. They are cached, because a layout needs few
-    numbers.
+    """Return the tables of the shift by ``count`` zero bytes. They are cached, because a layout has few different
+    counts.
     """
     values = _BITS
     length = 1
@@ -173,7 +173,8 @@ _ALL_BITS = np.uint64((1 << 64) - 1)
 _CHECKSUM_PAGES = 1 << 14  # the values of one step fit in the processor's cache
 # One block is used for 64 MiB of each of 16 consecutive tensors: a GiB at most.
 _TENSOR_SHIFT, _PAGE_SHIFT = 4, 14
-# A tensor of up to 256 MiB uses at most this many blocks, repeatedly. A larger one makes them again for each pass.
+# A tensor of up to 256 MiB uses at most this many blocks, repeatedly. For a larger tensor, each pass generates the
+# blocks again.
 _BLOCKS_HELD = 4
 # The first word of a page gives its place; the second word confirms it.
 _COMMON = 2
@@ -414,7 +415,8 @@ class Content:
         if len(lanes) < _COMMON:
             return None
         mask, common = kind.mask[: kind.lanes], kind.of(self._first)
-        # For each row: the word of a page of this row with these first bytes. All bits of the first word are changed.
+        # For each row: the word that a page of this row has if it begins with these bytes. It changes all bits of the
+        # first word.
         words = lanes[0] ^ common[:, 0]
         # At most one row also matches the second word.
         for row in map(int, np.flatnonzero(lanes[1] ^ common[:, 1] == words & mask[1])):
@@ -448,7 +450,7 @@ class Content:
         """Generate the block of a group of pages."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
         rows = self._memory.take()
-        # In parts, because the allocator of each thread keeps the memory of one.
+        # In parts, because the allocator of each thread keeps the memory of one part.
         for start in range(0, BLOCK_PAGES, _PART_PAGES):
             stop = start + _PART_PAGES
             part: Words = generator.integers(0, 1 << 64, size=(_PART_PAGES, _LANES), dtype=np.uint64)

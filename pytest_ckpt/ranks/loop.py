@@ -222,8 +222,8 @@ class MeasurementLoop:
             with do.host_load.spanning(DATA_PAIRS):
                 measure_data_of(bench)
         self._measure_patterns(bench, lasts=False)
-        # If cached pages are not counted, timed reads may prove a cold load. If they are counted only in part, another
-        # client may refute it.
+        # If cached pages are not counted, timed reads may prove that loads were cold. If pages are counted only in
+        # part, timed reads by another client may show that loads were not cold.
         is_comparable = self._second is not None or self._group.spans_hosts
         if not self._found.by_other_hosts and (cache.is_blind or (cache.is_counted_in_part and is_comparable)):
             self._time_canaries(cache)
@@ -236,21 +236,21 @@ class MeasurementLoop:
             self._own.delete_all(of_subject=True)
         client_proofs = proof.joined()
         host_loads = do.host_load.gathered()
-        found = self._found
-        readings = tuple(found.readings.values())
+        results = self._found
+        readings = tuple(results.readings.values())
         do.send(
             MeasurementDone(
                 subject=task.subject,
                 cache=cache_facts(
                     task.drop_caches,
-                    found.drops,
+                    results.drops,
                     readings,
                     probes,
-                    found.worst_resident,
+                    results.worst_resident,
                     is_declared_cold=cache.is_declared_cold,
-                    by_other_hosts=found.by_other_hosts,
-                    canaries=found.canaries,
-                    moved=found.moved,
+                    by_other_hosts=results.by_other_hosts,
+                    canaries=results.canaries,
+                    moved=results.moved,
                     client_cache_bytes=task.client_cache_bytes,
                     storages=[storage for storage in storages if storage],
                     names_dropped=None if None in names_dropped else all(names_dropped),
@@ -258,8 +258,8 @@ class MeasurementLoop:
                 ranks=tuple(ranks),
                 engine_facts=facts,
                 requests=requests,
-                retention=found.retention,
-                data=found.data,
+                retention=results.retention,
+                data=results.data,
                 client_proofs=client_proofs,
                 host_loads=host_loads,
                 stages=do.stages,
@@ -285,8 +285,8 @@ class MeasurementLoop:
     def _engine_facts(self, strategy: Strategy) -> dict[str, str]:
         """Return descriptions of the engine and the strategy on all ranks."""
         depth = {"depth": self.depth.sentence} if self.depth and self._task.engine == STREAM else {}
-        own = strategy.engine.facts() | depth | self._do.added_facts() | strategy.facts()
-        return joined_facts(self._group.gather(own))
+        facts = strategy.engine.facts() | depth | self._do.added_facts() | strategy.facts()
+        return joined_facts(self._group.gather(facts))
 
     def _cache(self) -> HostCache:
         return HostCache(self._group, self._activity, self._store, self._task.subject.slug, self._task.drop_caches)
@@ -343,18 +343,18 @@ class MeasurementLoop:
             options=self._options,
         )
         with self._do.stage(RAMP, None):
-            found = search.found()
+            depth = search.found()
         store.close()
         self._found.fault_count += search.fault_count
         self._found.faults += search.faults
-        return found
+        return depth
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
         """Measure the patterns of the task: with ``lasts`` the patterns that last for hours, otherwise the others."""
         of_scenario: dict[str, list[Pattern]] = {}
         for row in (PATTERNS[name] for name in self._task.patterns):
             if row.lasts is lasts:
-                # A scenario measures several patterns together.
+                # A scenario may measure several patterns together.
                 of_scenario.setdefault(row.scenario, []).append(row.name)
         for scenario, names in of_scenario.items():
             with self._do.host_load.spanning(*names):
@@ -471,22 +471,22 @@ class MeasurementLoop:
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
         """Drop the files that this rank is about to read; with ``again`` they may have been read before."""
-        task, found = self._task, self._found
+        task, results = self._task, self._found
         self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):
             readings = cache.readings(self._shard.bytes, task.full_saves)
             way = ""
             if task.drop_caches != "never":
-                seen = cache.holds_more_than(_RESIDENT_WITHOUT_DROP, files)
+                is_cached = cache.holds_more_than(_RESIDENT_WITHOUT_DROP, files)
                 # If the same checkpoints are read repeatedly, or a codec has made them smaller, the rule's sum of
                 # written bytes is not meaningful.
                 changes = bool(task.retain or task.deltas or task.codec)
-                asked = seen or any(r.requires_drop for r in readings) or changes or again
-                if self._group.any_of(asked or task.drop_caches != "auto"):
+                must_drop = is_cached or any(r.requires_drop for r in readings) or changes or again
+                if self._group.any_of(must_drop or task.drop_caches != "auto"):
                     way = cache.drop(task.drop_caches, files)
             gathered = self._group.gather((way, readings))
-        found.drops += [w for w, _ in gathered if w]
-        found.readings |= {(r.host, r.rule): r for _, of_rank in gathered for r in of_rank}
+        results.drops += [w for w, _ in gathered if w]
+        results.readings |= {(r.host, r.rule): r for _, of_rank in gathered for r in of_rank}
 
     def _rank_facts(self) -> RankFacts:
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -138,21 +138,21 @@ def summed(
 ) -> Durability:
     """Add up the durable calls of ``saves`` saves, of which ``commits`` were committed; ``pairs`` contains every rank's
     proofs."""
-    own = [durability for durability, _ in pairs if durability]
+    proofs = [durability for durability, _ in pairs if durability]
     # If a save ended with names pending, the directory of each such rank must still be synced.
-    pending = sum(d.names_pending for d in own)
+    pending = sum(d.names_pending for d in proofs)
     of_commits = [commit for _, commit in pairs if commit]
-    directories: list[DurabilityProof | CommitProof] = [*own, *of_commits]
+    directories: list[DurabilityProof | CommitProof] = [*proofs, *of_commits]
     return Durability(
-        files=sum(d.files_attempted for d in own),
-        files_synced=sum(d.files_returned for d in own),
+        files=sum(d.files_attempted for d in proofs),
+        files_synced=sum(d.files_returned for d in proofs),
         directories=pending + sum(f.directories_attempted for f in directories),
         directories_synced=sum(f.directories_returned for f in directories),
         saves=saves,
         commits=commits,
-        observed=max((d.observed for d in own), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
+        observed=max((d.observed for d in proofs), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
         commit_methods=tuple(dict.fromkeys(c.method for c in of_commits)),
-        acknowledged=tuple(sorted({word for d in own for word in d.acknowledged})),
+        acknowledged=tuple(sorted({word for d in proofs for word in d.acknowledged})),
     )
 
 
@@ -202,7 +202,7 @@ class Operations(Checkpoints):
         self._saved: list[RankSave] = []
         self._commits = 0
         self.stages: dict[str, float] = {}
-        # The start and the commit of the last save, on this rank's monotonic clock.
+        # The start and the end of the last save, on this rank's monotonic clock.
         self.span = (0.0, 0.0)
         self.clock_watch = ClockWatch(group.rank, group.host)
         self.host_load = HostLoadWatch(group)
@@ -270,7 +270,7 @@ class Operations(Checkpoints):
             returned_seconds=timing.returned_seconds,
             staged_seconds=timing.staged_seconds,
             copying_seconds=timing.copying_seconds,
-            # CPU waits of threads for other work do not delay a save; nor do waits after the bytes were stored.
+            # Waits for a CPU are not counted if threads do other work during the save, nor after the bytes were stored.
             starved_seconds=None
             if training or meanwhile
             else wait.seconds(beyond=self.span[1] - start - (timing.stored_seconds or 0.0)),
@@ -399,8 +399,8 @@ class Operations(Checkpoints):
 
     def added_facts(self) -> dict[str, str]:
         """Return the calls that are added to the engine's own in every counted save; all ranks call this together."""
-        own = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
-        longest = longest_seconds(self._group, own)
+        seconds = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
+        longest = longest_seconds(self._group, seconds)
         if not longest:
             return {}
         return {

@@ -81,7 +81,8 @@ class Pace:
 class _PacedSink:
     """A file that accepts bytes at a pace.
 
-    Bytes in the page cache do not wait for fsync, which would write all of them at once and without a pace.
+    Write-back of the page cache is started after each piece. Otherwise fsync would write all bytes together, without a
+    pace.
     """
 
     def __init__(self, sink: Sink, pace: Pace) -> None:

@@ -1,7 +1,7 @@
 """The ramp: scratch saves and loads with increasing numbers of requests in flight, before a subject's first save.
 
 All ranks take part. Each step saves a separate checkpoint with different content, evicts it from this client's cache,
-reads it once and deletes it. These are not counted as saves or loads, but wrong bytes are counted.
+reads it once and deletes it. These operations are not counted as saves or loads, but their wrong bytes are counted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Ramp:
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)
         started, steps, because = time.perf_counter(), dict[int, RampStep](), ""
         content = content_of(self.task, shard, aside=RAMP)
-        # The deepest comes first: if time ends before all were tried, a high latency is not mistaken for a low rate.
+        # The largest number comes first: if time ends early, storage with a high latency is not tried only with few
+        # requests, which would show a low rate.
         tries = [*reversed(self.ramp.depths), *self.ramp.depths]
         for number, depth in enumerate(tries):
             seconds: float = self.group.share(time.perf_counter() - started)
@@ -93,14 +94,14 @@ class Ramp:
         do.delete(number)
         self.fault_count += loaded.fault_count
         self.faults += loaded.faults
-        found = None
+        measured = None
         if saved and loaded.operation:
-            found = RampStep(
+            measured = RampStep(
                 depth=depth,
                 save_bytes_per_second=step_bytes / (saved.stored_seconds or saved.seconds),
                 load_bytes_per_second=step_bytes / loaded.operation.seconds,
             )
-        step: RampStep = self.group.share(found)
+        step: RampStep = self.group.share(measured)
         return step
 
     def _load(self, do: Operations, engine: Engine, depth: int, number: int) -> Loaded:

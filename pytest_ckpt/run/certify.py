@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import Signer
 
 NOT_CERTIFIED_YET = "The report was not completed: the process that judges the files of the run did not end well."
-# The exit code of that process if the report directory is full.
+# The exit code of that process if the report directory cannot be written.
 _DIRECTORY_REFUSED = 2
 # A run of weeks with thousands of ranks is judged in less than a minute.
 _SECONDS = 900.0
@@ -51,7 +51,7 @@ _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ",
                    "OPENBLAS_NUM_THREADS", "SSL_CERT_FILE")  # fmt: skip
 
 
-# And the packages that they import, which are installed in the same place.
+# The libraries that the isolated process needs. The packages that these import are installed in the same directories.
 _LIBRARIES = ("jinja2", "markupsafe", "numpy", "cryptography", "weasyprint")
 
 
@@ -63,8 +63,8 @@ class NotCertifiedError(Exception):
 class CertifyRequest:
     """The input of the isolated process.
 
-    ``is_final``: ``exit_code``, which is pytest's, is the exit code of the run whatever the verdicts. ``pdf``: also
-    write a PDF.
+    ``exit_code`` is pytest's. If ``is_final``, it is also the exit code of the run, whatever the verdicts are. ``pdf``:
+    also write a PDF.
     """
 
     directory: str
@@ -190,10 +190,10 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:
     """Yield a sentence for each verdict of pytest's process that differs from the verdict derived from the facts."""
-    found = {(v["id"], v["subject"]): v for v in document["requirements"]}
+    derived = {(v["id"], v["subject"]): v for v in document["requirements"]}
     for verdict in draft["requirements"]:
         there, name = verdict["outcome"], f"{verdict['id']} of {verdict['subject']}"
-        here = found.get((verdict["id"], verdict["subject"]), {}).get("outcome", "not run")
+        here = derived.get((verdict["id"], verdict["subject"]), {}).get("outcome", "not run")
         if there not in ("not run", here):
             yield (
                 f"pytest's process decided '{there}' for {name}, and its facts give '{here}': something altered the "

@@ -109,9 +109,9 @@ def _close(
     total = time.monotonic() - run.began
     clean_up = time.monotonic() - cleaning
     *_, start = all_starts(context.directory, draft["run"], None, measurements, observations)
-    own = [m for m in measurements if str(m.subject) in start.measured or is_interruption(m.failure)]
-    seen = [o for o in observations if f"{o.requirement}.{o.subject}" in start.measured]
-    draft["stages"] = _stages(run, own, seen, total=total, clean_up=clean_up)
+    measured_here = [m for m in measurements if str(m.subject) in start.measured or is_interruption(m.failure)]
+    observed_here = [o for o in observations if f"{o.requirement}.{o.subject}" in start.measured]
+    draft["stages"] = _stages(run, measured_here, observed_here, total=total, clean_up=clean_up)
     draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     draft["run"]["seconds"] = total
     closing = CertifyRequest(

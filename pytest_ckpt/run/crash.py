@@ -1,6 +1,7 @@
 """An internal error: one sentence for the user, its traceback in a file, and a separate exit code.
 
-A full report directory is neither an internal error nor an error of the target, and is reported separately.
+If the report directory cannot be written, for example because it is full, this is neither an internal error nor an
+error of the target, and is reported separately.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 CRASH_FILE = "crash.txt"
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-# Writing a report may fail although a smaller file still fits.
+# The size of the test file: a report may not fit although a smaller file still fits.
 _TRIED_BYTES = 1 << 20
 
 
@@ -28,11 +29,11 @@ class Crash(Exception):  # noqa: N818 - what it wraps is the error
 
 
 class ReportDirectoryError(Exception):
-    """The directory of the report is full; the message is a sentence for the user, with the remedy."""
+    """The directory of the report cannot be written; the message is a sentence for the user, with the remedy."""
 
 
 def of_report_directory(error: BaseException, directory: Path) -> ReportDirectoryError | None:
-    """Return the message that replaces an error whose cause is a full report directory.
+    """Return the message that replaces an error whose cause is that the report directory cannot be written.
 
     None for any other error. Some errors of writing and copying do not name a file; then a test file is created in the
     directory.
@@ -42,12 +43,12 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
     if not isinstance(error, OSError) or not (error.errno in _REFUSED or isinstance(error, shutil.Error)):
         return None
     names = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
-    found = _refusal_of(directory) if not names else error if any(directory in name.parents for name in names) else None
-    if found is None:
+    cause = _refusal_of(directory) if not names else error if any(directory in name.parents for name in names) else None
+    if cause is None:
         return None
-    room = "Give it space" if found.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
+    room = "Give it space" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
     return ReportDirectoryError(
-        f"The report directory {directory} cannot be written: {found.strerror}. {room}, or name another with "
+        f"The report directory {directory} cannot be written: {cause.strerror}. {room}, or name another with "
         "--ckpt-report, and run again. This error ended the run; the storage is not judged by it."
     )
 

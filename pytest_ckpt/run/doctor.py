@@ -154,7 +154,7 @@ def engines(settings: Settings) -> Finding:
     if missing:
         remedy = f"Install {' and '.join(missing_packages(missing[0]))}, or choose another: {OPTION}={runs[0]}."
         return Finding(name="engines", can=False, needed=True, description=description, remedy=remedy)
-    # This takes two seconds of CPU time, and matters only if torch will read files that stream writes.
+    # The comparison takes two seconds of CPU time, and matters only if torch will read files that stream writes.
     if not is_installed(TORCH) or all(spec.name != STREAM for spec in settings.engines):
         return Finding(name="engines", can=True, needed=True, description=description)
     command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.container_check"]
@@ -215,7 +215,7 @@ def second_node(settings: Settings, environment: Mapping[str, str] = os.environ)
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
     except UsageError:
-        return  # the launch was told to fail
+        return  # the finding on the MPI launch has reported this
     elsewhere = is_elsewhere(agent_on(names[1], launcher, f"doctor-{own_name()}"), launcher.ports)
     if elsewhere is None:
         description, remedy = f"{names[1]} does not answer", "Look at the launcher, and at ssh to that host."
@@ -259,8 +259,8 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         except UsageError as error:
             yield Finding(name="target", can=False, needed=True, description=error.what, remedy=error.remedy)
         else:
-            found, target = _target(spec, settings.target, seconds, access)
-            yield found
+            finding, target = _target(spec, settings.target, seconds, access)
+            yield finding
             # If the target cannot be used, the other findings come from the kernel's table of mounts.
             described = target or make_target(spec, settings.target, access).describe()
     if target and spec:
@@ -299,10 +299,10 @@ def _obstacles(
 ) -> Iterator[Finding]:
     """Return every known obstacle to a certificate with this command."""
     catalogue = offered(REQUIREMENTS, target.capabilities)
-    found = obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)
-    for obstacle in found:
+    known = obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)
+    for obstacle in known:
         yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
-    if not found:
+    if not known:
         yield Finding(name="certificate", can=True, needed=False, description=f"possible by the gates '{gates.name}'")
     for sentence in not_given(settings, gates, catalogue):
         remedy = "supply it if that may be done to this storage; no verdict requires it"
@@ -342,11 +342,11 @@ def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tupl
         return Finding(
             name="target", can=False, needed=True, description=str(error), remedy=error.remedy or LOOK_AT_IT
         ), None
-    seen = "only this host sees it" if target.is_local else "other hosts may see it"
+    visibility = "only this host sees it" if target.is_local else "other hosts may see it"
     kind = f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
     below = f"; storage below: {target.stack.sentence}" if target.stack else ""
     return Finding(
-        name="target", can=True, needed=True, description=f"{target.location}: {kind}, {seen}{below}"
+        name="target", can=True, needed=True, description=f"{target.location}: {kind}, {visibility}{below}"
     ), target
 
 
@@ -374,7 +374,7 @@ def _launch(
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-    seen = see_hosts(
+    probed = see_hosts(
         launcher,
         f"doctor-{own_name()}",
         directory,
@@ -384,12 +384,12 @@ def _launch(
         facts=target,
         deadline_seconds=settings.io_timeout_seconds,
     )
-    hosts = list(seen.hosts)
-    if seen.failure or not hosts:
-        description = redactor.text(describe_failure(seen.failure) if seen.failure else "no rank answered")
+    hosts = list(probed.hosts)
+    if probed.failure or not hosts:
+        description = redactor.text(describe_failure(probed.failure) if probed.failure else "no rank answered")
         return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=remedy), []
-    if target and seen.differences:
-        description = f"{target.location} is not the same on every host: {'; '.join(seen.differences)}"
+    if target and probed.differences:
+        description = f"{target.location} is not the same on every host: {'; '.join(probed.differences)}"
         return Finding(
             name="MPI launch", can=False, needed=True, description=description, remedy=remedy_on_hosts(target)
         ), hosts

@@ -32,8 +32,8 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
         return
     spec = spec_of(settings.target, targets)
     if not spec.is_remote:
-        for option, found in ((ENDPOINT, settings.endpoints), (UNVERSIONED, settings.unversioned)):
-            if found:
+        for option, value in ((ENDPOINT, settings.endpoints), (UNVERSIONED, settings.unversioned)):
+            if value:
                 raise UsageError(
                     f"{option} is for object stores, and --ckpt-target {settings.target} is {spec.help}.",
                     f"Leave out {option}, or name a bucket: --ckpt-target=s3://bucket/prefix.",

@@ -127,7 +127,7 @@ def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
     At ``scale``, ``need`` bytes are needed and ``there`` bytes are available. Only ``scaled`` bytes of the need grow
     with the scale.
     """
-    # With engine stream, memory does not grow with the state.
+    # With engine stream, ``scaled`` is 0, because memory does not grow with the state.
     return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK) if scaled else 0.0
 
 

@@ -2,9 +2,9 @@
 
 A host with a local directory at the target's path would measure its own disk.
 
-The ranks then wait, blocked in a read on their connections, and perform the first measurement with as many ranks. They
-end instead if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler could delay
-another launch.
+The ranks then wait, blocked in a read on their connections, and perform the first measurement with the same number of
+ranks. They end instead if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler
+could delay another launch.
 """
 
 from __future__ import annotations
@@ -81,20 +81,21 @@ def see_hosts(
     """Start this number of ranks once, and collect each host's facts and its view of the target, described by
     ``facts``.
 
-    If ranks may be on other hosts, each host creates a small file in the target, which the other hosts must find. Each
-    host also creates a file in ``local``, the directory of a local tier, which other hosts must not find. All these
-    files are removed. With ``then_wait``, a stack that ends them, the ranks wait for their measurements, if the
-    launcher permits it. With ``streams``, several hosts measure the rate of their network.
+    If ranks may be on other hosts, the controller and each host create a small file in the target. Each host must find
+    the controller's file and the file of the next host. Each host also creates a file in ``local``, the directory of a
+    local tier, which other hosts must not find. All these files are removed. With ``then_wait``, a stack that ends
+    them, the ranks wait for their measurements, if the launcher permits it. With ``streams``, several hosts measure the
+    rate of their network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
         return HostProbe(failure=Failure(kind="launch", message=f"ssh does not reach {named}"))
-    found: list[HostsSeen] = []
+    events: list[HostsSeen] = []
     notices: list[str] = []
 
     def on_event(event: Event) -> None:
         if isinstance(event, HostsSeen):
-            found.append(event)
+            events.append(event)
 
     is_asked = facts is not None and "paths" in facts.capabilities and not launcher.stays_here
     with _sign(area, run_id) if is_asked else contextlib.nullcontext() as sign:
@@ -114,16 +115,16 @@ def see_hosts(
         if then_wait:
             then_wait.callback(launch.end)
         failure = launch.run(job, on_event, say=notices.append)
-    hosts = tuple(host for seen in found for host in seen.hosts)
-    views = tuple(view for seen in found for view in seen.views)
-    tiers = tuple(view for seen in found for view in seen.tiers)
+    hosts = tuple(host for hosts_seen in events for host in hosts_seen.hosts)
+    views = tuple(view for hosts_seen in events for view in hosts_seen.views)
+    tiers = tuple(view for hosts_seen in events for view in hosts_seen.tiers)
     differ = (*unreached(hosts, facts), *differences(facts, views)) if facts else ()
     return HostProbe(
         failure=failure,
         hosts=hosts,
         differences=differ,
         tiers=tiers,
-        lacks=tuple(f"{host}: {', '.join(names)}" for seen in found for host, names in seen.lacks.items()),
+        lacks=tuple(f"{host}: {', '.join(names)}" for hosts_seen in events for host, names in hosts_seen.lacks.items()),
         launch=launch if launch.waiting else None,
         notices=tuple(notices),
     )
@@ -143,8 +144,8 @@ def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
 
 
 def clocks_apart(hosts: Sequence[HostFacts]) -> str:
-    """Return a sentence on hosts whose time of day differs from the first host's by at least a second; empty without
-    any.
+    """Return a sentence on hosts whose time of day differs from the first host's by more than one second; empty if
+    none does.
     """
     ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
     apart = [
@@ -168,7 +169,7 @@ def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
     """
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
-        return ""  # # each launcher has its own option to start more ranks on hosts than they have slots
+        return ""  # each launcher has its own option to start more ranks on hosts than they have slots
     wanted = collections.Counter(launcher.places(ranks))
     there = collections.Counter({_short(host.host): len(host.ranks) for host in hosts})
     # A host may be listed by another name or by an address; then only the numbers can be compared.
@@ -210,30 +211,30 @@ def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
 
 def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
     """Return a sentence for each host whose target, or version of this package, differs from the controller's."""
-    return [f"{view.host}: {', '.join(found)}" for view in views if (found := _differences(here, view))]
+    return [f"{view.host}: {', '.join(sentences)}" for view in views if (sentences := _differences(here, view))]
 
 
 def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     if not there.is_directory:
-        return []  # # already reported; no more is known
-    found = []
+        return []  # already reported; no more is known
+    sentences = []
     is_another = there.mount.kind != here.kind
     if there.package != __version__:
-        found.append(f"pytest-ckpt {there.package} instead of {__version__}")
+        sentences.append(f"pytest-ckpt {there.package} instead of {__version__}")
     if is_another:
-        found.append(f"{there.mount.kind} ({there.mount.source}) instead of {here.kind} ({here.source})")
+        sentences.append(f"{there.mount.kind} ({there.mount.source}) instead of {here.kind} ({here.source})")
     elif other := _other_options(here.options, there.mount.options):
-        found.append(other)
+        sentences.append(other)
     if there.misses:
         # One server may have several addresses with different names, so a different name does not imply a difference.
         served = there.mount.source != here.source and not is_another
         export = f"another export ({there.mount.source} instead of {here.source}): " if served else ""
-        found.append(f"{export}the file that pytest made is not there ({there.misses})")
+        sentences.append(f"{export}the file that pytest made is not there ({there.misses})")
     if there.cannot_write:
-        found.append(f"no file can be made there ({there.cannot_write})")
+        sentences.append(f"no file can be made there ({there.cannot_write})")
     if there.mismatch_of_other and not there.misses:
-        found.append(f"the file that {there.other} made is not there ({there.mismatch_of_other})")
-    return found
+        sentences.append(f"the file that {there.other} made is not there ({there.mismatch_of_other})")
+    return sentences
 
 
 def _other_options(here: str, there: str) -> str:
@@ -253,8 +254,8 @@ def versions() -> dict[str, str]:
     """Return the version of Python and of every relevant installed package."""
     from pytest_ckpt import __version__  # noqa: PLC0415 - the checkout's own version, installed or not
 
-    found = {"python": platform.python_version(), "pytest-ckpt": __version__}
+    installed = {"python": platform.python_version(), "pytest-ckpt": __version__}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed

@@ -54,9 +54,10 @@ if TYPE_CHECKING:
 
 OPTION = "--ckpt-metrics"
 
-# The maximum time between reports; values are repeated, because a collector forgets old ones.
+# Changes are reported once a second. Values are repeated, because a collector forgets old ones. After a failure, the
+# next report follows later.
 _LOOK_SECONDS, _REPEAT_SECONDS, _RETRY_SECONDS = 1.0, 15.0, 30.0
-# The timeout of a request to a collector; the process that sends the last request is ended later.
+# The timeouts of a request to a collector, of the last report until the process is killed, and of its end after that.
 _REQUEST_SECONDS, _END_SECONDS, _KILL_SECONDS = 3.0, 10.0, 1.0
 _LOWEST_PRIORITY = 19
 
@@ -102,7 +103,7 @@ def _is_installed(library: str) -> bool:
 
 
 class MetricsReporter:
-    """The controller's handle of the process that reports metrics. Only `end` waits for it, at most 10 s."""
+    """The controller's handle of the process that reports metrics. Only `end` waits for its report, at most 10 s."""
 
     def __init__(self, context: RunContext) -> None:
         destination = context.settings.metrics or ""

@@ -90,7 +90,7 @@ def open_run(
 ) -> OpenRun:
     """Check everything, then create the run directory and the run's area on the target. Raises UsageError and Crash.
 
-    ``extras`` are the requirements of plugins; ``plugins`` lists the active plugins with their reports. ``recorders``
+    ``extras`` are the requirements of plugins; ``plugins`` lists the active plugins with their facts. ``recorders``
     is the other code in this process. ``targets`` are the known kinds of targets. With ``measures_here``, the ranks
     that inspected their hosts wait for the measurements. If opening fails or is interrupted, everything that was
     created is removed, except the file of a crash.
@@ -207,7 +207,7 @@ def _open(
             write_atomically(directory / "plan.json", json.dumps(hide(whole.plan.to_plain(ranks=True))) + "\n")
             lock_run(directory, holding)
         undo.pop_all()
-        kept, held = serving.pop_all(), holding.pop_all()
+        kept, locks = serving.pop_all(), holding.pop_all()
     return OpenRun(
         context=context,
         of_all_starts=of_all,
@@ -218,7 +218,7 @@ def _open(
         cache_visibility=visibility,
         serving=kept,
         waiting=checked.waiting,
-        held=held,
+        held=locks,
     )
 
 
@@ -277,7 +277,7 @@ def _of_all_starts(context: RunContext, resumption: Resumption) -> RunContext:
 
 @contextlib.contextmanager
 def _refused_before_the_run(directory: Path) -> Iterator[None]:
-    """Raise UsageError if the report directory is full."""
+    """Raise UsageError if the report directory cannot be written, for example because it is full."""
     try:
         yield
     except OSError as error:
@@ -342,7 +342,7 @@ def _new_id() -> str:
 def _check_evidence(settings: Settings) -> Signer | None:
     """Return the signer of the report, None without ``--ckpt-sign``; also check history, metrics and PDF.
 
-    An unusable one ends the run before its first write, instead of after hours.
+    If one of them is unusable, the run ends before its first write, instead of after hours.
     """
     signer = None
     if settings.sign:

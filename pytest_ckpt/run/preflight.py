@@ -171,12 +171,12 @@ def check(
     with problems.noting():
         _check_room(plan, settings, facts)
     launcher: Launcher | None = None
-    seen = HostProbe(failure=None)
+    probed = HostProbe(failure=None)
     with problems.noting():
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
         if probe and starts:
-            seen = _see_hosts(settings, plan, launcher, run_id, target, facts, probe, local, then_wait)
-            check_memory(plan, seen.hosts)
+            probed = _see_hosts(settings, plan, launcher, run_id, target, facts, probe, local, then_wait)
+            check_memory(plan, probed.hosts)
     problems.refuse()
     return Preflight(
         settings=settings,
@@ -190,9 +190,9 @@ def check(
         facts=facts,
         plan=plan,
         launcher=launcher,
-        hosts=seen.hosts,
-        waiting=seen.launch,
-        notices=seen.notices,
+        hosts=probed.hosts,
+        waiting=probed.launch,
+        notices=probed.notices,
     )
 
 
@@ -205,8 +205,8 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
         ("--ckpt-actions [snapshot] take", settings.snapshot_command, "paths"),
         ("--ckpt-suite=endurance:near-full", settings.near_full, "volume"),
     )
-    for option, found, capability in needs:
-        if found and capability not in facts.capabilities:
+    for option, value, capability in needs:
+        if value and capability not in facts.capabilities:
             raise UsageError(
                 f"{option} is for file systems, and --ckpt-target {facts.location} is {facts.description}.",
                 f"Leave out {option}.",
@@ -265,7 +265,7 @@ def _see_hosts(
     then_wait: contextlib.ExitStack | None,
 ) -> HostProbe:
     processes = max(c.layout.processes for c in plan.runnable)
-    seen = see_hosts(
+    probed = see_hosts(
         launcher,
         run_id,
         directory,
@@ -281,27 +281,27 @@ def _see_hosts(
     )
     if rate := settings.nic_rate:
         stated = HostNetwork(basis="stated", sends_bytes_per_second=rate, receives_bytes_per_second=rate)
-        seen = dataclasses.replace(seen, hosts=tuple(dataclasses.replace(h, network=stated) for h in seen.hosts))
-    if seen.failure or not seen.hosts:
+        probed = dataclasses.replace(probed, hosts=tuple(dataclasses.replace(h, network=stated) for h in probed.hosts))
+    if probed.failure or not probed.hosts:
         command = shlex.join(launcher.command(processes, calls_back=False))
-        says = describe_failure(seen.failure) if seen.failure else "no rank answered"
+        says = describe_failure(probed.failure) if probed.failure else "no rank answered"
         raise UsageError(
             f"MPI cannot start {counted(processes, 'rank')}: {says}",
             f"Try it by hand: {command} </dev/null (each rank that starts reports that it was started by hand), or "
             "name another launcher with --ckpt-launcher.",
         )
-    if seen.lacks:
+    if probed.lacks:
         raise UsageError(
-            f"Libraries of --ckpt-engine are not installed on every host: {'; '.join(seen.lacks)}.",
+            f"Libraries of --ckpt-engine are not installed on every host: {'; '.join(probed.lacks)}.",
             f"Make the environment {sys.prefix} the same on every host, or leave those hosts out.",
         )
-    if seen.differences:
+    if probed.differences:
         raise UsageError(
-            f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(seen.differences)}.",
+            f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(probed.differences)}.",
             remedy_on_hosts(facts),
         )
-    check_tiers_of_hosts(settings, plan, seen)
-    return seen
+    check_tiers_of_hosts(settings, plan, probed)
+    return probed
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:

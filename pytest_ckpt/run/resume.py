@@ -146,8 +146,8 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
                 f"{OPTION}: pytest-ckpt {version} began the run of {directory}, this is {__version__}.",
                 f"Install pytest-ckpt {version}, or begin a new run without --ckpt-resume.",
             )
-        if (directory / MANIFEST).exists() and not (found := compare(directory)).is_same:
-            names = [*found.changed, *found.added, *found.removed, *found.ill_formed]
+        if (directory / MANIFEST).exists() and not (comparison := compare(directory)).is_same:
+            names = [*comparison.changed, *comparison.added, *comparison.removed, *comparison.ill_formed]
             raise UsageError(
                 f"{OPTION}: {directory} is not as its last start left it: {', '.join(names[:5])}.",
                 "Restore the directory from a copy, or begin a new run without --ckpt-resume.",
@@ -244,7 +244,8 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
     """Move to ``starts/`` the records of the last start that the next one replaces. Raises OSError.
 
-    The plan, the report and the certificate are copied; files that the next start writes again are then removed.
+    The session, the plan, the report and the certificate are copied. Then the files that the next start writes again
+    are removed.
     Measurements and checks that stay valid are not moved. If the process is killed, the next start completes the move.
     """
     directory, number = earlier.directory, resumption.number - 1
@@ -305,10 +306,10 @@ def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
     interrupted, remove only that pattern.
     """
     for file in _files_of(earlier.directory, str(measurement.subject)):
-        found = read_measurement(file)
-        if is_interruption(found.failure):
+        stored = read_measurement(file)
+        if is_interruption(stored.failure):
             file.unlink()
-        elif (cleared := _without_broken_patterns(found)) != found:
+        elif (cleared := _without_broken_patterns(stored)) != stored:
             _write(file, cleared)
 
 
@@ -318,7 +319,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
         return measurement
     gone: dict[str, Any] = {}
     for name in OWN_LAUNCHES:
-        if (found := patterns.found(name)) and is_interruption(found.failure):
+        if (result := patterns.found(name)) and is_interruption(result.failure):
             gone[name] = None
     return dataclasses.replace(measurement, patterns=dataclasses.replace(patterns, **gone)) if gone else measurement
 
@@ -386,14 +387,14 @@ class _Subjects:
             for name, patterns in _PARAMETERS_OF.items()
             if name in now and not (before[name] and now[name] and any(_has(measurement, p) for p in patterns))
         }
-        found = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
+        sentences = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
         earlier, settings = self._earlier.settings, self._checked.settings
         for name in ("io_size_bytes", "endpoints", "client_cache_bytes"):
-            found.append(_difference(name, getattr(earlier, name), getattr(settings, name)))
-        found.append(_difference("io_depth", *(of.io_depth or "not set" for of in (earlier, settings))))
+            sentences.append(_difference(name, getattr(earlier, name), getattr(settings, name)))
+        sentences.append(_difference("io_depth", *(of.io_depth or "not set" for of in (earlier, settings))))
         hosts = [sorted((h.host, len(h.ranks)) for h in hosts) for hosts in (self._earlier.hosts, self._checked.hosts)]
-        found.append(_difference("hosts", *hosts) if all(hosts) else "")
-        return tuple(filter(None, found))
+        sentences.append(_difference("hosts", *hosts) if all(hosts) else "")
+        return tuple(filter(None, sentences))
 
     def _lacks(self, planned: PlannedCheckpoint, measurement: Measurement) -> bool:
         """Return whether requested patterns were not measured; an early failure is a result, and is kept."""
@@ -414,8 +415,8 @@ class _Subjects:
 
 
 def _has(measurement: Measurement, name: Pattern) -> bool:
-    found = measurement.patterns
-    return found is not None and (found.found(name) is not None or name in found.not_run)
+    patterns = measurement.patterns
+    return patterns is not None and (patterns.found(name) is not None or name in patterns.not_run)
 
 
 def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
@@ -425,10 +426,10 @@ def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
     written = set()
     for planned in earlier.plan.checkpoints:
         for file in _files_of(earlier.directory, str(planned.subject)):
-            found = read_measurement(file)
-            if is_interruption(found.failure) or _without_broken_patterns(found) != found:
-                written.add(found.subject)
-                yield found
+            stored = read_measurement(file)
+            if is_interruption(stored.failure) or _without_broken_patterns(stored) != stored:
+                written.add(stored.subject)
+                yield stored
     yield from (m for m in _unwritten(earlier) if m.subject not in written)
 
 
@@ -445,16 +446,20 @@ class _Checks:
         for log in sorted((earlier.directory / "launches" / "checks").glob("*.log")):
             if log.stem not in there and log.stat().st_size:
                 self.broken.append(InterruptedWork(name=log.stem, operation="", operations=0, why=_BROKEN))
-        for name, seen in there.items():
+        for name, observation in there.items():
             check = asked.get(name)
             verdict = decide_observed(
-                catalogue[seen.requirement], seen, earlier.gates, earlier.target.kind, earlier.plan.files_of_host
+                catalogue[observation.requirement],
+                observation,
+                earlier.gates,
+                earlier.target.kind,
+                earlier.plan.files_of_host,
             )
             differences = tuple(_of_check(check, earlier.settings, checked.settings)) if check else ()
-            if check and verdict.outcome == "not run" and seen.errno:
+            if check and verdict.outcome == "not run" and observation.errno:
                 self.broken.append(InterruptedWork(name=name, operation="", operations=0, why=verdict.because))
             elif differences:
-                failed = (seen.requirement,) if verdict.outcome == "failed" else ()
+                failed = (observation.requirement,) if verdict.outcome == "failed" else ()
                 self.replaced.append(RepeatedMeasurement(name=name, differences=differences, failed=failed))
             else:
                 self.kept.append(name)
@@ -462,13 +467,13 @@ class _Checks:
 
 
 def _checks_by_name(checked: Preflight) -> dict[str, Check]:
-    found: Iterable[Check] = (
+    checks: Iterable[Check] = (
         check
         for requirement in checked.catalogue.values()
         for check in checks_of_run(requirement, checked.settings, checked.gates)
         if requirement.suite == _CONFORMANCE and is_given(check, checked.settings)
     )
-    return {check.name: check for check in found}
+    return {check.name: check for check in checks}
 
 
 def _of_check(check: Check, before: Settings, now: Settings) -> Iterator[str]:

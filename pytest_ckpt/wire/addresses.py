@@ -24,8 +24,8 @@ Address = tuple[str, int]
 def own_addresses() -> list[str]:
     """Return this host's addresses, IPv4 first, without addresses such as loopback that refer to another host when used
     there."""
-    found = [*_of_version_4(), *_of_version_6()]
-    return [text for text in dict.fromkeys(found) if _means_this_host(ipaddress.ip_address(text))]
+    texts = [*_of_version_4(), *_of_version_6()]
+    return [text for text in dict.fromkeys(texts) if _means_this_host(ipaddress.ip_address(text))]
 
 
 def to_text(addresses: list[Address]) -> str:

@@ -34,7 +34,7 @@ _READ_BYTES = 1 << 18
 _PROBES = 6
 
 
-class NoConnection(Exception):  # noqa: N818 - it says what there is not
+class NoConnection(Exception):  # noqa: N818 - the name states what is missing
     """No process that knows the secret answers. The message contains the reason and the remedy."""
 
 

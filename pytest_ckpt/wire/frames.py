@@ -1,8 +1,9 @@
 """Authenticated messages on a stream: the length of each message, then its bytes.
 
 An HMAC of SHA-256 over sequence number and message detects messages that are changed, repeated, omitted or added in
-transit. Each connection and direction has a separate key. Messages are not encrypted and contain no credentials. This
-module needs only the standard library, as second clients do.
+transit. Each connection and direction has a separate key. Messages are not encrypted. They contain no credentials of
+the storage; a job contains the token of the network streams (`wire.streams`). This module needs only the standard
+library, as second clients do.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAXIMUM_BYTES = 1 << 30
 _LENGTH_BYTES = 4
 
 
-class ForgedMessage(Exception):  # noqa: N818 - said of the message
+class ForgedMessage(Exception):  # noqa: N818 - the name describes the message
     """A message was not authenticated with the secret, or messages were changed, repeated or lost in transit."""
 
 

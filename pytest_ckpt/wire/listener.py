@@ -105,14 +105,14 @@ class Connection:
             self._unsent += greeting + self._nonce
             self.flush()
         self._unframed.take(data)
-        found = []
+        messages = []
         while self._unframed.is_complete():
-            found.append(self._unframed.message())
+            messages.append(self._unframed.message())
             if not self.is_known:
                 self.is_known, self._unframed.maximum_bytes = True, MAXIMUM_BYTES
                 self.send("welcome")
         # The first message of a process is empty and proves that it knows the secret.
-        return [message for message in found if message is not None]
+        return [message for message in messages if message is not None]
 
 
 class Listener:
@@ -163,7 +163,7 @@ class Listener:
     def take(self) -> list[tuple[Connection, Any]]:
         """Return the messages of authenticated connections, without waiting; `ENDED` is the last message of a
         connection."""
-        found: list[tuple[Connection, Any]] = []
+        messages: list[tuple[Connection, Any]] = []
         if self._full_until is not None and time.monotonic() >= self._full_until:
             self._full_until = None
             self._selector.register(self._socket, selectors.EVENT_READ)
@@ -178,10 +178,10 @@ class Listener:
             if events & selectors.EVENT_WRITE:
                 caller.flush()
             if events & selectors.EVENT_READ:
-                found += self._read(caller)
+                messages += self._read(caller)
         now = time.monotonic()
         self._turn_away([c for c in self._unauthenticated if now - c.since > _UNAUTHENTICATED_SECONDS])
-        return found
+        return messages
 
     def close(self) -> None:
         """Close all connections and stop listening."""

@@ -230,7 +230,7 @@ class ChainedEngine:
             pages, findings = compare(self._content, part, self._place(number, run), run.page * PAGE_BYTES)
             checked += len(part)
             count += pages
-            faults.extend(LocalFault.of(found, self._name, self._tensors[run.tensor][1]) for found in findings)
+            faults.extend(LocalFault.of(finding, self._name, self._tensors[run.tensor][1]) for finding in findings)
         # Count file-level faults once, page faults per page.
         count += sum(not fault.tensor for fault in faults)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))

@@ -90,10 +90,10 @@ class CompressedEngine:
 
     def verify(self, checkpoint: int) -> Comparison:
         """Compare the data of the last step; data that could not be decompressed are listed first."""
-        found, damage = self._engine.verify(checkpoint), self._damage
+        comparison, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
-        faults = (*damage, *found.faults)[:MAXIMUM_FAULTS_OF_RANK]
-        return replace(found, fault_count=found.fault_count + len(damage), faults=faults)
+        faults = (*damage, *comparison.faults)[:MAXIMUM_FAULTS_OF_RANK]
+        return replace(comparison, fault_count=comparison.fault_count + len(damage), faults=faults)
 
     def release(self) -> None:
         """Free the memory of the engine."""
@@ -122,7 +122,8 @@ _ROW_BYTES = 8 * len(Frame._fields)
 
 
 class CompressingDraft(WrappedDraft):
-    """A draft whose files are compressed; entries contain the stored sizes.
+    """A draft whose files are compressed. Its entries contain the stored sizes, but the entry that
+    `CompressingSink.finish` returns contains the uncompressed size.
 
     ``stored`` is called with each file's compressed size.
     """

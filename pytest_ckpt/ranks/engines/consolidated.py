@@ -1,6 +1,6 @@
 """Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``, over gloo.
 
-The library makes all calls of a save until it has returned. Each rank writes and syncs its shards. Then rank 0 reads
+The library's save function makes its own calls. Each rank writes and syncs its shards. Then rank 0 reads
 the shards of all ranks and writes files of complete tensors and their index; it does not sync these files. Within the
 timed part and before the commit, we add calls: the store makes each file durable.
 
@@ -161,7 +161,7 @@ def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
-    """Return whether a header equals the written one in every byte; libraries differ in the spaces of their JSON."""
+    """Return whether a header has the expected bytes. Its JSON may be written with or without spaces between items."""
     forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
     return found.rstrip(b" ") in {form.encode() for form in forms}
 

@@ -78,9 +78,9 @@ def _part(file: io.BytesIO, offset: int) -> str:
 
 def main() -> int:
     """Print the first difference; return 1 if there is one."""
-    found = differences()
-    print(f"torch {torch.__version__}: {found or 'the containers are the same'}")
-    return 1 if found else 0
+    difference_text = differences()
+    print(f"torch {torch.__version__}: {difference_text or 'the containers are the same'}")
+    return 1 if difference_text else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files, over gloo among the ranks.
 
-The library makes all calls until the save has returned. Each rank writes and syncs `__RANK_0.distcp`, then rank 0
+The library's save function makes its own calls. Each rank writes and syncs `__RANK_0.distcp`, then rank 0
 writes, syncs and renames `.metadata`. Within the timed part and before the commit, we add calls: the store makes each
 file durable, whatever the library did, and records the proof.
 
@@ -219,8 +219,8 @@ class DcpEngine:
             self._activity.forgive()
             self._look_at_sizes(committed, files)
             why = _first_line(failures[self._shard.rank])
-            found = arrivals.fault(why, reader.storage_data, state, files)
-            self._faults.append(found or of_places(METADATA, "unreadable", files.sizes.get(METADATA, 0), why))
+            fault = arrivals.fault(why, reader.storage_data, state, files)
+            self._faults.append(fault or of_places(METADATA, "unreadable", files.sizes.get(METADATA, 0), why))
         else:
             self._faults += [
                 of_other_size(name, files.sizes[name], size)
@@ -246,7 +246,7 @@ class DcpEngine:
             place = TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
             pages, findings = compare(self._content, state.bytes_of(tensor.name), place)
             checked, count = checked + tensor.bytes, count + pages
-            faults.extend(LocalFault.of(found, self._file_of[tensor.name], tensor.name) for found in findings)
+            faults.extend(LocalFault.of(finding, self._file_of[tensor.name], tensor.name) for finding in findings)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def release(self) -> None:
@@ -261,10 +261,10 @@ class DcpEngine:
         calls."""
         state = self._copy if self._is_staged and self._copy else self._ready()
         if process := self._process:
-            found = LibraryOperation(clock, self._summed)
+            watch = LibraryOperation(clock, self._summed)
             directory, threads = draft.location(), len(self._own_files)
-            call = partial(process.save, state.whole, directory, threads, clock, found)
-            return self._together(clock.activity, call), found
+            call = partial(process.save, state.whole, directory, threads, clock, watch)
+            return self._together(clock.activity, call), watch
         writer, files = self._begin_save(draft, clock)
         return self._together(clock.activity, lambda: save(state.whole, storage_writer=writer)), files
 
@@ -295,7 +295,9 @@ class DcpEngine:
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Query the sizes of the rank's files, if opening the files did not return them."""
+        """Query the sizes of the rank's files. This engine does nothing: it knows the sizes since the files were
+        opened.
+        """
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
         """Return the library's writer into a directory."""
@@ -345,8 +347,8 @@ class DcpEngine:
         return {}
 
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
-        """Wait until the ranks that failed have ended the launch. Raises RuntimeError if this process is still running
-        then.
+        """Wait until the ranks that failed have ended the launch, and this process with it. Raises RuntimeError if they
+        did not end it.
         """
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
@@ -419,7 +421,7 @@ class Arrivals(DefaultLoadPlanner):
                 place, size = places[item.storage_index], files.sizes.get(name, 0)
                 ends_early = place.offset + place.length > size
                 kind: FaultKind = "short" if ends_early else "unreadable"
-                seen = f"{size} bytes, the part ends at {place.offset + place.length}"
+                sizes = f"{size} bytes, the part ends at {place.offset + place.length}"
                 each, columns = state.item_bytes(item.dest_index.fqn), state.columns(item.dest_index.fqn)
                 return LocalFault(
                     kind=kind,
@@ -427,7 +429,7 @@ class Arrivals(DefaultLoadPlanner):
                     tensor=item.dest_index.fqn,
                     offset=(item.dest_offsets[0] * columns + item.dest_offsets[1]) * each,
                     bytes=math.prod(item.lengths) * each,
-                    detail=f"torch.distributed.checkpoint cannot read it, nor the bytes after it ({seen}): {why}",
+                    detail=f"torch.distributed.checkpoint cannot read it, nor the bytes after it ({sizes}): {why}",
                 )
         return None
 
@@ -477,8 +479,8 @@ class ShardedState:
 
     def __init__(self, shard: RankLayout, holders: Holders, *, is_shared: bool = False) -> None:
         """Create the tensors; all ranks call this together. The ranks that share a tensor form a mesh."""
-        own = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
-        self._parts = {name: torch.zeros(1, t.elements, dtype=dtype_of(t.dtype)) for name, t in own.items()}
+        tensors = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
+        self._parts = {name: torch.zeros(1, t.elements, dtype=dtype_of(t.dtype)) for name, t in tensors.items()}
         if is_shared:
             parts: list[Any] = list(self._parts.values())
             for part in parts:
@@ -566,8 +568,8 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 
 
 def _address(host: str) -> str:
-    """Return the name by which other hosts reach this one. If the name is unknown, hosts are simulated, and loopback is
-    used."""
+    """Return the address by which other hosts reach this one: its name. If the name cannot be resolved, the hosts are
+    simulated on this host, so the address is loopback."""
     try:
         socket.getaddrinfo(host, None)
     except OSError:

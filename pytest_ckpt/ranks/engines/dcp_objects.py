@@ -1,6 +1,6 @@
 """torch.distributed.checkpoint into a bucket: state, ranks and comparison are the same as in engine ``dcp``.
 
-The library makes all requests of a save until it has returned. For the commit, rank 0 puts `.metadata.tmp`, copies it
+The library's save function makes its own requests. For the commit, rank 0 puts `.metadata.tmp`, copies it
 to `.metadata` and deletes it. Our requests follow within the timed part: they query the store's facts about each
 object.
 

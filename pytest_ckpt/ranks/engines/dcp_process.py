@@ -84,8 +84,8 @@ class Notes:
     @property
     def seconds(self) -> dict[Phase, float]:
         """The seconds of each phase so far."""
-        found = self.values[_SECONDS:].tolist()
-        return {phase: seconds for phase, seconds in zip(PHASES, found, strict=True) if seconds}
+        values = self.values[_SECONDS:].tolist()
+        return {phase: seconds for phase, seconds in zip(PHASES, values, strict=True) if seconds}
 
     @property
     def checksum(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Loads of engine ``dcp`` by another number of ranks than saved the checkpoint; the library reshards by `.metadata`.
+"""Loads of a checkpoint of engine ``dcp`` by more or fewer ranks than saved it; the library reshards by `.metadata`.
 
 Each tensor is a DTensor of the saved shape, sharded by rows and columns over the ranks that load it
 (`pytest_ckpt.sizing.resharding`). If a rank needs some bytes of a saved part, the library reads the complete part. So
@@ -68,7 +68,7 @@ class ResizedLoader(DcpEngine):
                 pages, findings = compare(self._content, piece, place, part.start)
                 checked, count = checked + len(piece), count + pages
                 file = self._saved_in[part.rank, tensor.name]
-                faults += [LocalFault.of(found, file, tensor.name) for found in findings]
+                faults += [LocalFault.of(finding, file, tensor.name) for finding in findings]
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def _new_state(self, *, is_shared: bool = False) -> ShardedState:
@@ -77,7 +77,7 @@ class ResizedLoader(DcpEngine):
 
 
 class ResizedState(ShardedState):
-    """A rank's parts of tensors that are sharded over another number of ranks than saved them."""
+    """A rank's parts of tensors; the number of ranks differs from the number that saved them."""
 
     def __init__(self, tensors: Sequence[ResizedTensor], rank: int) -> None:
         """Create the tensors; all ranks call this together. The ranks that share a tensor form a mesh."""
@@ -106,5 +106,5 @@ class ResizedState(ShardedState):
 def make(
     *, shards: Layout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ResizedLoader:
-    """Return the loader of this rank of ``group``, which has another size than the layout."""
+    """Return the loader of this rank of ``group``, whose size differs from the layout's."""
     return ResizedLoader(shards, content, group, activity, options)

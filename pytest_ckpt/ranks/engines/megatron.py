@@ -1,11 +1,11 @@
-"""Engine ``megatron``: writes, orders and commits files like megatron-core 0.16.1 in a trace.
+"""Engine ``megatron``: writes, orders and commits files as megatron-core 0.16.1 did in a recorded trace.
 
 Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank; here that
 library writes them in two threads, in place of Megatron's two processes. Rank 0 writes `common.pt` first. After
 `.metadata` it writes `metadata.json`, then the tracker, which the training loop writes. These three files are not
 synced. The tracker is in the checkpoint's directory and therefore new in each checkpoint; POINTER tests whether a
-tracker is overwritten correctly. The durable calls that the job omits follow within the timed part and before the
-commit, as with every engine.
+tracker is overwritten correctly. The fsyncs that the job omits follow within the timed part and before the commit, as
+with every engine.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Engine(Loader, Protocol):
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Write and finish every file of this rank.
 
-        If the engine's library commits, the result on the committing rank is the commit method; otherwise it is None.
+        If the engine's library commits, return the proof of this commit on the committing rank; otherwise None.
         """
 
 
@@ -232,4 +232,4 @@ def joined_facts(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
             answers.setdefault(name, [])
             if answer not in answers[name]:
                 answers[name].append(answer)
-    return {name: " | ".join(found) for name, found in answers.items()}
+    return {name: " | ".join(texts) for name, texts in answers.items()}

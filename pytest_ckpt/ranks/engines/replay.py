@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 4 << 20
 _MICROSECONDS = 1_000_000
-# The precision of a sleep is not much better.
+# Shorter pauses are left out, because a sleep is not much more precise than this.
 _SHORTEST_PAUSE_US = 1_000
 
 
@@ -79,8 +79,8 @@ class ReplayEngine:
         whole = sum(step.call == "syncfs" for step in self._pattern.steps)
         pauses = self._pattern.pauses_us() if self._has_pauses else {}
         pause = max(pauses.values(), default=0) / _MICROSECONDS
-        told = {"pauses": f"as recorded, {pause:.3f} s of a thread at most, within every save"} if pause else {}
-        return told | {
+        pause_facts = {"pauses": f"as recorded, {pause:.3f} s of a thread at most, within every save"} if pause else {}
+        return pause_facts | {
             "the job itself": f"{unsynced} of {kept} files not flushed after the last write, {directories} fsyncs of "
             f"directories, {whole} flushes of the file system by syncfs",
             "save": f"the calls of {ranks} recorded ranks on {self._group.size}{others}; places and lengths scaled",
@@ -136,23 +136,23 @@ class ReplayEngine:
         for number, file in self._files.items():
             if not file.kept:
                 continue
-            found = self._loaded[number] = self._read(committed, number, clock)
-            if not file.is_small and not isinstance(found, LocalFault):
-                arrived += len(found)
+            loaded = self._loaded[number] = self._read(committed, number, clock)
+            if not file.is_small and not isinstance(loaded, LocalFault):
+                arrived += len(loaded)
         return arrived
 
     def verify(self, checkpoint: int) -> Comparison:
         """Compare every byte of every file. Small files are compared too, but not counted."""
         checked, count = 0, 0
         faults: list[LocalFault] = []
-        for number, found in self._loaded.items():
+        for number, loaded in self._loaded.items():
             file = self._files[number]
-            if isinstance(found, LocalFault):
+            if isinstance(loaded, LocalFault):
                 count += 1
-                faults.append(found)
+                faults.append(loaded)
                 continue
-            pages, findings = compare(self._content, found, self._place(checkpoint, number))
-            checked += 0 if file.is_small else len(found)
+            pages, findings = compare(self._content, loaded, self._place(checkpoint, number))
+            checked += 0 if file.is_small else len(loaded)
             count += pages
             faults.extend(LocalFault.of(one, file.name, CONTENT) for one in findings)
         self._loaded = {}

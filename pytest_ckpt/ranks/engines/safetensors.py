@@ -117,7 +117,7 @@ class SafetensorsEngine:
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the index, then the files one after the other; unreadable content becomes a fault, not an error.
 
-        If the index does not list this rank's tensors in its files, a job cannot find them, so no file is loaded.
+        If the index does not place this rank's tensors in this rank's files, a job cannot find them. Then load no file.
         """
         self.release()
         source = committed.file(INDEX)
@@ -132,18 +132,20 @@ class SafetensorsEngine:
 
     def verify(self, checkpoint: int) -> Comparison:
         """Compare every byte of every tensor that was loaded, and of the index."""
-        found = compare_loaded(self._loaded, self._files, self._shard.rank, checkpoint, self._content, self._options)
+        comparison = compare_loaded(
+            self._loaded, self._files, self._shard.rank, checkpoint, self._content, self._options
+        )
         fault = self._index_fault
         if fault is None and self._index_seen != self._index:
             fault = _fault(
                 "foreign", INDEX, len(self._index), "places of other ranks' tensors are not what was written"
             )
         if fault is None:
-            return found
+            return comparison
         return Comparison(
-            bytes_checked=found.bytes_checked,
-            fault_count=found.fault_count + 1,
-            faults=(fault, *found.faults)[:MAXIMUM_FAULTS_OF_RANK],
+            bytes_checked=comparison.bytes_checked,
+            fault_count=comparison.fault_count + 1,
+            faults=(fault, *comparison.faults)[:MAXIMUM_FAULTS_OF_RANK],
         )
 
     def release(self) -> None:
@@ -191,7 +193,7 @@ class SafetensorsEngine:
         try:
             arrays = tensors_of(data)
             places_in(data[LENGTH_BYTES:end], written)
-        except Exception as error:  # # a damaged file raises various errors
+        except Exception as error:  # a damaged file raises various errors
             return self._refused(file, size, end, error)
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 

@@ -46,24 +46,24 @@ def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
     Raises ValueError if the header differs from the header of the written tensors.
     """
     try:
-        found = json.loads(header)
-        same = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+        entries = json.loads(header)
+        same = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("its header is nested too deeply") from None
     # JSON with other spaces has the same meaning, but every byte of a file is compared.
-    if header.rstrip(b" ") != same or not isinstance(found, dict) or found.pop(_METADATA_KEY, None) != METADATA:
+    if header.rstrip(b" ") != same or not isinstance(entries, dict) or entries.pop(_METADATA_KEY, None) != METADATA:
         raise ValueError("its header is not what was written")
-    if set(found) != set(written):
+    if set(entries) != set(written):
         raise ValueError("it contains different tensors from those saved in it")
     places: dict[str, int] = {}
     for name, tensor in written.items():
-        begin = _begin(found[name])
+        begin = _begin(entries[name])
         same_tensor = {
             "dtype": DTYPES[tensor.dtype],
             "shape": [tensor.elements],
             "data_offsets": [begin, begin + tensor.bytes],
         }
-        if found[name] != same_tensor:
+        if entries[name] != same_tensor:
             raise ValueError(f"{name} is not the tensor that was saved")
         places[name] = begin
     return places
@@ -98,10 +98,10 @@ def index_of(shard: RankLayout) -> bytes:
 def weight_map(index: bytes) -> Mapping[str, Any]:
     """Return the file of each tensor according to an index. Raises ValueError if the bytes are not an index."""
     try:
-        found = json.loads(index)
+        document = json.loads(index)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    placed = found.get("weight_map") if isinstance(found, dict) else None
+    placed = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(placed, dict):
         raise ValueError("it has no weight_map")
     return placed

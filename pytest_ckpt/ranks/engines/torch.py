@@ -109,8 +109,10 @@ class TorchEngine:
             raise out.error or error from None
 
     def _tensors_of(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        found = self._read(file, source)
-        return found if isinstance(found, LocalFault) else {name: _bytes(tensor) for name, tensor in found.items()}
+        tensors = self._read(file, source)
+        return (
+            tensors if isinstance(tensors, LocalFault) else {name: _bytes(tensor) for name, tensor in tensors.items()}
+        )
 
     def _read(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
         size, readable = source.size, cast("Any", source)
@@ -161,12 +163,12 @@ def _shape_problem(file: ShardFile, loaded: Any) -> str:
     if not isinstance(loaded, dict) or list(loaded) != [t.name for t in file.tensors]:
         return "the file contains different tensors from those saved in it"
     for tensor in file.tensors:
-        seen = loaded[tensor.name]
-        if not isinstance(seen, torch.Tensor) or not seen.is_contiguous() or seen.requires_grad:
+        actual = loaded[tensor.name]
+        if not isinstance(actual, torch.Tensor) or not actual.is_contiguous() or actual.requires_grad:
             return f"{tensor.name} is not the plain tensor that was saved"
-        if tuple(seen.shape) != (tensor.elements,) or seen.dtype != _dtype(tensor):
+        if tuple(actual.shape) != (tensor.elements,) or actual.dtype != _dtype(tensor):
             was = f"{tensor.elements} {tensor.dtype}"
-            return f"tensor {tensor.name} has {tuple(seen.shape)} {seen.dtype}, {was} were saved"
+            return f"tensor {tensor.name} has {tuple(actual.shape)} {actual.dtype}, {was} were saved"
     return ""
 
 

@@ -1,6 +1,6 @@
 """A rank's state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-Several threads make the copy for a background save, like a job's library. The whole state is for engines whose library
+Several threads make the copy for a background save, like a job's library. `WholeState` is for engines whose library
 accepts tensors; ``Array`` is the library's tensor type.
 """
 
@@ -175,7 +175,9 @@ def load_files(
 
 def loaded_bytes(loaded: Loaded) -> int:
     """Return the number of tensor bytes that were loaded."""
-    return sum(len(data) for found in loaded.values() if not isinstance(found, LocalFault) for data in found.values())
+    return sum(
+        len(data) for tensors in loaded.values() if not isinstance(tensors, LocalFault) for data in tensors.values()
+    )
 
 
 def compare_loaded(
@@ -185,22 +187,22 @@ def compare_loaded(
     checked, count, numbered = 0, 0, 0
     faults: list[LocalFault] = []
     for file in files:
-        found = loaded.pop(file.name, None)
+        tensors = loaded.pop(file.name, None)
         first, numbered = numbered, numbered + len(file.tensors)
-        if found is None:
+        if tensors is None:
             # The load ended before this file, and reported the reason.
             continue
-        if isinstance(found, LocalFault):
+        if isinstance(tensors, LocalFault):
             count += 1
-            faults.append(found)
+            faults.append(tensors)
             continue
         for number, tensor in enumerate(file.tensors, start=first):
-            data = found[tensor.name]
+            data = tensors[tensor.name]
             place = TensorKey(checkpoint=checkpoint, rank=rank, tensor=number)
             start, _ = options.span(tensor.elements)
             pages, findings = compare(content, data, place, start * tensor.bytes // tensor.elements)
             checked += len(data)
             count += pages
             faults.extend(LocalFault.of(one, file.name, tensor.name) for one in findings)
-        del found
+        del tensors
     return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))

@@ -61,7 +61,7 @@ class Controller:
         return word
 
     def is_followed(self) -> bool:
-        """Report that the job is done; wait without using a CPU; return whether another job follows."""
+        """Report that the job is done, wait without using a CPU, and return whether another job follows."""
         self._caller.send(WAITING)
         return bool(self.hear() == NEXT)
 

@@ -145,8 +145,8 @@ class ForkedGroup:
 
     def gather(self, value: Any) -> list[Any]:
         """Return every process's value on rank 0, in rank order, and an empty list elsewhere."""
-        found = self._all(value)
-        return found if self.rank == 0 else []
+        values = self._all(value)
+        return values if self.rank == 0 else []
 
     def share(self, value: Any) -> Any:
         """Return rank 0's value in every process."""
@@ -157,8 +157,8 @@ class ForkedGroup:
 
         Messages between two ranks keep their order.
         """
-        found = self._all([(rank, bytes(data)) for rank, data in outgoing])
-        sent = [[data for to, data in of_rank if to == self.rank] for of_rank in found]
+        messages = self._all([(rank, bytes(data)) for rank, data in outgoing])
+        sent = [[data for to, data in of_rank if to == self.rank] for of_rank in messages]
         for rank, data in incoming:
             memoryview(data).cast("B")[:] = sent[rank].pop(0)
 
@@ -172,8 +172,8 @@ class ForkedGroup:
 
     def from_host_leader(self, value: Any) -> Any:
         """Return the value of the host leader's process on every process of its host."""
-        found = self._all((self.host, self.leads_host, value))
-        return next(other for host, leads, other in found if leads and host == self.host)
+        values = self._all((self.host, self.leads_host, value))
+        return next(other for host, leads, other in values if leads and host == self.host)
 
     def any_of(self, value: bool) -> bool:
         """Return whether the value is true on any process."""
@@ -190,5 +190,5 @@ class ForkedGroup:
 
     def _all(self, value: Any) -> list[Any]:
         self._connection.send(value)
-        found: list[Any] = self._connection.recv()
-        return found
+        values: list[Any] = self._connection.recv()
+        return values

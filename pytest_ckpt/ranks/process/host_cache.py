@@ -58,7 +58,8 @@ class HostCache:
             self.probe is not None
             and (is_served_by_process(_kind(store)) or bool(self.storage and self.storage.processes))
         )
-        # Even if the target declares that it does not cache, the proof is made if it costs no extra time.
+        # Whether loads should also prove that they come from the storage, if the proof costs no extra time. If the
+        # target declares that clients do not cache, this checks the declaration.
         self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:

@@ -62,7 +62,7 @@ class HostLoadWatch:
         ended = self.begin()
         if began is None or ended is None:
             return
-        own = self._group.sum_of_host(round((ended.own - began.own) * _MICROSECONDS)) / _MICROSECONDS
+        rank_seconds = self._group.sum_of_host(round((ended.own - began.own) * _MICROSECONDS)) / _MICROSECONDS
         seconds = ended.at - began.at
         shortest = _SHORTEST_SECONDS if of == _WHOLE else _SHORTEST_OPERATION_SECONDS
         if began.host is None or ended.host is None or seconds < shortest:
@@ -79,7 +79,7 @@ class HostLoadWatch:
             seconds=seconds,
             cores=ended.host.cores,
             idle_share=idle,
-            others_share=_share(total * (1 - idle - steal) - own, total),
+            others_share=_share(total * (1 - idle - steal) - rank_seconds, total),
             steal_share=steal,
             load_average=load_average(),
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints in addition to the counted ones, with higher numbers: one is saved during a delete, one compares kinds of
-# data, and the reads of at most ten are timed. The numbers for patterns follow from `sizing.patterns`.
+# data, and the reads of at most ten are timed. Numbers for patterns are in `sizing.patterns`.
 BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 
@@ -85,7 +85,7 @@ class ServingTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResizedTask:
-    """The work of the ranks in one launch: ranks of this ``size`` load a checkpoint; empty: the ranks save it.
+    """The work of the ranks in one launch. If ``size`` is empty, they save a checkpoint, otherwise they load it.
 
     Sizes are defined in `pytest_ckpt.sizing.resharding`. ``make`` is the ``module:name`` of the function that creates
     the loader.

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 # Usually most ranks have already arrived: the first sleeps are short, and each is twice as long as the previous one.
 _SHORTEST_POLL_SECONDS = 0.00005
-# A poll takes 25 microseconds, which is a twentieth of the cores: with a core for each rank, or with many ranks per
-# core that poll less often.
+# A poll takes 25 microseconds, so polling uses a twentieth of a rank's core. With several ranks per core, ranks poll
+# less often, so polling uses a twentieth of the cores too.
 _POLL_SECONDS = 0.0005
 # A rank that has waited this long waits for a save and not for the last rank, so a later notice is acceptable.
 _LONG_WAIT_SECONDS = 0.25
 _LONG_WAIT_POLLS = 2
-# The time in which all ranks of a host receive an agreed moment, although some have waited long.
+# After this number of poll intervals, all ranks of a host have received a common moment, even ranks with long waits.
 _POLLS_OF_NOTICE = 2 * _LONG_WAIT_POLLS
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 
@@ -184,13 +184,13 @@ class MpiGroup:
     def _gathered(self, value: Any) -> list[Any]:
         """Gather by a tree of two levels: rank 0 receives from the ranks of its host and from one rank of each other
         host."""
-        told = [(self.rank, value)]
+        pairs = [(self.rank, value)]
         if self.leads_host:
-            told += self._heard(self._of_host[1:])
+            pairs += self._heard(self._of_host[1:])
         if self.rank == 0:
-            told += self._heard(self._leaders[1:])
-            return [of_rank for _, of_rank in sorted(told, key=operator.itemgetter(0))]
-        data, to = pickle.dumps(told), 0 if self.leads_host else self._of_host[0]
+            pairs += self._heard(self._leaders[1:])
+            return [of_rank for _, of_rank in sorted(pairs, key=operator.itemgetter(0))]
+        data, to = pickle.dumps(pairs), 0 if self.leads_host else self._of_host[0]
         size = array.array("q", [len(data)])
         self._finish(self._world.Isend(size, dest=to, tag=_SIZE_TAG), self._world.Isend(data, dest=to, tag=_VALUE_TAG))
         return []
@@ -200,11 +200,11 @@ class MpiGroup:
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))
-        told = [bytearray(size[0]) for size in sizes]
+        buffers = [bytearray(size[0]) for size in sizes]
         self._finish(
-            *(self._world.Irecv(of, source=rank, tag=_VALUE_TAG) for rank, of in zip(ranks, told, strict=True))
+            *(self._world.Irecv(of, source=rank, tag=_VALUE_TAG) for rank, of in zip(ranks, buffers, strict=True))
         )
-        return [pair for data in told for pair in pickle.loads(data)]
+        return [pair for data in buffers for pair in pickle.loads(data)]
 
     def _shared(self, value: Any) -> Any:
         data = bytearray(pickle.dumps(value) if self.rank == 0 else b"")

@@ -79,19 +79,19 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
         if first is not facts:
             client = facts_of_all(first.client, facts.client)
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks), client=client)
-    seen = tuple(
+    all_facts = tuple(
         replace(facts, network=networks.get(host), client=facts.client | clocks.get(host, {}))
         for host, facts in hosts.items()
     )
     lacks = {host: names for host, names in lacking if names}
-    activity.tell(HostsSeen(hosts=seen, views=tuple(views), tiers=tuple(tiers), lacks=lacks))
+    activity.tell(HostsSeen(hosts=all_facts, views=tuple(views), tiers=tuple(tiers), lacks=lacks))
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
     """Return on rank 0, for each host, how many seconds its time of day is ahead of rank 0's host.
 
-    The result is in whole seconds, and 0 up to one second, because hosts do not read their clocks at exactly the same
-    moment.
+    Differences are rounded to whole seconds. One second counts as 0, because hosts do not read their clocks at exactly
+    the same moment.
     """
     group.start_together()
     times = group.gather((group.host, time.time()))
@@ -104,11 +104,11 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
 
     Gate tables accept neither of two different values, because every rank must meet a requirement.
     """
-    found = {}
+    combined = {}
     for name in {**client, **other}:
         listed = [*client.get(name, "not known").split(_AND), other.get(name, "not known")]
-        found[name] = _AND.join(dict.fromkeys(listed))
-    return found
+        combined[name] = _AND.join(dict.fromkeys(listed))
+    return combined
 
 
 def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:

@@ -55,9 +55,9 @@ class Canaries:
     itself.
 
     ``second`` is the same area through another mount of this host, if there is one. ``drop`` drops the caches as before
-    every load. ``maximum`` is the number of checkpoints that fit in the free space. ``files`` defines the files of
-    ranks in a checkpoint. ``judged`` are the numbers of the judged checkpoints, which are stored in the same way;
-    ``make_room`` removes them.
+    every load. ``maximum`` is the number of extra checkpoints for which there is space after ``make_room``. Their
+    numbers follow ``after``. ``files`` defines the files of ranks in a checkpoint. ``judged`` are the numbers of the
+    judged checkpoints, which are stored in the same way; ``make_room`` removes them.
     """
 
     group: Group
@@ -131,9 +131,9 @@ class Canaries:
             return (), ()
         self.drop([self.do.files(number) for number in numbers])
         with self.do.stage("canaries", self.do.all("canaries")):
-            found = self._read_twice(self.store, self._parts(self.group.rank, numbers) if is_leader else [])
+            seconds = self._read_twice(self.store, self._parts(self.group.rank, numbers) if is_leader else [])
             self.group.wait()
-        return found
+        return seconds
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
         """Return how many checkpoints contain enough timed reads for the leader of every host, or 0 and the reason."""
@@ -150,13 +150,13 @@ class Canaries:
         )
 
     def _parts(self, rank: int, numbers: Sequence[int]) -> list[_Part]:
-        found = [
+        parts = [
             _Part(number, name, offset)
             for number in numbers
             for name, size in files_of(self.layout.rank(rank), self.files)
             for offset in range(0, size - CANARY_BYTES + 1, CANARY_BYTES)
         ]
-        return found[:_MAXIMUM_CANARIES]
+        return parts[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return the seconds of each part's first read, and of an immediate second read.
@@ -192,7 +192,7 @@ class Canaries:
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
         """Return the seconds to read each part. Each file is opened anew, as by a library that does not handle
         caches."""
-        found = []
+        seconds = []
         buffer = memoryview(bytearray(_READ_BYTES))
         for part in parts:
             clock = Clock(activity=self.activity)
@@ -202,8 +202,8 @@ class Canaries:
                 _read_part(file, part.offset, buffer)
             finally:
                 file.close()
-            found.append(time.perf_counter() - start)
-        return tuple(found)
+            seconds.append(time.perf_counter() - start)
+        return tuple(seconds)
 
 
 def _read_part(file: ReadableFile, offset: int, buffer: memoryview) -> None:

@@ -36,10 +36,10 @@ class _Counts:
             return
         before = 0.0 if kind == "save" else self._seconds_before
         self._seconds_before = engine.codec_seconds
-        found = self._group.gather((engine.codec_seconds - before, engine.stored_bytes))
-        if found:
-            self.seconds[kind] = (*self.seconds[kind], max(seconds for seconds, _ in found))
-            self.stored_bytes = sum(stored for _, stored in found)
+        values = self._group.gather((engine.codec_seconds - before, engine.stored_bytes))
+        if values:
+            self.seconds[kind] = (*self.seconds[kind], max(seconds for seconds, _ in values))
+            self.stored_bytes = sum(stored for _, stored in values)
 
 
 def measure_compression(group: Group, do: Operations, task: Task, turns: AlternatingPairs, *, whole_bytes: int) -> None:

@@ -1,8 +1,8 @@
 """Training is killed during a background save: committed checkpoints must load, and uncommitted ones must not.
 
 During the save, retention deletes the checkpoint before the newest committed one. So only the newest remains when a
-save is interrupted. In every second save that is killed, the ranks do not ask for the commit: the kill comes before it,
-however fast the storage is.
+save is interrupted. In every second save that is killed, the ranks do not request the commit: the kill comes before the
+commit, however fast the storage is.
 
 Each rank forks a process that simulates its training process. This process copies its state, then changes the state
 while it writes the copy; or it drains a save from a local tier. The ranks kill these processes at a random moment and
@@ -209,7 +209,7 @@ class CrashScenario:
         """Save in separate processes, then kill them: ``moment`` seconds after all have copied, or after the save if it
         is None.
 
-        If ``withholds``, the ranks do not ask for the commit before the kill. During the save, delete checkpoint
+        If ``withholds``, the ranks do not request the commit before the kill. During the save, delete checkpoint
         ``older``, if there is one. Return, on all ranks, the time of the kill and the stage that the processes had
         reached.
         """
@@ -220,7 +220,8 @@ class CrashScenario:
             retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
-                # All must begin to write together; otherwise some would be done before the last one has copied.
+                # All processes must begin to write together; otherwise some would be done before the last one has
+                # copied.
                 child.say(WRITE)
                 if retention:
                     retention.start()
@@ -231,10 +232,10 @@ class CrashScenario:
                 retention.finish()
                 self._finish_delete(older)
         self.way.after(ref)
-        found = self.group.gather(child.sent)
+        letters = self.group.gather(child.sent)
         reached: Reached = "copied"
-        if found and all(WRITTEN in of_rank for of_rank in found):
-            reached = "committed" if COMMITTED in found[0] else "written"
+        if letters and all(WRITTEN in of_rank for of_rank in letters):
+            reached = "committed" if COMMITTED in letters[0] else "written"
         cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
         # The first save is slow: kills timed by its duration would come after the end of the others.
         self._usual = min(self._usual, cut.committed_seconds)
@@ -256,13 +257,13 @@ class CrashScenario:
         If one rank sees the end, all ranks end together.
         """
         start, committed = time.perf_counter(), math.inf
-        leads, asked = self.group.rank == 0, False
+        leads, is_requested = self.group.rank == 0, False
         while True:
             child.poll()
             self._raise_error(child)
             hand_on(self.group, child)
-            if not withholds and not asked and not self.group.any_of(WRITTEN not in child.sent):
-                asked = True
+            if not withholds and not is_requested and not self.group.any_of(WRITTEN not in child.sent):
+                is_requested = True
                 if leads:
                     child.say(COMMIT)
             seconds = time.perf_counter() - start

@@ -69,7 +69,7 @@ class LongRun:
         """
         began = time.perf_counter()
         every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
-        seen = -math.inf
+        reported_at = -math.inf
         at: list[float] = []
         seconds: list[float] = []
         kept: list[int] = []
@@ -78,10 +78,10 @@ class LongRun:
             number = self._numbers[len(at) % len(self._numbers)]
             self._wait_until(began + at[-1] + every if at else began)
             at.append(time.perf_counter() - began)
-            tell = at[-1] - seen >= told_every
+            tell = at[-1] - reported_at >= told_every
             seconds.append(self._save(self._do.one("endurance", "save", len(at)), number, tell=tell))
             if tell:
-                seen = at[-1]
+                reported_at = at[-1]
                 self._do.step("endurance", len(at), seconds[-1])
             kept.append(number)
             if len(kept) > _KEPT:

@@ -40,7 +40,7 @@ _QUIET_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class TrialResult:
-    """The result of an operation over all ranks; it is the same on each rank.
+    """The result of an operation over all ranks. ``operation`` is the same on each rank.
 
     ``ended`` and ``written`` are times of this rank's clock; ``written`` is the time just before a save's commit.
     ``failed_in_commit``: the error may come from the commit, because all ranks had written or because the engine's
@@ -273,18 +273,18 @@ class OperationsThatMayFail:
         """Add the comparisons of a load to the totals; for a failed load, add only its faults."""
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
-        gathered, found = self._group.gather(own), self.compared
+        gathered, totals = self._group.gather(own), self.compared
         for checked, count, of_rank, _ in gathered:
-            found.checked += checked if is_complete else 0
-            found.fault_count += count
-            found.faults += of_rank[:MAXIMUM_FAULTS_OF_RANK]
+            totals.checked += checked if is_complete else 0
+            totals.fault_count += count
+            totals.faults += of_rank[:MAXIMUM_FAULTS_OF_RANK]
         if gathered and is_complete:
-            found.expected += self._layout_bytes
+            totals.expected += self._layout_bytes
             counts = [of_rank[3] for of_rank in gathered]
             known = [count for count in counts if count is not None]
             share = sum(c[0] for c in known) / max(1, sum(c[1] for c in known))
-            is_seen = found.resident is not None and len(known) == len(counts)
-            found.resident = max(found.resident or 0.0, share) if is_seen else None
+            is_seen = totals.resident is not None and len(known) == len(counts)
+            totals.resident = max(totals.resident or 0.0, share) if is_seen else None
 
 
 def _name_of(at: OperationRef) -> str:
@@ -320,7 +320,7 @@ class SilenceWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        seen, since = self._signs(), time.perf_counter()
+        last_signs, since = self._signs(), time.perf_counter()
         is_over = False
         while not is_over:
             is_over = self._over.wait(_QUIET_POLL_SECONDS)
@@ -329,8 +329,8 @@ class SilenceWatch:
                 since = now
             # The last activity was at most one poll ago, so the time without activity counts up to now.
             self.longest = max(self.longest, now - since)
-            if signs != seen:
-                seen, since = signs, now
+            if signs != last_signs:
+                last_signs, since = signs, now
 
     def _signs(self) -> tuple[object, ...]:
         return self._activity.phase, self._activity.file, self._activity.bytes_done

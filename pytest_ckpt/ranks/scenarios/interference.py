@@ -319,13 +319,13 @@ class _Reader:
             stdout=subprocess.PIPE,
             text=True,
         )
-        asked = {
+        request = {
             "area": to_plain(area),
             "files": [to_plain(of) for of in files],
             "seed": seed,
             "bytes_per_second": bytes_per_second,
         }
-        self._say(json.dumps(asked))
+        self._say(json.dumps(request))
         self._hear()
 
     def begin(self) -> None:
@@ -335,9 +335,9 @@ class _Reader:
     def end(self) -> SampleReads:
         """Stop the reader; return its reads."""
         self._say("")
-        found = self._hear()
+        document = self._hear()
         self._process.communicate()
-        return from_plain(SampleReads, found)
+        return from_plain(SampleReads, document)
 
     def _say(self, line: str) -> None:
         assert self._process.stdin

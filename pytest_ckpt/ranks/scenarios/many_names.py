@@ -53,7 +53,7 @@ class ManyNamesScenario:
         self._tree, self._names = tree, names
         hosts: list[tuple[str, str]] = group.share(group.gather((boot_id(), group.host)))
         self._other = counterparts(hosts)[group.rank]
-        # Containers of one kernel may look up names through one client, whatever their names.
+        # Containers of one kernel may look up names through one client, even if their host names differ.
         self._is_other_host = hosts[self._other][0] != hosts[group.rank][0]
         self._parts = 0
         self._missing: list[str] = []

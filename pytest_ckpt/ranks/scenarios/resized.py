@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ResizedRun:
-    """The work of the ranks in one of these launches: they save the checkpoint, or load it several times."""
+    """The work of the ranks in one launch for pattern ``resized``: save the checkpoint, or load it several times."""
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
@@ -84,7 +84,7 @@ class ResizedRun:
                 activity=self._activity,
                 options=self._job.options,
             )
-        found = repeated_loads(
+        pattern = repeated_loads(
             loader,
             do=do,
             cache=cache,
@@ -97,8 +97,8 @@ class ResizedRun:
         )
         resized = Resized(
             saved_by=self._layout.processes,
-            halved=found if self._resized.size == "halved" else None,
-            doubled=found if self._resized.size == "doubled" else None,
+            halved=pattern if self._resized.size == "halved" else None,
+            doubled=pattern if self._resized.size == "doubled" else None,
         )
         do.send(PatternMeasured(subject=task.subject, name=self._name, found=resized))
 

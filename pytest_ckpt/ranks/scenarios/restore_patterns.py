@@ -64,7 +64,7 @@ class LoadPatterns:
         names = self.do.names_of_loads(piece.shard for piece in mine)
         with self.do.stage("content", self.do.all("content", reading.name)):
             loader = ShardsInTurn(makers)
-        found = repeated_loads(
+        pattern = repeated_loads(
             loader,
             do=self.do,
             cache=self.cache,
@@ -76,7 +76,7 @@ class LoadPatterns:
             bytes_each=reading.bytes,
             restart=restart_reads(self.layout, reading.copies) if reading.name == "storm" else None,
         )
-        self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))
+        self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, found=pattern))
 
 
 def repeated_loads(

@@ -145,12 +145,12 @@ def main() -> None:
     """Read the files listed on standard input until the input signals the end."""
     # The process must not continue to read after its rank has ended.
     die_with_parent()
-    asked = json.loads(sys.stdin.readline())
+    request = json.loads(sys.stdin.readline())
     try:
         loader = _open(
-            from_plain(AreaRef, asked["area"]),
-            [from_plain(Files, of) for of in asked["files"]],
-            asked["bytes_per_second"],
+            from_plain(AreaRef, request["area"]),
+            [from_plain(Files, of) for of in request["files"]],
+            request["bytes_per_second"],
         )
     except OSError as error:
         print(json.dumps({"errno": error.errno, "message": f"{error}"}), flush=True)
@@ -160,7 +160,7 @@ def main() -> None:
     wait = ProcessorWait()
     wait.begin()
     start, used = time.perf_counter(), time.process_time()
-    threads = [threading.Thread(target=loader.read, args=(asked["seed"] + n,)) for n in range(READERS)]
+    threads = [threading.Thread(target=loader.read, args=(request["seed"] + n,)) for n in range(READERS)]
     threads.append(threading.Thread(target=loader.train))
     for thread in threads:
         thread.start()

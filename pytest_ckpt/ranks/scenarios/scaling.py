@@ -59,14 +59,14 @@ class ScalingScenario:
             self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", not_run=why))
             return
         strategy = self.strategy()
-        found = {count: _CountResults(sum(client < count for client in clients)) for count in counts}
+        results = {count: _CountResults(sum(client < count for client in clients)) for count in counts}
         checked, expected, fault_count, index = 0, 0, 0, 0
         faults: list[Fault] = []
         for turn in range(TURNS_OF_A_COUNT):
             # Counts increase and then decrease, so that gradual changes affect every count equally.
             for count in counts if turn % 2 == 0 else reversed(counts):
                 index += 1
-                integrity = self._one(strategy, index, found[count], takes_part=clients[self.group.rank] < count)
+                integrity = self._one(strategy, index, results[count], takes_part=clients[self.group.rank] < count)
                 checked, expected = checked + integrity.bytes_checked, expected + integrity.bytes_expected
                 fault_count += integrity.fault_count
                 faults = (faults + list(integrity.faults))[:MAXIMUM_FAULTS]
@@ -76,7 +76,7 @@ class ScalingScenario:
             unit=unit,
             counts=tuple(
                 ClientCount(clients=count, ranks=of.ranks, bytes=of.bytes, saves=tuple(of.saves), loads=tuple(of.loads))
-                for count, of in found.items()
+                for count, of in results.items()
             ),
             integrity=Integrity(
                 bytes_expected=expected, bytes_checked=checked, fault_count=fault_count, faults=tuple(faults)

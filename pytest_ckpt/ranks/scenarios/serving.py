@@ -88,7 +88,7 @@ class ServingScenario:
             do.delete(each)
 
     def _load(self, engine: WeightsEngine, number: int, way: IoMode, index: int, *, is_warm: bool) -> list[WeightsLoad]:
-        """Load the weights; rank 0 returns the result."""
+        """Load the weights; return the result on rank 0, and an empty list elsewhere."""
         do, names = self.do, self.weights.names
         if not is_warm:
             self.drop([do.files(number, names)])
@@ -247,9 +247,9 @@ class WeightsEngine:
         """Read a piece completely, or up to the end of the file; return the number of bytes."""
         source, wanted = self._open[piece.file], buffer[: piece.stop - piece.start]
         if isinstance(source, np.ndarray):
-            found = source[piece.start : piece.stop]
-            wanted[: len(found)] = found
-            return len(found)
+            part = source[piece.start : piece.stop]
+            wanted[: len(part)] = part
+            return len(part)
         source.seek(piece.start)
         return source.readinto(wanted)
 

@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Draft, Store
 
-# In turns, so that drift affects both equally. After the last turn, one checkpoint is on the target and a newer one is
-# not. Checkpoints with copies on other hosts have higher numbers.
-_COPIES = 8
+# Whether each save runs during a drain. The order makes drift affect both kinds equally. After the last save, one
+# checkpoint is on the target and a newer one is not.
 _BESIDE_A_DRAIN = (False, True, True, False, False, True)
+# The offset of the numbers of checkpoints with copies on other hosts; these numbers are higher than all above.
+_COPIES = 8
 # The offset of a copy's number from the number of its checkpoint.
 _TO_COPY = 4
 
@@ -88,7 +89,8 @@ class TierScenario:
         on_target, newest = self._take_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)
         whole = self._restore(1, "local", newest, near)
-        # The host of one rank has lost its part: the other ranks' parts must not be combined with another checkpoint.
+        # One rank loses its part of the newest checkpoint. The restore must not combine the other ranks' parts of it
+        # with another checkpoint.
         is_struck = self.group.rank == task.processes - 1
         if is_struck:
             self._local.delete_own(newest)
@@ -127,7 +129,8 @@ class TierScenario:
     def _take_turns(self) -> tuple[int, int]:
         """Save to the local tier, without and during drains; return the last drained checkpoint and the newest one.
 
-        The newest checkpoint is not drained. At the end, both tiers contain only these two.
+        The newest checkpoint is not drained. At the end, the local tier contains only the newest checkpoint, and the
+        target only the drained one.
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         drains = Drains(self.store, self.tier, self.group, self.activity, self.options)
@@ -207,13 +210,13 @@ class TierScenario:
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
         # Lower numbers are the subject's own checkpoints, which are older.
-        found = [
+        committed = [
             (number, tier)
             for tier, store in tiers
             for number in store.committed(slug)
             if number >= self.task.operations + PATTERNS["tiers"].first
         ]
-        candidates: list[tuple[int, Tier]] = self.group.share(sorted(found, key=lambda each: (-each[0], each[1])))
+        candidates: list[tuple[int, Tier]] = self.group.share(sorted(committed, key=lambda each: (-each[0], each[1])))
         for number, tier in candidates:
             if not self.group.any_of(not self._has_own_files(dict(tiers)[tier], number)):
                 return tier, number
@@ -333,8 +336,8 @@ class PartnerScenario:
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
         """Return, on all ranks, the sizes of each rank's files in its tier."""
         ref = self.do.ref(number)
-        own = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
-        return tuple(self.group.share(self.group.gather(tuple(own))))
+        sizes = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
+        return tuple(self.group.share(self.group.gather(tuple(sizes))))
 
     def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
         """Send files of checkpoint ``number``, and commit the received files as ``new``; return rank 0's seconds."""

@@ -1,5 +1,5 @@
-"""Saves and loads in a separate launch, in which rank 0 requests the controller to run commands that change the
-storage.
+"""Saves and loads in a separate launch, during which the controller runs commands that change the storage. Rank 0
+requests each command.
 
 Failover: a fault is injected at random moments of saves and loads, and repaired after each. This launch comes last,
 because the storage may rebuild for a long time, which would disturb other measurements. For each fault, operations run
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.targets.protocol import Store, StoreOfPaths
 
-# Neither the first nor the last tenth of an operation: it has hardly begun, or may end before the command runs.
+# A command is requested neither in the first tenth of an operation, which has hardly begun, nor in the last tenth,
+# which may end before the command runs.
 _EARLIEST, _LATEST = 0.1, 0.9
 
 
@@ -400,9 +401,9 @@ class SnapshotRun(RunWithCommands):
         # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
         number = self._free if saved_during.failed else self._whole
         is_committed = self._try.is_committed(number, clone)
-        found = self._try.load(before, self._next("load"), clone=clone).operation.error
-        wrong = f"the checkpoint from before the snapshot, from its clone: {found}" if found else ""
+        error = self._try.load(before, self._next("load"), clone=clone).operation.error
+        wrong = f"the checkpoint from before the snapshot, from its clone: {error}" if error else ""
         if is_committed:
-            found = self._try.load(number, self._next("load"), clone=clone).operation.error
-            wrong = wrong or (f"the checkpoint that the clone shows as committed: {found}" if found else "")
+            error = self._try.load(number, self._next("load"), clone=clone).operation.error
+            wrong = wrong or (f"the checkpoint that the clone shows as committed: {error}" if error else "")
         return is_committed, wrong

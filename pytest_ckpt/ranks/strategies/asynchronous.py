@@ -53,7 +53,7 @@ class Background:
         return time.perf_counter() - start
 
     def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
-        """Begin the work of a save that began at ``start``. The work ends after it has ended on all ranks."""
+        """Begin the work of a save that began at ``start``. The save ends when all ranks have done their work."""
         self.lane.begin(self._activity.operation)
 
         def go_on() -> RankSave:

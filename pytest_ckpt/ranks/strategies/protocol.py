@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class RankSave:
     """A completed save of this rank: the times of its stages, this rank's files, and the proof that they are durable.
 
-    ``durability`` is None on a rank that did not take part and fsynced no directory; ``commit`` is None on all ranks
-    except rank 0.
+    ``durability`` is None on a rank that did not take part and fsynced no directory; ``commit`` is None on ranks
+    that do not commit.
     """
 
     timing: SaveTiming
@@ -165,16 +165,16 @@ def names_made_durable(saved: RankSave, store: Store, group: Group, ref: Checkpo
     if group.sum_of_host(pending) and group.leads_host:
         start = time.perf_counter()
         names = cast("StoreOfPaths", store).sync_names(ref, clock)
-        own = saved.durability or DurabilityProof(
+        proof = saved.durability or DurabilityProof(
             files_attempted=0, files_returned=0, directories_attempted=0, directories_returned=0
         )
         saved = replace(
             saved,
             timing=replace(saved.timing, names_seconds=time.perf_counter() - start),
             durability=replace(
-                own,
-                directories_attempted=own.directories_attempted + names.directories_attempted,
-                directories_returned=own.directories_returned + names.directories_returned,
+                proof,
+                directories_attempted=proof.directories_attempted + names.directories_attempted,
+                directories_returned=proof.directories_returned + names.directories_returned,
             ),
         )
     if saved.durability is None:

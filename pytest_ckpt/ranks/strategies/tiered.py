@@ -131,7 +131,7 @@ class Copies:
 
         def write(arrival: Arrival[int]) -> None:
             nonlocal writing
-            # If a pass hangs while a write is in flight, the target hangs; otherwise the local tier.
+            # If a pass hangs while a write is in flight, the target hangs; otherwise the local tier hangs.
             with lock:
                 writing, activity.phase = writing + 1, "write"
             try:
@@ -201,8 +201,9 @@ class Drains:
 
 
 class TieredStrategy:
-    """Saves to the local tier and drains from it. The local tier keeps the newest checkpoint and the one being
-    drained."""
+    """Saves to the local tier and drains from it. The local tier keeps the newest checkpoint, and the previous one
+    until the newest is complete.
+    """
 
     def __init__(
         self,

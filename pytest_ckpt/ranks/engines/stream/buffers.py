@@ -36,10 +36,10 @@ class Buffers:
 
     def huge_bytes(self) -> int:
         """Return the number of the buffers' bytes that are in huge pages."""
-        found, inside = 0, False
+        total, inside = 0, False
         for line in Path("/proc/self/smaps").read_text().splitlines():
             if span := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
                 inside = int(span[1], 16) < self._address + self._bytes and int(span[2], 16) > self._address
             elif inside and line.startswith("AnonHugePages:"):
-                found += int(line.split()[1]) * 1024
-        return min(found, self._bytes)
+                total += int(line.split()[1]) * 1024
+        return min(total, self._bytes)

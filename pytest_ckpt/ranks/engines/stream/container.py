@@ -102,13 +102,13 @@ class FileImage:
                 yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
-        """Return ``size`` bytes of the pieces at each of these file offsets."""
+        """Return views of ``size`` bytes of the pieces, one for each of these file offsets."""
         starts = sorted(self._pieces)
-        found = []
+        views = []
         for offset in offsets:
             start = starts[bisect.bisect_right(starts, offset) - 1]
-            found.append(self._pieces[start][offset - start : offset - start + size])
-        return found
+            views.append(self._pieces[start][offset - start : offset - start + size])
+        return views
 
     def _tensors_of(self, checkpoint: int) -> list[TensorKey]:
         """Return the place of each tensor of the file."""

@@ -248,15 +248,15 @@ def checksums_digits(checksums: Iterable[int]) -> bytes:
 
 def hash_of(data: bytes) -> int:
     """Return std::hash<std::string> of libstdc++ on 64 bits."""
-    found = _SEED ^ (len(data) * _MULTIPLIER & _WORD)
+    hashed = _SEED ^ (len(data) * _MULTIPLIER & _WORD)
     whole = len(data) & ~7
     for start in range(0, whole, 8):
         word = int.from_bytes(data[start : start + 8], "little")
         word = _mixed(word * _MULTIPLIER & _WORD) * _MULTIPLIER & _WORD
-        found = (found ^ word) * _MULTIPLIER & _WORD
+        hashed = (hashed ^ word) * _MULTIPLIER & _WORD
     if rest := data[whole:]:
-        found = (found ^ int.from_bytes(rest, "little")) * _MULTIPLIER & _WORD
-    return _mixed(_mixed(found) * _MULTIPLIER & _WORD)
+        hashed = (hashed ^ int.from_bytes(rest, "little")) * _MULTIPLIER & _WORD
+    return _mixed(_mixed(hashed) * _MULTIPLIER & _WORD)
 
 
 def _mixed(value: int) -> int:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
-# This share of the buffers that are not being read into is compared concurrently, at 9 GB/s each.
+# The number of threads that compare filled buffers during the reads, each at 9 GB/s.
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
@@ -82,13 +82,13 @@ class StreamEngine:
     def facts(self) -> dict[str, str]:
         """Return how requests are made and which memory they use."""
         slots = self._buffers.slots
-        held = sum(len(slot) for slot in slots)
+        buffer_bytes = sum(len(slot) for slot in slots)
         # The last huge page may extend past the buffers.
-        huge = min(1.0, self._buffers.huge_bytes() / held)
+        huge = min(1.0, self._buffers.huge_bytes() / buffer_bytes)
         return {
             "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
             "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
-            "buffers": f"{held >> 20} MiB a rank, {huge:.0%} in huge pages",
+            "buffers": f"{buffer_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
             "direct": self._way,
             "save": "a copy of the state"
             if self._options.stages
@@ -180,9 +180,9 @@ class StreamEngine:
         files.
         """
         del checkpoint
-        found = self._found
-        for request, got in found.read:
-            file, image, size = self._files[request.file], self._images[request.file], found.sizes[request.file]
+        findings = self._found
+        for request, got in findings.read:
+            file, image, size = self._files[request.file], self._images[request.file], findings.sizes[request.file]
             wanted = min(request.bytes, image.bytes - request.offset)
             # A file that is too long is reported once: by its size, or if the size seems correct, by a read beyond its
             # end.
@@ -191,15 +191,15 @@ class StreamEngine:
                 size_seen = max(size, end)
                 detail = f"the file has {size_seen} bytes, {image.bytes} were written"
                 fault = _fault("foreign", file, "", image.bytes, size_seen - image.bytes, detail)
-                found.add_of(request, [fault], count=1, of_file=True)
+                findings.add_of(request, [fault], count=1, of_file=True)
             # A file that is too short is reported once, however many requests follow its end.
             if got < wanted and request.offset <= size:
                 detail = f"the file ends at byte {end} of {image.bytes}"
                 fault = _fault("short", file, "", end, image.bytes - end, detail)
-                found.add_of(request, [fault], count=1, of_file=True)
+                findings.add_of(request, [fault], count=1, of_file=True)
         # Report the findings once.
         self._found = _Findings()
-        return found.comparison()
+        return findings.comparison()
 
     def prepare_comparison(self) -> None:
         """Fill the buffers with the first requests of the largest file, for `compare_prepared`."""
@@ -327,7 +327,7 @@ class StreamEngine:
             checked += len(part)
             count += pages
             name = file.tensors[number].name
-            faults.extend(LocalFault.of(found, file.name, name) for found in findings)
+            faults.extend(LocalFault.of(finding, file.name, name) for finding in findings)
         self._found.add_of(request, faults, count=count, checked=checked)
 
     def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request], None], maximum: int) -> None:

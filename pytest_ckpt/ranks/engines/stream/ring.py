@@ -27,11 +27,10 @@ class Arrival(Generic[_Request]):
 
 
 class Ring(Generic[_Request]):
-    """Buffers that ``readers`` threads fill, and that other threads compare and return. Safe for several threads.
+    """Buffers that ``readers`` threads fill, and that other threads process and return, in one pass over the requests.
 
-    It serves one pass over the requests.
-
-    ``read_at`` is the time when the last reader was done, on the clock of `time.perf_counter`.
+    Safe for several threads. ``read_at`` is the time when the last reader was done, on the clock of
+    `time.perf_counter`.
     """
 
     def __init__(self, buffers: Sequence[Bytes], readers: int) -> None:
@@ -46,7 +45,7 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """The seconds by which the pass would have ended earlier, at most, if a buffer had always been free.
+        """The maximum time, in seconds, that the pass would have saved if a buffer had always been free.
 
         This is the mean over the readers of the time in which they waited for a buffer, because they wait concurrently.
         """
@@ -110,7 +109,7 @@ def one_pass(
     """Read all requests without a pause, while other threads process the data; return the ring after all threads have
     ended.
 
-    ``read`` fills a buffer from its start and returns the number of bytes. Raises the first error of any thread.
+    ``read`` fills a buffer from its start and returns the number of bytes. If threads fail, raise one of their errors.
     """
     waiting, lock = iter(requests), threading.Lock()
     ring: Ring[_Request] = Ring(buffers, readers)

@@ -23,7 +23,7 @@ class ThreadPool:
     def work(self, act: Work, count: int) -> None:
         """Call ``act`` with 0 .. ``count`` - 1 concurrently, with 0 in this thread; return when all calls have ended.
 
-        Raises the first error of any call, after all have ended.
+        If calls fail, raise one of their errors after all calls have ended.
         """
         while len(self._begin) < count - 1:
             self._begin.append(SimpleQueue())
