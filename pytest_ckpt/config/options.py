@@ -396,7 +396,7 @@ def _read_parameters(option: Option, tables: Mapping[str, object], source: str) 
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
-        value = ",".join(map(str, value))  # # also accepted: a list instead of commas
+        value = ",".join(map(str, value))  # also accepted: a list instead of commas
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 

@@ -62,15 +62,15 @@ class StorageStack:
 
 
 Capability = Literal[
-    "paths",  # # files have a local path: mmap, libraries that open files themselves
-    "free offsets",  # # a file accepts writes of any size at any offset
-    "rename",  # # a directory can be renamed atomically: a checkpoint is committed without a marker
-    "locks",  # # flock works between processes of a host
-    "page cache",  # # a client's page cache may contain data that is read; it can be dropped and counted
-    "volume",  # # used and free space are known, and the volume may be filled
-    "objects",  # # the checks of object stores apply
-    "parts of S3",  # # multipart uploads have the part numbers and sizes of S3
-    "second mount",  # # another mount of the same storage on this host is a separate client
+    "paths",  # files have a local path: mmap, libraries that open files themselves
+    "free offsets",  # a file accepts writes of any size at any offset
+    "rename",  # a directory can be renamed atomically: a checkpoint is committed without a marker
+    "locks",  # flock works between processes of a host
+    "page cache",  # a client's page cache may contain data that is read; it can be dropped and counted
+    "volume",  # used and free space are known, and the volume may be filled
+    "objects",  # the checks of object stores apply
+    "parts of S3",  # multipart uploads have the part numbers and sizes of S3
+    "second mount",  # another mount of the same storage on this host is a separate client
 ]
 MOUNTED: frozenset[Capability] = frozenset(
     ("paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount")

@@ -61,7 +61,7 @@ class Row:
 
     def restart(self) -> None:
         """Reset the progress: the steps are repeated."""
-        self.count, self.done, self.part_done = self.steps.count, 0, 0
+        self.count, self.done, self.part_done, self.clock_seconds = self.steps.count, 0, 0, 0.0
         self.seconds.clear()
 
     @property

@@ -96,7 +96,7 @@ def main() -> int:
     except UsageError as error:
         print(json.dumps([error.what, error.remedy]), file=sys.stderr)
         return _EXIT_TOLD
-    except Exception as error:  # # rendering HTML may raise any error
+    except Exception as error:  # rendering HTML may raise any error
         print(json.dumps([f"no PDF could be printed: {type(error).__name__}: {error}", _HTML]), file=sys.stderr)
         return _EXIT_TOLD
     sys.stdout.buffer.write(made)

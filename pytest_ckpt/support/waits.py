@@ -121,7 +121,7 @@ def communicate(
         except subprocess.TimeoutExpired:
             if time.monotonic() >= until:
                 raise
-            given = None  # # the remaining input is still being written
+            given = None  # the remaining input is still being written
             look()
 
 

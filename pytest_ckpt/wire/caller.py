@@ -100,8 +100,8 @@ def call() -> Caller:
     text, secret = (os.environ.pop(name, "") for name in (CONTROLLER, SECRET))
     if not (text and secret):
         raise NoConnection(
-            f"{CONTROLLER} is not in the environment: the launcher hands no environment on, or this process was "
-            "started by hand. Have the launcher hand it on (srun --export=ALL, mpiexec -x)."
+            f"{CONTROLLER} is not in the environment: the launcher does not pass the environment on, or this process "
+            "was started by hand. Make the launcher pass the environment on (srun --export=ALL, mpiexec -x)."
         )
     addresses = from_text(text)
     answers: queue.SimpleQueue[Caller | str] = queue.SimpleQueue()
@@ -131,7 +131,11 @@ def _try(
     try:
         caller = _connected(address, secret)
     except (OSError, ForgedMessage, EOFError, ValueError) as error:
-        why = "timed out" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or "a stranger answers"
+        why = (
+            "timed out"
+            if isinstance(error, TimeoutError)
+            else getattr(error, "strerror", "") or "another program answers"
+        )
         answers.put(f"{address[0]} port {address[1]}: {why}")
     else:
         answers.put(caller)

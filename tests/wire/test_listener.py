@@ -107,7 +107,7 @@ def test_what_a_process_starts_does_not_inherit_the_secret(listener: Listener, c
 
 
 def test_a_caller_with_another_secret_is_turned_away_and_says_so(listener: Listener, calls: Any) -> None:
-    with pytest.raises(NoConnection, match=r"127\.0\.0\.1 port \d+: a stranger answers|reset"):
+    with pytest.raises(NoConnection, match=r"127\.0\.0\.1 port \d+: another program answers|reset"):
         calls(listener, **{SECRET: bytes(32).hex()})
     assert listener.take() == []
 
@@ -149,7 +149,7 @@ def test_one_who_pretends_to_be_the_controller_is_not_believed(listener: Listene
     with socket.create_server(("127.0.0.1", 0)) as pretender:
         threading.Thread(target=answered, args=(pretender,), daemon=True).start()
         port = pretender.getsockname()[1]
-        with pytest.raises(NoConnection, match="a stranger answers"):
+        with pytest.raises(NoConnection, match="another program answers"):
             calls(listener, **{CONTROLLER: f"127.0.0.1:{port}"})
         # Where the controller answers at another address, it is found there.
         caller = calls(listener, **{CONTROLLER: f"127.0.0.1:{port},{listener.environment[CONTROLLER]}"})

@@ -256,11 +256,11 @@ def _by_holes(source: int, target: int) -> None:
         try:
             start = os.lseek(source, at, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # # only a hole up to the end
+            if error.errno == errno.ENXIO:  # only a hole up to the end
                 break
             raise
         end = os.lseek(source, start, os.SEEK_HOLE)
-        if end <= at:  # # data of length zero: a copy loop would not end
+        if end <= at:  # data of length zero: a copy loop would not end
             break
         at = end
         while start < end and (piece := os.pread(source, min(end - start, _READ_BYTES), start)):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import HostCache
     from pytest_ckpt.targets.protocol import Store
 
-_ELSEWHERE = "another rank met it"
+_ELSEWHERE = "another rank had the error"
 _QUIET_POLL_SECONDS = 0.02
 
 

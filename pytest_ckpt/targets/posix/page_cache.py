@@ -35,7 +35,7 @@ Probe = Literal["cachestat", "mincore"]
 
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
 CANARY_BYTES = 4 << 20
-SEEN = 0.9  # # a probe that shows less than this share of a file that was just read does not work here
+SEEN = 0.9  # a probe that shows less than this share of a file that was just read does not work here
 # Another job may drop this host's caches between a read and a count; on a slow target, a read takes long.
 TRIES = 8
 

@@ -232,7 +232,7 @@ class PosixAreaView:
 
 PREFIX = "pytest-ckpt-"
 _MAXIMUM_WORD = 4096
-_CANARY = re.compile(f"canary-{OWN_NAME}")  # # created by ranks, and by the controller to test whether a target answers
+_CANARY = re.compile(f"canary-{OWN_NAME}")  # created by ranks, and by the controller to test whether a target answers
 
 REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_in_process"
 

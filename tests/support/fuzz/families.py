@@ -311,7 +311,7 @@ def clear(home: Path) -> None:
     """Remove the directory of an attack, however deep it is."""
     shutil.rmtree(home, ignore_errors=True)
     if home.exists():
-        os.system(f"rm -rf -- '{home}'")  # # too deep for Python's recursion
+        os.system(f"rm -rf -- '{home}'")  # too deep for Python's recursion
 
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
