@@ -518,7 +518,7 @@ class Observations:
         if self._standing is None:
             self._standing = now
             if not is_of_area(now, area):
-                return f"the run created the directory with inode number {area.identity[1]}; this is {now.describe()}"
+                return f"the run's directory had inode {area.identity[1]}; this is {now.describe()}"
         return describe_change(self._standing, now)
 
     def _of_files(self, check: Check) -> Observation:

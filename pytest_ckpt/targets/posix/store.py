@@ -161,7 +161,7 @@ class PosixStore:
         if self._standing is None:
             self._standing = now
             if self._area and not is_of_area(now, self._area):
-                return f"the run created the directory with inode number {self._area.identity[1]}; this is {now.describe()}"
+                return f"the run's directory had inode {self._area.identity[1]}; this is {now.describe()}"
         return describe_change(self._standing, now)
 
     def sighting(self) -> PosixAreaView:
