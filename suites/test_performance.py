@@ -351,7 +351,7 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
     limit="{maximum:g}",
     source="our proposal: coefficient of variation at most 10 %",
     next_step="Repeat at full size without other load on hosts and storage; choose a size that exceeds caches.",
-    help="REPEAT: times scatter",
+    help="REPEAT: times vary",
 )
 def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: float) -> Decision:
     """The times of the saves, and of the loads, vary by at most 10 % (coefficient of variation).

@@ -2,7 +2,7 @@
 # One night: measure, then compare with the previous nights. The caller sets two variables:
 #   CKPT_BIN      the directory of pytest and pytest-ckpt, such as /opt/ckpt/bin
 #   CKPT_HISTORY  the directory that keeps every night, such as /var/lib/ckpt
-# The exit code is the exit code of the run. If the run ends with 0 and the newest nights are slower by 10 % or more, it is 1.
+# The script returns the exit code of the run. If the run returns 0 but the newest nights are slower by 10 % or more, it returns 1.
 set -u
 # If a run is refused at its start, the report of the previous night must not be published again.
 rm -rf ckpt-report trend.html

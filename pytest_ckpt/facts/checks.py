@@ -204,7 +204,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         requirement="MMAP",
         subject="shared",
         code="page_cache:map_shared",
-        relies="safetensors, torch.load(mmap=True)",
+        relies="torch.load(mmap=True) after torch.serialization.set_default_mmap_options(MAP_SHARED)",
         how="Up to 32 child processes read the same files through shared mappings concurrently: right bytes, no "
         "SIGBUS.",
     ),

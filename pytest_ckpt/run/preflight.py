@@ -326,7 +326,7 @@ def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str
     """
     place, target = resolved_user_path(given, option), place_on_this_host(facts)
     if target and (place == target or target in place.parents or place in target.parents):
-        raise UsageError(f"{option} {given} and --ckpt-target {facts.location} lie in each other.", remedy)
+        raise UsageError(f"{option} {given} and --ckpt-target {facts.location}: one contains the other.", remedy)
     return place
 
 

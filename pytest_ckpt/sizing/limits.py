@@ -360,7 +360,7 @@ def limits_of(settings: Settings) -> ClusterLimits:
     if settings.cluster is None:
         raise UsageError(
             "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",
-            "Say --cluster=16000, for example; the limits are derived from it.",
+            "Set the size of the cluster, such as --cluster=16000; the limits are derived from it.",
         )
     derived = cluster_limits(
         settings.cluster,

@@ -81,10 +81,10 @@ def test_the_figures_of_the_prose_are_so() -> None:
         assert f"| {misses} | {saves} | {(1 - passes) * 100:.1f} % |" in text
     assert "25 saves have 21 such windows" in text
     assert MAXIMUM_ROUNDS - WINDOW_ROUNDS + 1 == 21
-    assert "CRASH-ASYNC and RETAIN-COMMITTED have 60 kills." in text
+    assert "CRASH-ASYNC has 60 trials: each kill of a save is one." in text
     assert KILLS == 60
     own_limits = {row.id for row in REQUIREMENTS.values() if row.is_measured and is_own_limit(row.id, "", GATES)}
-    named = re.search(r"The limit of time of ([A-Z, -]+) and ([A-Z-]+) is a default", text)
+    named = re.search(r"The time limit of ([A-Z, -]+) and ([A-Z-]+) is a default", text)
     assert named
     assert {*named[1].split(", "), named[2]} == own_limits
     assert set(re.findall(r"NEIGHBOUR|MIXED", text)) == set(NOT_SIMULATED)

@@ -213,7 +213,7 @@ def test_what_cannot_be_is_refused_with_what_can(
 def test_a_tier_that_cannot_hold_the_checkpoints_is_refused(door: FrontDoor, tier: Path, mount: Mounts) -> None:
     for words, says in (
         ((f"--ckpt-strategy=local-tier={tier / 'none'}",), "does not exist"),
-        ((f"--ckpt-strategy=local-tier={door.target}",), "lie in each other"),
+        ((f"--ckpt-strategy=local-tier={door.target}",), "one contains the other"),
         ((f"--ckpt-strategy=local-tier={mount('tmpfs', 1)}",), "Too little space in the local tier"),
     ):
         run = door.run(*THREE, TIERED, *words)

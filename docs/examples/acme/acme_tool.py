@@ -1,4 +1,4 @@
-"""Stands for the command that ACME ships with its array. ACME is made up; replace this by what your storage has."""
+"""Replaces the command that ACME, an invented vendor, ships with its array. Use your storage's own command instead."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ USAGE = "usage: acme_tool.py firmware | health | drop-caches DIRECTORY"
 
 
 def main(words: list[str]) -> int:
-    """Do one thing and return the exit code."""
+    """Run one subcommand and return the exit code."""
     match words:
         case ["firmware"]:
             print("7.2.1")
         case ["health"]:
-            # A real one would ask the array.
+            # A real command would query the array.
             print(os.environ.get("ACME_HEALTH", "healthy"))
         case ["drop-caches", directory]:
             for file in filter(Path.is_file, Path(directory).rglob("*")):

@@ -114,7 +114,7 @@ def pytest_ckpt_report_sections(document: dict[str, Any]) -> Sequence[Section]:
     return [
         Section(
             title="Ordering this array",
-            paragraphs=["One shelf holds what was measured here; ask ACME for more shelves where a cluster is larger."],
+            paragraphs=["One shelf served the load of this run; for a larger cluster, ask ACME for more shelves."],
             head=["checkpoint", "accelerators that one shelf serves"],
             rows=[[subject, "unknown" if size is None else f"{size:,}"] for subject, size in sizes],
         )

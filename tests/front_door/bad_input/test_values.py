@@ -14,7 +14,7 @@ from tests.support.selection import first_few
 
 
 def test_a_report_on_the_target_is_refused(refused, target):
-    words = ["--ckpt-report", str(target), "lie in each other", "--ckpt-report=/var/tmp/ckpt-report"]
+    words = ["--ckpt-report", str(target), "one contains the other", "--ckpt-report=/var/tmp/ckpt-report"]
     for place in (target, target / "report", target / "deep" / "er"):
         refused(f"--ckpt-report={place}", says=[str(place), *words])
 
@@ -22,12 +22,12 @@ def test_a_report_on_the_target_is_refused(refused, target):
 @pytest.mark.thorough
 def test_a_report_around_the_target_is_refused(refused, pytester):
     for place in (".", pytester.path, pytester.path.parent):
-        refused(f"--ckpt-report={place}", says=["--ckpt-report", "--ckpt-target", "lie in each other"])
+        refused(f"--ckpt-report={place}", says=["--ckpt-report", "--ckpt-target", "one contains the other"])
 
 
 def test_a_report_that_reaches_the_target_by_a_link_is_refused(refused, pytester, target):
     (pytester.path / "elsewhere").symlink_to(target)
-    refused("--ckpt-report=elsewhere/report", says=["--ckpt-report elsewhere/report", "lie in each other"])
+    refused("--ckpt-report=elsewhere/report", says=["--ckpt-report elsewhere/report", "one contains the other"])
 
 
 def test_a_report_that_is_a_file_is_refused(refused, pytester):

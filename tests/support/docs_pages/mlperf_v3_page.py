@@ -153,8 +153,8 @@ def _counts(document: Mapping[str, Any], rows: Sequence[JudgedRow]) -> Iterator[
     middle, most = format_percent(longer[len(longer) // 2], digits=2), format_percent(longer[-1])
     yield (
         f"The table counts {len(rows)} of the {document['published_rows']} published rows. The mean time of the "
-        f"slowest process is longer than the published mean: the median over all saves and loads is {middle}, the "
-        f"maximum {most}. {suspect} rows have signs of cached loads."
+        f"slowest process is longer than the published mean: by {middle} in the median over all saves and loads, by "
+        f"{most} at most. In {suspect} rows, some loads show signs of a cache."
     )
 
 

@@ -14,7 +14,7 @@ PAGE = CHECKOUT / "docs" / "model_arrays.md"
 def with_results(page: str) -> str:
     """Return the page with a regenerated table between its marks."""
     seen = recorded()
-    lines = ["| array | truth | good | expected | seen | date |", "|---|---|---|---|---|---|"]
+    lines = ["| array | truth | good | expected | observed | date |", "|---|---|---|---|---|---|"]
     lines += [_row(array, seen.get(array.name, {})) for array in ARRAYS]
     return made_anew(page, "the tests", "\n".join(lines) + "\n")
 
