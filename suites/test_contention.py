@@ -17,8 +17,8 @@ from pytest_ckpt.sizing.pacing import paced_accelerators, paced_limit_seconds
 from pytest_ckpt.support.units import (
     compared,
     counted,
+    format_bytes,
     format_count,
-    format_decimal_bytes,
     format_percent,
     format_rate,
     format_ratio,
@@ -117,8 +117,8 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
     rate, total = slowest.bytes_per_second, restart.bytes_of(needed)
     seconds = total / rate
     detail: tuple[str, ...] = (
-        f"measured: {storm.reads}; {format_decimal_bytes(slowest.bytes)} in {format_seconds(slowest.seconds)}",
-        f"a restart of {counted(needed, 'copy', 'copies')} reads {format_decimal_bytes(total)}: "
+        f"measured: {storm.reads}; {format_bytes(slowest.bytes)} in {format_seconds(slowest.seconds)}",
+        f"a restart of {counted(needed, 'copy', 'copies')} reads {format_bytes(total)}: "
         f"{format_rate(total / limit)} are needed",
         limits.reason("load_limit_seconds"),
     )
@@ -225,7 +225,7 @@ def test_two_jobs_save_at_the_same_time(
         pace,
         _job("first", neighbour.ranks, neighbour.bytes, first),
         _job("second", neighbour.neighbour_ranks, neighbour.neighbour_bytes, second),
-        f"the other job wrote {format_decimal_bytes(neighbour.concurrent_bytes)} during these saves",
+        f"the other job wrote {format_bytes(neighbour.concurrent_bytes)} during these saves",
     )
     if not neighbour.concurrent_bytes:
         because = "The other job wrote no bytes, so no save was made during other work."
@@ -341,13 +341,13 @@ def _paced(pace: SavePace | None, measurement: Measurement, limits: ClusterLimit
 
 
 def _job(name: str, ranks: int, count: int, seconds: Sequence[float]) -> str:
-    return f"{name} job: {counted(ranks, 'rank')}, {format_decimal_bytes(count)} a save; {format_times(seconds)}"
+    return f"{name} job: {counted(ranks, 'rank')}, {format_bytes(count)} a save; {format_times(seconds)}"
 
 
 def _describe_pace(pace: SavePace) -> str:
     part = "" if pace.share == 1 else f", {format_percent(pace.share)} of the full size"
     return (
-        f"pace: {format_decimal_bytes(pace.bytes)} of all ranks in {format_seconds(pace.seconds)}, "
+        f"pace: {format_bytes(pace.bytes)} of all ranks in {format_seconds(pace.seconds)}, "
         f"{format_rate(pace.bytes / pace.seconds)}{part}"
     )
 

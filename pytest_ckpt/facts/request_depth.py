@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_ckpt.facts.bounds import Count, CountFromOne, NotNegative
-from pytest_ckpt.support.units import format_decimal_bytes, format_rate, format_seconds
+from pytest_ckpt.support.units import format_bytes, format_rate, format_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +62,6 @@ class RequestDepth:
             for step in self.steps
         )
         return (
-            f"depth {self.requests}, found by a ramp. Saves and loads of {format_decimal_bytes(self.step_bytes)}, by "
+            f"depth {self.requests}, found by a ramp. Saves and loads of {format_bytes(self.step_bytes)}, by "
             f"depth: {steps} (the faster of two tries each, {format_seconds(self.seconds)}{because})"
         )

@@ -24,7 +24,7 @@ from pytest_ckpt.judging.cold import OTHER_PROOFS
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.files import requests_against_full_size
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_binary_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,7 +129,7 @@ def _requests(plan: Plan, settings: Settings) -> str:
     times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
     if not times:
         return ""
-    counted_as = f"one per file, one per {format_bytes(size)} of a tensor"
+    counted_as = f"one per file, one per {format_binary_bytes(size)} of a tensor"
     return (
         f" Small checkpoints need more requests: up to {times:.3g} times as many per GB as at full size ({counted_as})."
     )

@@ -8,7 +8,7 @@ from pytest_ckpt.facts.environment import CONFTEST
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
 from pytest_ckpt.grading.catalogue import chosen_suites
 from pytest_ckpt.judging.clients import describe_effect, has_proven_fsync
-from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,7 +141,7 @@ def _of_what_ran(plan: Plan, measured: Sequence[Measurement], of_one_host: str) 
         yield f"One host was the only client, for a cluster of {counted(accelerators, 'accelerator')}."
     if small := [m for m in measured if _too_small(m)]:
         least = min(small, key=_bytes_of_host)
-        size = format_decimal_bytes(_bytes_of_host(least))
+        size = format_bytes(_bytes_of_host(least))
         yield f"A checkpoint of {least.subject} was {size} a host, less than 1 GB."
     if short := [(seconds, kind) for m in measured for kind, seconds in _slowest(m) if seconds < SHORTEST_SECONDS]:
         seconds, kind = min(short)

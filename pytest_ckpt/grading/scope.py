@@ -12,7 +12,7 @@ from pytest_ckpt.facts.engines import NOT_DIRECT
 from pytest_ckpt.grading.reservations import unusual_inputs
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.support.units import counted, format_decimal_bytes
+from pytest_ckpt.support.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) 
     if not planned:
         return "no checkpoint was saved"
     largest = planned[-1].layout
-    size = format_decimal_bytes(largest.full_bytes)
+    size = format_bytes(largest.full_bytes)
     if largest.mode == "subset":
         size += f", the share of {largest.processes} of its {counted(largest.model.processes, 'rank')}"
     elif largest.mode == "open":

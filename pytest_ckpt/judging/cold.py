@@ -15,7 +15,7 @@ from statistics import median
 from typing import Literal
 
 from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBytes, is_served_by_process
-from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.units import format_binary_bytes, format_bytes
 
 FASTER = 0.8
 """One set of reads counts as faster than another if the ratio of their medians is below this, and the sign test agrees.
@@ -151,7 +151,7 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
     pairs = ((saved, again), (dropped, reads.dropped_reread_seconds or again))
     if len(saved) < MINIMUM:
         return Proof(found="unknown", because=f"only {len(saved)} of {MINIMUM} reads were timed on {reads.host}")
-    many = f"{len(saved)} parts of {format_bytes(reads.bytes)}"
+    many = f"{len(saved)} parts of {format_binary_bytes(reads.bytes)}"
     took = (
         f"{many} on {reads.host} took {_each(saved)} after the save and a drop, {_each(again)} again immediately, "
         f"{_each(dropped)} after another drop"

@@ -22,8 +22,8 @@ from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.sizing.stream_buffers import MAXIMUM_BUFFERS_BYTES, USUAL_DEPTH
 from pytest_ckpt.support.units import (
     counted,
+    format_binary_bytes,
     format_bytes,
-    format_decimal_bytes,
     format_percent,
     format_rate,
     format_seconds,
@@ -65,7 +65,7 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2
     yield (
         f"  keys   {counted(len(sizes), 'object')} and {MARKER} a checkpoint below {place}, "
-        f"{counted(sum(numbers), 'part')} of {format_bytes(max(steps))}, at most {max(numbers):,} of one object "
+        f"{counted(sum(numbers), 'part')} of {format_binary_bytes(max(steps))}, at most {max(numbers):,} of one object "
         f"({MAXIMUM_PARTS:,} are allowed); about {counted(requests, 'request')} a save"
     )
 
@@ -90,7 +90,11 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             "",
             f"{planned.subject}{scale}: {counted(shards.processes, 'rank')}, {counted(planned.files, 'file')}, "
             f"{counted(shards.bytes, 'byte')} ({format_bytes(shards.bytes)}) a checkpoint"
-            + (f", published as {published}" if published and shards.scale == 1 else ""),
+            + (
+                f", {format_binary_bytes(shards.bytes)}, published as {published}"
+                if published and shards.scale == 1
+                else ""
+            ),
             *_save(planned, limits),
             *_deltas(planned),
             *_consolidated(planned),
@@ -101,7 +105,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"for the largest rank, {format_bytes(max(planned.host_memory_bytes))} for the largest host",
             *_ramp(planned),
             *_how_sure(planned, settings),
-            f"  cluster writes {format_decimal_bytes(asks.bytes_per_day)} a day, "
+            f"  cluster writes {format_bytes(asks.bytes_per_day)} a day, "
             f"{format_rate(asks.sustained_bytes_per_second)} sustained; while saving "
             f"{format_rate(asks.cluster_save_bytes_per_second)}: {format_rate(asks.per_writer_bytes_per_second)} for "
             f"each of {counted(asks.writers, 'writing accelerator')}, "
@@ -169,7 +173,7 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
         return
     yield (
         f"  depth  found by a ramp before the first save: {', '.join(map(str, ramp.depths))} requests in flight on "
-        f"each rank, each with a save and a load of a scratch checkpoint of {format_decimal_bytes(ramp.bytes)}, "
+        f"each rank, each with a save and a load of a scratch checkpoint of {format_bytes(ramp.bytes)}, "
         f"twice; at most {format_bytes(MAXIMUM_BUFFERS_BYTES)} of buffers on each rank"
     )
 
@@ -213,9 +217,9 @@ def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
     steps = [s for c in plan.runnable for s in planned_steps(c, settings, target)]
     seconds = sum(s.limit_seconds for s in steps)
     return (
-        f"{counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
+        f"{counted(operations, 'save writes', 'saves write')} {format_bytes(moved)} and "
         f"{counted(operations, 'load reads', 'loads read')} "
-        f"{'as much' if read == moved else format_decimal_bytes(read)}{_additional_steps(steps)}: "
+        f"{'as much' if read == moved else format_bytes(read)}{_additional_steps(steps)}: "
         f"at most {format_seconds(seconds)} if every save and load just meets its limit"
     )
 
@@ -246,7 +250,7 @@ def _additional_steps(steps: Sequence[Steps]) -> str:
     if not moved:
         return f", {counted(count, 'more step')} in addition"
     moves = "moves" if count == 1 else "move"
-    return f", {counted(count, 'more step')} in addition {moves} {bound}{format_decimal_bytes(moved)}"
+    return f", {counted(count, 'more step')} in addition {moves} {bound}{format_bytes(moved)}"
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:

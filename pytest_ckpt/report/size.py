@@ -127,7 +127,7 @@ _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
         "while saving: the whole cluster, by strategy",
         (
             *_MODEL,
-            ("checkpoint", _of("checkpoint_bytes", units.format_decimal_bytes)),
+            ("checkpoint", _of("checkpoint_bytes", units.format_bytes)),
             ("every", _of("interval_seconds", units.format_seconds)),
             ("sync", _by("sync", "bytes_per_second", units.format_rate)),
             ("sync in", _by("sync", "within_seconds", units.format_seconds)),
@@ -161,11 +161,11 @@ _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
         (
             *_MODEL,
             ("saves a day", lambda row: f"{row['checkpoints_per_day']:,.4g}"),
-            ("a day", _of("bytes_per_day", units.format_decimal_bytes)),
-            ("a year", _of("bytes_per_year", units.format_decimal_bytes)),
+            ("a day", _of("bytes_per_day", units.format_bytes)),
+            ("a year", _of("bytes_per_year", units.format_bytes)),
             ("sustained", _of("sustained_bytes_per_second", units.format_rate)),
-            ("capacity", _of("capacity_bytes", units.format_decimal_bytes)),
-            ("raw", _of("raw_capacity_bytes", units.format_decimal_bytes)),
+            ("capacity", _of("capacity_bytes", units.format_bytes)),
+            ("raw", _of("raw_capacity_bytes", units.format_bytes)),
             ("drive writes a day", lambda row: f"{row['drive_writes_per_day']:.3g}"),
         ),
     ),
@@ -189,7 +189,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
     """Return the rules in sentences."""
     percent = units.format_percent
     usable = rules["usable_bytes"]
-    on = "as much as is kept" if usable is None else units.format_decimal_bytes(usable)
+    on = "as much as is kept" if usable is None else units.format_bytes(usable)
     listed = [
         f"Failures: {rules['failures']} (--ckpt-failures); {rules['checkpoints_per_failure']} checkpoints a failure "
         "(k).",

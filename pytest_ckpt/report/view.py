@@ -16,7 +16,7 @@ from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.report.quantity import moment_text
-from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_share
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_share
 
 Document = Mapping[str, Any]
 RehearsalResult = Literal["passed", "failed", "incomplete"]
@@ -194,11 +194,7 @@ def amount(subjects: Sequence[Subject]) -> str:
         count, total = found.get(kind.kind, (0, 0))
         found[kind.kind] = (count + len(kind.operations), total + moved)
     return (
-        ", ".join(
-            f"{format_decimal_bytes(total)} in {counted(count, kind)}"
-            for kind, (count, total) in found.items()
-            if count
-        )
+        ", ".join(f"{format_bytes(total)} in {counted(count, kind)}" for kind, (count, total) in found.items() if count)
         or "no save and no load"
     )
 

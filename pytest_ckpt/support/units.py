@@ -106,22 +106,23 @@ def format_times(seconds: Iterable[float]) -> str:
     return ", ".join(map(format_seconds, seconds))
 
 
-def format_bytes(count: float, *, digits: int = 3) -> str:
-    """Return a number of bytes in binary units: ``512 KiB``, ``105 GiB``, ``5,292 GiB``.
+def format_binary_bytes(count: float, *, digits: int = 3) -> str:
+    """Return a number of bytes in binary units: ``512 KiB``, ``4 MiB``, ``5,292 GiB``.
 
-    GiB is the largest unit, because checkpoint sizes are published in it (even if the publication prints GB).
+    Only for sizes of requests and parts, which are powers of two, and for figures that are published in GiB. Other
+    amounts are shown in decimal units, as rates are (`format_bytes`).
     """
     return _in_steps(count, _BINARY_STEPS, digits)
 
 
-def format_decimal_bytes(count: float, *, digits: int = 3) -> str:
+def format_bytes(count: float, *, digits: int = 3) -> str:
     """Return a number of bytes in decimal units: ``112 GB``, ``5.68 TB``, ``14.5 PB``."""
     return _in_steps(count, _DECIMAL_STEPS, digits)
 
 
 def format_rate(bytes_per_second: float, *, digits: int = 3) -> str:
     """Return a rate in decimal units: ``533 MB/s``, ``273 GB/s``, ``1.64 TB/s``."""
-    return f"{format_decimal_bytes(bytes_per_second, digits=digits)}/s"
+    return f"{format_bytes(bytes_per_second, digits=digits)}/s"
 
 
 def format_percent(fraction: float, *, digits: int = 3) -> str:

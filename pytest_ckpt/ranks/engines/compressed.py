@@ -24,6 +24,7 @@ import numpy as np
 from pytest_ckpt.facts.compression import CODECS, FRAME_BYTES
 from pytest_ckpt.ranks.content import AS_NUMBERS
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, LocalFault, expect, state_of
+from pytest_ckpt.support.units import format_binary_bytes
 from pytest_ckpt.targets.protocol import WrappedDraft
 from pytest_ckpt.targets.without_paths import SourceFile
 
@@ -58,8 +59,8 @@ class CompressedEngine:
     def facts(self) -> dict[str, str]:
         """Return the facts of the engine and of the codec."""
         return self._engine.facts() | {
-            "compression": f"{self._codec.words}; frames of {FRAME_BYTES >> 20} MiB, each with a checksum, written and "
-            "read through the client's page cache; files keep their names",
+            "compression": f"{self._codec.words}; frames of {format_binary_bytes(FRAME_BYTES)}, each with a checksum, "
+            "written and read through the client's page cache; files keep their names",
             "content": f"{AS_NUMBERS}: the ratio of one measured state, and of no other job",
         }
 

@@ -19,6 +19,7 @@ from pytest_ckpt.ranks.process.job import OF_CANARIES
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.support.host_state import memory_of_host
 from pytest_ckpt.support.processes import boot_id
+from pytest_ckpt.support.units import format_binary_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,10 +144,9 @@ class Canaries:
             return wanted, ""
         if not self.maximum:
             return 0, "the checkpoints are kept (--ckpt-keep-files), and the space may not suffice for more"
-        mib = CANARY_BYTES >> 20
         return 0, (
-            f"{MINIMUM_CANARIES} parts of {mib} MiB on each host are needed for timed reads, and {self.maximum} "
-            f"checkpoints of this size contain {minimum * self.maximum}"
+            f"{MINIMUM_CANARIES} parts of {format_binary_bytes(CANARY_BYTES)} on each host are needed for timed reads, "
+            f"and {self.maximum} checkpoints of this size contain {minimum * self.maximum}"
         )
 
     def _parts(self, rank: int, numbers: Sequence[int]) -> list[_Part]:

@@ -29,7 +29,7 @@ from pytest_ckpt.sizing.pacing import (
 )
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.resources import PACKAGE_HOME
-from pytest_ckpt.support.units import counted, format_rate
+from pytest_ckpt.support.units import counted, format_bytes, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -214,7 +214,7 @@ class InterferenceScenario:
             count = sum(len(of.names) for of in files)
             found = MixedLoad(
                 reads=f"a data loader a host, {format_rate(self._loader_rate)}, {READERS} readers, "
-                f"{sample_bytes(self._loader_rate) >> 10} KiB at random places of {count} files, a queue of "
+                f"{format_bytes(sample_bytes(self._loader_rate))} at random places of {count} files, a queue of "
                 f"{PREFETCH_SECONDS:g} s, {ways}",
                 undisturbed_p99_seconds=tuple(turn.p99 for turn in turns[False] if turn.reads),
                 contended_p99_seconds=tuple(turn.p99 for turn in turns[True] if turn.reads),

@@ -22,6 +22,7 @@ from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.asynchronous import Background
 from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, part_of, save_and_commit, store_and_commit
 from pytest_ckpt.sizing.drains import drain_depth
+from pytest_ckpt.support.units import format_binary_bytes, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,9 +76,9 @@ class Copies:
     def facts(self) -> dict[str, str]:
         """Return how requests are made and which memory they use."""
         return {
-            "drain": f"requests of {self._piece_bytes >> 10} KiB, {self._depth} read from the local tier while "
-            f"{self._depth} are written to the target, for each rank",
-            "drain buffers": f"{sum(map(len, self._slots)) >> 20} MiB a rank",
+            "drain": f"requests of {format_binary_bytes(self._piece_bytes)}, {self._depth} read from the local tier "
+            f"while {self._depth} are written to the target, for each rank",
+            "drain buffers": f"{format_bytes(sum(map(len, self._slots)))} a rank",
         }
 
     def release(self) -> None:

@@ -29,7 +29,7 @@ from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring, one_pass
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.ranks.engines.whole_state import copy_state
 from pytest_ckpt.sizing.stream_buffers import buffer_count
-from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.units import format_binary_bytes, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,9 +86,9 @@ class StreamEngine:
         # The last huge page may extend past the buffers.
         huge = min(1.0, self._buffers.huge_bytes() / buffer_bytes)
         return {
-            "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
+            "requests": f"{format_binary_bytes(self._request_bytes)}, {self._depth} in flight for each rank",
             "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
-            "buffers": f"{buffer_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
+            "buffers": f"{format_bytes(buffer_bytes)} a rank, {huge:.0%} in huge pages",
             "direct": self._way,
             "save": "a copy of the state"
             if self._options.stages
