@@ -25,7 +25,7 @@ _MAXIMUM_SECONDS = 60.0
 
 
 def write_run(directory: Path, ranks: int, began: datetime, chance: random.Random) -> None:
-    """Write one run; ranks differ slightly. Each operation begins a pause after the slowest rank of the previous one."""
+    """Write one run; ranks differ slightly. Each operation begins a pause after the slowest rank of the last one."""
     directory.mkdir(parents=True)
     epochs: list[dict[str, object]] = [{"start": began.isoformat(timespec="microseconds")} for _ in range(ranks)]
     at = 0.0
