@@ -238,7 +238,7 @@ def _verdicts(
             continue
         requirement = catalogue[found.id]
         was_left_out = found.reason == "no test" or (found.outcome == "not run" and requirement.suite not in chosen)
-        # A test that was not run then is not run now, even if its facts exist.
+        # If a test did not run in the original run, its requirement is left out, even if its facts exist.
         if was_left_out and not decides_all:
             continue
         if requirement.plugin and found.subject in facts.measurements:
@@ -269,7 +269,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Judge one requirement again, by the facts from which the run derived ``found``."""
+    """Judge one requirement again; ``found`` is its verdict in the run."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)

@@ -152,7 +152,7 @@ def _line(name: str, digest: str) -> str:
 
 
 def _read_line(line: str) -> tuple[str, str]:
-    """Return the name and the digest in a line. A text that no digest equals replaces an invalid digest."""
+    """Return the name and the digest in a line; two empty texts for an invalid line."""
     plain = line.removeprefix("\\")
     digest, _, name = plain.partition("  ")
     if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not name:

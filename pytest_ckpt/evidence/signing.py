@@ -77,7 +77,7 @@ def read_private_key(file: Path, *, option: str) -> Signer:
             f"{option} {file}: the key is protected by a passphrase, and a run cannot prompt for it.",
             "Write it without one, readable only by the user of the run: openssl pkey -in key.pem -out plain.pem",
         ) from None
-    except Exception as error:  # # the library raises several types, including its own
+    except Exception as error:  # the library raises several types, including its own
         raise UsageError(f"{option} {file}: it is not a private key in PEM: {_first_line(error)}.", _MAKE_KEY) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(f"{option} {file}: it is another kind of key; Ed25519 is expected.", _MAKE_KEY)
@@ -101,7 +101,7 @@ def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
     data = _read(file, option)
     try:
         key = load_pem_public_key(data)
-    except Exception as error:  # as above
+    except Exception as error:  # the library raises several types, including its own
         raise UsageError(
             f"{option} {file}: it is not a public key in PEM: {_first_line(error)}.",
             "Take it from the private one: openssl pkey -in key.pem -pubout -out key.pub",

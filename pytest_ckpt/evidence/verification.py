@@ -277,7 +277,7 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
     """Return the finding for a directory without a signature.
 
-    It fails if the run was signed, or if ``keys`` show that a signature is expected.
+    It fails if the run was signed, or if the reader gave ``keys``, because a signature is then expected.
     """
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
@@ -328,7 +328,7 @@ def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signe
 
     Another check (`check_signature`) decides whether the signed content matches the directory.
     """
-    from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - of a library that may lack
+    from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - its library may be missing
 
     known: dict[str, KnownKey] = {}
     for one in keys:

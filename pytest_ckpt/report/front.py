@@ -91,7 +91,7 @@ def _parts() -> Mapping[str, str]:
 MAXIMUM_COLUMNS = 8
 """The maximum number of checkpoints that a matrix shows as columns on a phone.
 
-A matrix with one checkpoint, or with more than these, has a line for each checkpoint.
+A matrix with one checkpoint, or with more than this maximum, has a line for each checkpoint.
 """
 
 _NEXT_OF_REASONS: Mapping[str, str] = {

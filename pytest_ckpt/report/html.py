@@ -245,7 +245,7 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _ceiling(document: view.Document) -> str:
-    """Return the rates of the slowest client without storage, and of its network: no storage exceeds them."""
+    """Return the limits of the clients: the rate of the slowest host without storage, and the rate of its network."""
     rates = [*_content_rates(document), *_network_rates(document)]
     return "; ".join(rates) or "unknown, so the client may have been the limit"
 

@@ -96,7 +96,7 @@ def main() -> int:
     except UsageError as error:
         print(json.dumps([error.what, error.remedy]), file=sys.stderr)
         return _EXIT_TOLD
-    except Exception as error:  # # rendering HTML may raise any error
+    except Exception as error:  # rendering HTML may raise any error
         print(json.dumps([f"no PDF could be printed: {type(error).__name__}: {error}", _HTML]), file=sys.stderr)
         return _EXIT_TOLD
     sys.stdout.buffer.write(made)
@@ -125,8 +125,8 @@ def print_page(page: str) -> bytes:
 def _loaded() -> Any:
     """Import and return WeasyPrint. Raises UsageError that names the missing library."""
     try:
-        # WeasyPrint prints a long explanation of a missing library there, and warns if fonts are missing (Pango then
-        # crashes).
+        # If a library is missing, WeasyPrint prints a long explanation to standard output. If fonts are missing, it warns,
+        # and Pango would crash later.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             import weasyprint  # noqa: PLC0415 - it loads libraries of the system

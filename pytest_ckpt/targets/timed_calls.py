@@ -126,7 +126,7 @@ def main() -> None:
     function = load(reference)
     for name in imports:
         load(name)
-    # Writing to the pipe is not needed: its end is the signal.
+    # The caller begins to count the time when the pipe is closed; nothing is written to it.
     os.close(int(begun))
     try:
         answer = {"answer": function(json.load(sys.stdin))}

@@ -70,7 +70,7 @@ def find_identity(access: Access) -> Identity:
 def _of_library(region: str, endpoint: str) -> Identity:
     if importlib.util.find_spec("botocore") is None:
         raise NoCredentialsError("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
-    import botocore.exceptions  # noqa: PLC0415 - where nothing else has keys
+    import botocore.exceptions  # noqa: PLC0415 - only if the environment has no keys
     import botocore.session  # noqa: PLC0415
 
     try:

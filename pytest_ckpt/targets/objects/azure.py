@@ -254,7 +254,7 @@ class AzureAdapter(S3Adapter):
 
     def _abort(self, what: str, place: str, key: str, upload: str) -> None:
         """Discard the blocks of a new blob; blocks of an existing blob are discarded at its next change."""
-        del upload  # # all blocks of a blob are committed together
+        del upload  # all blocks of a blob are committed together
         none = _list_of_blocks(())
         sent = {"if-none-match": "*", MD5: md5_of({}, none)}
         with contextlib.suppress(FileExistsError):

@@ -108,7 +108,7 @@ class StoreFileExistsError(StoreError, FileExistsError):
 
 
 class CutError(http.client.HTTPException):
-    """A connection that ended before the end of a body: the expected and the received bytes, and their first offset."""
+    """A connection ended before the end of a body; the text states the received and expected bytes and the offset."""
 
     def __init__(self, received: int, promised: int, offset: int) -> None:
         super().__init__(

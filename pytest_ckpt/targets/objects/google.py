@@ -83,7 +83,7 @@ def _signer() -> Callable[[str], dict[str, str]]:
     """Return a function from a request's URL to the headers that authenticate it. Raises NoCredentialsError."""
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
         raise NoCredentialsError("google-auth is not installed")
-    import google.auth  # noqa: PLC0415 - where it is asked for
+    import google.auth  # noqa: PLC0415 - only for this store
     import google.auth.exceptions  # noqa: PLC0415
     import google.auth.transport.requests  # noqa: PLC0415
 

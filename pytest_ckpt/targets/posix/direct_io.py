@@ -30,12 +30,11 @@ another cause, the following buffered call reports it again.
 
 
 _LARGEST_BLOCK_BYTES = 64 << 10
-"""No known file system requires a larger alignment. If a request with this alignment is refused, there is another
-reason."""
+"""No known file system requires a larger alignment. So a refused request with this alignment has another cause."""
 
 _LARGEST_BUFFERED_SHARE = 0.01
-"""The ends of files that do not fill a block may pass through the page cache. Up to this share, I/O counts as
-direct."""
+"""The end of a file that does not fill a block passes through the page cache. I/O counts as direct if at most this
+share of the bytes was buffered."""
 
 # include/uapi/linux/stat.h, from Linux 6.1 on.
 _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
@@ -170,7 +169,8 @@ class DirectFile:
         """Repeat ``call`` until ``wanted`` bytes are written or read, or the file ends; return the number of bytes.
 
         Switch to buffered I/O if the target refuses direct I/O. A direct read that ends within a block may have reached
-        the end of the file; if a buffered read cannot tell this, ``is_end`` decides.
+        the end of the file. With ``is_end``, a buffered read of the next byte tests this; if it fails, ``is_end``
+        decides.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -226,6 +226,7 @@ class DirectFile:
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
         """Return whether the file ends at an offset within a block, tested by a buffered read of the next byte.
 
+        If the read fails, ``is_end`` decides.
         The size is not queried: some clients would then refresh it, which would hide that readers get a truncated file.
         """
         try:

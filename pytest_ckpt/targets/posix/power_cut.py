@@ -105,7 +105,7 @@ def _shut_down(point: Path) -> None:
 
 def _is_shut_down(point: Path) -> bool:
     try:
-        directory = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # # XFS refuses here, ext4 in the next call
+        directory = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # XFS refuses here, ext4 in the next call
         try:
             os.fsync(directory)
         finally:

@@ -232,13 +232,13 @@ class PosixAreaView:
 
 PREFIX = "pytest-ckpt-"
 _MAXIMUM_WORD = 4096
-_CANARY = re.compile(f"canary-{OWN_NAME}")  # # created by ranks, and by the controller to test whether a target answers
+_CANARY = re.compile(f"canary-{OWN_NAME}")  # created by ranks, and by the controller to test whether a target answers
 
 REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_in_process"
 
 _NO_FILE = "."
 
-# Removing a million names takes longer than an unresponsive target is waited for.
+# Removing a million names takes longer than the timeout for an unresponsive target, so each name adds to the timeout.
 _REMOVE_SECONDS_OF_A_NAME = 0.005
 
 
@@ -371,7 +371,7 @@ def remove_begun(path: Path) -> None:
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
     """Remove a run's directory with the run's files in it, and return the remains, one sentence each.
 
-    ``identity`` is (device, inode) of the directory at its creation. If only one of both has changed, the owner's
+    ``identity`` is (device, inode) of the directory at its creation. If only one of them has changed, the owner's
     record in the directory decides. ``names`` are the paths, relative to the directory, of all files that the run may
     have created. A name that ends in ``/`` is a directory in which the run created everything. With ``keep_directory``
     the directory itself remains, with its owner's record.
