@@ -125,8 +125,8 @@ def print_page(page: str) -> bytes:
 def _loaded() -> Any:
     """Import and return WeasyPrint. Raises UsageError that names the missing library."""
     try:
-        # If a library is missing, WeasyPrint prints a long explanation to standard output. If fonts are missing, it warns,
-        # and Pango would crash later.
+        # If a library is missing, WeasyPrint prints a long explanation to standard output. If fonts are missing, it
+        # warns, and Pango would crash later.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             import weasyprint  # noqa: PLC0415 - it loads libraries of the system

@@ -31,8 +31,8 @@ class Phases(Protocol):
     """A timer for the phases of an operation.
 
     The phases of a save are open, write, fsync, close, directory and commit; the phases of a load are open, read and
-    close. The store times its own calls. A caller that uses a `Sink` or a `Source` times its own
-    calls as write or read, together with related work such as serialisation.
+    close. The store times its own calls. A caller that uses a `Sink` or a `Source` times its calls as write or read,
+    together with related work such as serialisation.
     """
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:

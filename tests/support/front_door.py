@@ -302,8 +302,9 @@ def opened_door(home: Path) -> Iterator[FrontDoor]:
 class Sabotage:
     """Makes one rank fail in one checkpoint; ``sabotage/sitecustomize.py`` lists the ways.
 
-    A held rank blocks in the write of its first file, a paused one before its first call, until it is released or
-    killed. ``subject`` is its layout, with any engine; ``where`` is a pattern for an operation instead of a checkpoint.
+    With ``hold`` the rank blocks in the write of its first file, with ``pause`` before its first call, until it is
+    released or killed. ``subject`` is its layout, with any engine. ``where`` is a pattern for the affected operations;
+    it replaces ``subject`` and ``checkpoint``.
     """
 
     def __init__(

@@ -303,7 +303,8 @@ class FileBelow:
         files.
 
         If the offsets in the lower files are unknown, all cached pages of these files count. The result is 0 if they
-        may be the file system's own metadata: at most 1 % of the size or 8 MiB (the larger), and half of the size.
+        may be the file system's own metadata. These are at most 1 % of the size or 8 MiB, whichever is larger, but not
+        over half of the size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:

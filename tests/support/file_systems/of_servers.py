@@ -57,7 +57,7 @@ def _sftp_at(port: int) -> Iterator[Callable[[], None]]:
     servers: list[subprocess.Popen[bytes]] = []
 
     def serve() -> None:
-        with contextlib.suppress(OSError):  # # the normal end
+        with contextlib.suppress(OSError):  # the normal end
             while True:
                 link, _ = listener.accept()
                 with link:

@@ -94,7 +94,7 @@ def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> 
             seen.write(f"begin {name}/{seed}/{number}\n")
             try:
                 done, found = worker.attempt(name, seed, number)
-            except Exception:  # # an error in the attack itself
+            except Exception:  # an error in the attack itself
                 done, found = [], [traceback.format_exc(limit=-3)]
             for fault in found:
                 seen.write(f"fault {fault!a} after {done!a}\n")

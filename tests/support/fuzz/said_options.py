@@ -80,7 +80,7 @@ class OptionValues(Family):
     """Options of plan, judge, trend and verify, and of pytest itself."""
 
     name = "options"
-    _OF_PYTEST = 0.04  # # it takes ten times as long as a command
+    _OF_PYTEST = 0.04  # it takes ten times as long as a command
 
     def prepare(self, originals: Path) -> None:
         """Create a run directory with a late operation."""
