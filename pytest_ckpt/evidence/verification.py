@@ -97,8 +97,13 @@ def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examinat
 
 def check_digests(directory: Path) -> Examination:
     """Compare every file with the manifest."""
-    found = compare(directory)
-    groups = {"changed": found.changed, "added": found.added, "removed": found.removed, "ill-formed": found.ill_formed}
+    comparison = compare(directory)
+    groups = {
+        "changed": comparison.changed,
+        "added": comparison.added,
+        "removed": comparison.removed,
+        "ill-formed": comparison.ill_formed,
+    }
     if details := tuple(f"{word}: {name}" for word, names in groups.items() for name in names):
         # All files that differ are listed, however many there are.
         return Examination(
@@ -107,7 +112,7 @@ def check_digests(directory: Path) -> Examination:
             description=f"the directory is not as {MANIFEST} lists it",
             details=details,
         )
-    return _verified("digests", f"{counted(found.listed, 'file is', 'files are')} as {MANIFEST} lists them")
+    return _verified("digests", f"{counted(comparison.listed, 'file is', 'files are')} as {MANIFEST} lists them")
 
 
 def _check_verdicts(directory: Path, report: Document) -> Examination:
@@ -157,10 +162,10 @@ def _differences(directory: Path, report: Document, again: Document) -> Iterator
 
 
 def _by_name(report: Mapping[str, Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    verdicts: dict[str, list[Any]] = {}
     for verdict in report["requirements"]:
-        found.setdefault(f"{verdict['id']} {verdict['subject']}", []).append(verdict)
-    return found
+        verdicts.setdefault(f"{verdict['id']} {verdict['subject']}", []).append(verdict)
+    return verdicts
 
 
 def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:

@@ -313,10 +313,10 @@ class Bucket:
             query = [(word, ""), ("prefix", prefix), *marker]
             page = _parsed(self._wire.ask(what, "GET", self.place.url, query=query), self.place.url)
             yield page
-            seen = fields_in(page)
-            if seen.get("IsTruncated") != "true" or not seen.get("NextKeyMarker"):
+            fields = fields_in(page)
+            if fields.get("IsTruncated") != "true" or not fields.get("NextKeyMarker"):
                 return
-            marker = [("key-marker", seen["NextKeyMarker"]), (asked, seen.get(told, ""))]
+            marker = [("key-marker", fields["NextKeyMarker"]), (asked, fields.get(told, ""))]
 
     def _list(self, prefix: str, delimiter: str = "") -> Iterator[ET.Element]:
         token = ""
@@ -325,9 +325,9 @@ class Bucket:
             query += [(n, v) for n, v in (("delimiter", delimiter), ("continuation-token", token)) if v]
             page = _parsed(self._wire.ask("list", "GET", self.place.url, query=query), self.place.url)
             yield page
-            found = fields_in(page)
-            token = found.get("NextContinuationToken", "")
-            if found.get("IsTruncated") != "true" or not token:
+            fields = fields_in(page)
+            token = fields.get("NextContinuationToken", "")
+            if fields.get("IsTruncated") != "true" or not token:
                 return
 
 

@@ -123,8 +123,8 @@ def is_cut(error: Exception) -> bool:
 
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
     """Return a store's answer as an error; texts in ``hidden``, such as the client's keys, are removed."""
-    found = fields_of(data)
-    code, message = found.get("Code", ""), found.get("Message", "")
+    fields = fields_of(data)
+    code, message = fields.get("Code", ""), fields.get("Message", "")
     for secret in filter(None, hidden):
         message = message.replace(secret, "***")
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)

@@ -416,8 +416,8 @@ class PosixCommitted:
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of the checkpoint, without the commit file."""
-        with os.scandir(self._directory) as found:
-            files = [e for e in found if e.name != MARKER]
+        with os.scandir(self._directory) as scan:
+            files = [e for e in scan if e.name != MARKER]
             return sorted(
                 (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in files), key=lambda e: e.name
             )

@@ -50,12 +50,12 @@ def stated_alignment(descriptor: int) -> int | None:
     neither kernel nor file system states a value. The server is not queried, because fetching the attributes would also
     refresh a cached size.
     """
-    found = ctypes.create_string_buffer(_STATX_BYTES)
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
     flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
-    if _statx is None or _statx(descriptor, b"", flags, _STATX_DIOALIGN, found):
+    if _statx is None or _statx(descriptor, b"", flags, _STATX_DIOALIGN, buffer):
         return None
-    (mask,) = struct.unpack_from("I", found)
-    (alignment,) = struct.unpack_from("I", found, _OFFSET_ALIGNMENT)
+    (mask,) = struct.unpack_from("I", buffer)
+    (alignment,) = struct.unpack_from("I", buffer, _OFFSET_ALIGNMENT)
     return alignment if mask & _STATX_DIOALIGN else None
 
 

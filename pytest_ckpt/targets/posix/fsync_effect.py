@@ -39,12 +39,12 @@ def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         below = _file_below(file, mount)
-        seen = os.open(below, os.O_RDONLY) if below else descriptor
+        counted = os.open(below, os.O_RDONLY) if below else descriptor
         try:
-            return replace(_around_fsync(descriptor, seen, devices), unsafe_option=unsafe)
+            return replace(_around_fsync(descriptor, counted, devices), unsafe_option=unsafe)
         finally:
             if below:
-                os.close(seen)
+                os.close(counted)
     finally:
         os.close(descriptor)
         file.unlink(missing_ok=True)

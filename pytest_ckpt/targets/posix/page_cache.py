@@ -354,8 +354,8 @@ def _loop(device: str, path: Path) -> _LoopDevice:
     finally:
         os.close(descriptor)
     number, inode, _, offset, *_, flags = _LOOP_STATUS_HEAD.unpack_from(status)
-    seen = path.stat()
-    if (seen.st_ino, seen.st_dev) != (inode, number):
+    status_of_path = path.stat()
+    if (status_of_path.st_ino, status_of_path.st_dev) != (inode, number):
         raise OSError(errno.ESTALE, "another file has its name here", str(path))
     return _LoopDevice(offset=int(offset), is_direct=bool(flags & _LO_FLAGS_DIRECT_IO))
 
