@@ -1,6 +1,6 @@
 """A plugin for end-to-end runs that records neither the load nor the ceiling of hosts.
 
-Other tests on this machine and its strength therefore change no verdict. A run with ``sees_host`` records both
+So neither other tests on this machine nor its speed change a verdict. A run with ``sees_host`` records both
 (`tests.support.front_door`).
 """
 

@@ -144,7 +144,7 @@ _ASKS_VERSIONS = {
     "az": "to read the properties of the blob service",
     "gs": "storage.buckets.get",
 }
-# Error codes of a server whose host name is the bucket's name: it interprets the path's bucket as a key.
+# Error codes of an endpoint whose host name already contains the bucket: it interprets the bucket in the path as a key.
 _NOTHING_THERE = frozenset(("NoSuchKey", "NoSuchBucket"))
 
 

@@ -61,7 +61,7 @@ def stated_alignment(descriptor: int) -> int | None:
 
 @dataclass(slots=True)
 class DirectSupport:
-    """The number of bytes transferred by direct requests on a target, and the reason why others were buffered.
+    """The bytes transferred by direct and by buffered requests on a target, and the reason for buffered requests.
 
     ``refused`` is the last reason; it may apply to only one file. Direct requests are multiples of ``block_bytes``: the
     target has refused smaller ones, which are not tried again.
@@ -105,8 +105,8 @@ class DirectFile:
     """A file that is open for direct requests.
 
     The kernel states the required alignment, or refused requests show it. Only the part of a request that does not fill
-    a block passes through the page cache. If the target refuses another request, or the open, the whole file uses
-    buffered I/O.
+    a block passes through the page cache. If the target refuses the open, or an aligned request, the whole file
+    uses buffered I/O.
     """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:

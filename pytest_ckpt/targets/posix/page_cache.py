@@ -1,8 +1,8 @@
 """The page cache of this host: counts the cached pages of files (cachestat(2), else mincore(2)), and drops them.
 
-The cache may contain the bytes of a target a second time, as pages of the file below a loop device. These stay in
-memory when the pages of a file on the loop device are dropped. FIEMAP reports the places of a file's bytes on the
-device; the bytes are at the same places in the file below.
+The cache may contain the bytes of a target a second time, as pages of the file below a loop device. These
+pages stay in memory when the pages of a file on the loop device are dropped. FIEMAP reports the offsets of a file's
+bytes on the device; the bytes have the same offsets in the file below.
 """
 
 from __future__ import annotations

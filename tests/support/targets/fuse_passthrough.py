@@ -42,7 +42,7 @@ class Passthrough:
         self.volatile = self.journal(attic)
 
     def journal(self, attic: Path) -> Volatile:
-        """Return the record of changes that are not durable."""
+        """Create the journal of changes that are not durable; ``attic`` is its directory for removed files."""
         return Volatile(self.nodes, attic)
 
     def cut(self) -> None:

@@ -209,7 +209,7 @@ class Volatile:
 
     @staticmethod
     def _seen(kept: str) -> os.stat_result | None:
-        """Return the space of a file in the attic; None if it was removed concurrently."""
+        """Return the status of a file in the attic; None if it was removed concurrently."""
         with contextlib.suppress(FileNotFoundError):
             # Not followed: a symbolic link may lead into this mount, which waits for the present answer.
             return os.lstat(kept)
