@@ -1,9 +1,9 @@
-"""How often is a verdict wrong? ``python benchmarks/acceptance_study.py [--arrays N] [--raw FILE] [--pictures DIR]``.
+"""Rate of wrong verdicts: ``python benchmarks/acceptance_study.py [--arrays N] [--raw FILE] [--pictures DIR]``.
 
-Simulated arrays whose truth is known make the measurements of a planned run, and the judges of pytest-ckpt decide. For
-each requirement with a limit of time, each kind of array and each margin, the study counts the arrays that pass. The
-buyer's risk is the share of bad arrays that pass, the vendor's risk the share of good arrays that fail. No storage is
-used. The seed fixes every number.
+Simulated arrays with known properties provide the measurements of a planned run, and the rules of pytest-ckpt decide.
+For each requirement with a time limit, each kind of array and each margin, the study counts the arrays that pass. The
+buyer's risk is the share of bad arrays that pass; the vendor's risk is the share of good arrays that fail. No storage
+is used. The seed determines every number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ PROCESSES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One margin: what the arrays deserve, and how many of them pass. ``late_share``: None if it defines no truth."""
+    """One margin: whether its arrays are good, and how many of them pass.
+
+    ``late_share`` is None if the array is not defined by a share of late operations.
+    """
 
     margin: float
     late_share: float | None
@@ -45,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """The points of one requirement and one kind of array. ``operations`` are those of the run that decide."""
+    """The points of one requirement and one kind of array. ``operations`` is the number of operations that decide."""
 
     row: str
     truth: str
@@ -67,7 +70,7 @@ def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
 
 def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Point:
     """Judge ``arrays`` arrays at one margin."""
-    # Of its own: a point stays the same if others are added.
+    # Each point has a separate generator, so it stays the same if other points are added.
     text = f"{seed} {row.name} {truth.name} {margin}"
     chance = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
     drawn = truth.draw(chance, margin, arrays, row.operations)
@@ -85,7 +88,7 @@ def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Poin
 
 
 def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ranks: int) -> Iterator[list[list[Timed]]]:
-    """Give the operations of each array in seconds. One rank is the slowest, another one in each operation."""
+    """Yield the operations of each array, with times in seconds. A different rank is the slowest in each operation."""
     scaled = [
         ((limit * (1 - margin) * one.slowest).tolist(), (limit * (1 - margin) * one.others).tolist())
         for limit, one in zip(row.limits, drawn, strict=True)
@@ -101,14 +104,14 @@ def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ran
 
 
 def _curve_of(names: tuple[str, str, int, int]) -> Curve:
-    """The work of one process: rows contain functions, so their names cross."""
+    """Return one curve; called in a worker process. Rows contain functions, so only their names are passed."""
     row_name, truth_name, arrays, seed = names
     row = next(each for each in rows() if each.name == row_name)
     return curve(row, next(each for each in row.truths if each.name == truth_name), arrays, seed)
 
 
 def study(arrays: int, seed: int, processes: int = PROCESSES, only: Sequence[str] = ()) -> list[Curve]:
-    """Return every curve, or those of the rows ``only``."""
+    """Return every curve, or only the curves of the rows named in ``only``."""
     tasks = [
         (row.name, truth.name, arrays, seed) for row in rows() if not only or row.name in only for truth in row.truths
     ]
@@ -119,20 +122,20 @@ def study(arrays: int, seed: int, processes: int = PROCESSES, only: Sequence[str
 
 
 def processor_seconds() -> float:
-    """Return what this process and those that it started used of processors: other work on the machine adds nothing."""
+    """Return the CPU seconds of this process and its child processes; other work on the machine does not count."""
     used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def machine() -> str:
-    """Return the processor, as the kernel names it, and the Python."""
+    """Return the kernel's name of the processor, and the version of Python."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, Python {platform.python_version()}"
 
 
 def document_of(curves: Sequence[Curve], arrays: int, seed: int) -> dict[str, Any]:
-    """Return the study as the page and ``--raw`` have it."""
+    """Return the study in the form of the page's data and of ``--raw``."""
     return {
         "arrays": arrays,
         "seed": seed,
@@ -146,7 +149,7 @@ def document_of(curves: Sequence[Curve], arrays: int, seed: int) -> dict[str, An
 
 
 def lines_of(document: dict[str, Any]) -> Iterator[str]:
-    """Give the study as text: one table a row and kind of array."""
+    """Yield the study as lines of text: one table for each row and kind of array."""
     yield (
         f"{document['arrays']} arrays a point, seed {document['seed']}. Good: at most {GOOD_LATE_SHARE:.0%} of "
         "operations in service exceed the limit."

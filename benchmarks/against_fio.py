@@ -1,19 +1,20 @@
-"""The engine ``stream`` against fio: ``python benchmarks/against_fio.py DIRECTORY``.
+"""The engine ``stream`` compared with fio: ``python benchmarks/against_fio.py DIRECTORY``.
 
-The same files and bytes, processes, request size, requests in flight and fsync at the end, by both, in pairs that take
-turns; the slowest process counts. The ranks of the engine are real ones: started by mpiexec, from the barrier of a
-save or load until they are done, the content made and compared as in every run. Of fio counts what its jobs report,
-fsync included; start-up and set-up of files do not. Both read the same files: what was written at another time and
-place, or in other bytes, may be read at another speed. In turn the engine and fio lay these files out; the engine's
-bytes are put into fio's in place, so that their blocks stay where fio had them. fio runs with the best of what it has
-for the directory: io_uring or libaio (psync, where one request is in flight), with huge pages for its buffers or
-without, tried before the first pair. On a noisy machine that may pick a poor one: ``--fio "io_uring mmaphuge"`` says
-which.
+Both use the same files, bytes, processes, request size and requests in flight, and end with fsync. They run in pairs,
+and take turns in going first; the slowest process counts. The engine runs on real ranks that mpiexec starts. Its time
+is from the barrier of a save or load until all ranks are done; content is generated and compared as in every run. The
+time of fio is the time that its jobs report, with fsync and without start-up and file set-up.
 
-What fio does not have: content that is made while it is written, with checksums, and comparing what was read (outside
-the clock). fio writes the same few buffers again and again, which so stay in the processor's cache; with ``--fresh`` it
-makes new bytes for every write, as a checkpoint has them. Prints the ratio of throughput pair by pair; ``--raw FILE``
-keeps every second as JSON. ``--sweep`` runs the engine alone, at sizes and numbers of requests that take turns.
+Both read the same files, because the read rate may depend on where, when and with which bytes a file was written. The
+engine and fio lay out these files in turn. In files that fio has laid out, the engine's bytes are written in place, so
+that the blocks do not move. fio runs with the fastest of its methods: io_uring or libaio (with one request in flight
+also psync), with or without huge pages for its buffers. The methods are tried before the first pair. If a busy machine
+leads to a poor choice, set the method, for example with ``--fio "io_uring mmaphuge"``.
+
+fio does less work: it neither generates content with checksums during a save, nor compares loaded bytes (outside the
+clock). It writes the same few buffers repeatedly, so they stay in the processor's cache. With ``--fresh`` it generates
+new bytes for every write, as in a checkpoint. The output is the ratio of throughput of each pair; ``--raw FILE``
+records every time as JSON. ``--sweep`` runs only the engine, with several request sizes and depths in turn.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MODES = {"save": "write", "load": "read"}
 
 
 def as_rank(job_file: str) -> None:
-    """Save or load once, as one of the ranks; rank 0 writes every rank's seconds."""
+    """Save or load once, as one of the ranks; rank 0 writes the times of all ranks to the result file of the job."""
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
@@ -97,7 +98,7 @@ class Stream:
         self._processes = asked.processes
         self._directory = directory
         self._scratch = scratch
-        # A container's own bytes are aligned: the tensor is shortened to the smallest file that holds what fio moves.
+        # The container adds aligned bytes, so the tensor is shortened until the file exceeds fio's by less than 4 KiB.
         size = asked.file_mib << 20
         elements = size // 4
         while True:
@@ -122,20 +123,20 @@ class Stream:
         return [[f"{checkpoint_name(number)}/{file.name}" for file in shard.files] for shard in shards]
 
     def run(self, kind: str, number: int, **other: int) -> tuple[float, Any]:
-        """Return the seconds of the slowest rank, and everything that was measured; ``other`` options may be given."""
+        """Return the seconds of the slowest rank, and the complete operation; ``other`` replaces options of the job."""
         job_file = self._scratch / "job.json"
         job_file.write_text(json.dumps({**self._job, **other, "kind": kind, "checkpoint": number}))
         command = self._launcher.command(self._processes)
         command = [*command[: command.index("-m")], str(Path(__file__).resolve()), "--as-rank", str(job_file), "-"]
         environment = self._launcher.environment(f"against-fio-{os.getpid()}", str(self._scratch))
-        # Ranks start with -P: a script's own directory is not in their path.
+        # Ranks start with -P, so the directory of this script is not in their path.
         environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent.resolve()), environment["PYTHONPATH"]])
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"the ranks failed:\n{done.stdout}\n{done.stderr}"[-4000:])
         document = json.loads(Path(self._job["result"]).read_text())
         self.facts = document["facts"]
-        # A save's own seconds: making the directory, writing, fsync of files and directory; the commit is beyond them.
+        # The times of ranks in a save include the directory, the writes and the fsync calls, but not the commit.
         seconds = max(document["operation"]["rank_seconds"]) if kind == "save" else document["operation"]["seconds"]
         return seconds, document["operation"]
 
@@ -151,17 +152,17 @@ class Fio:
         self._stream = stream
         self.version = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True).stdout.strip()
         self._direct = takes_direct(directory)
-        # On a disk, space that is taken beforehand keeps requests side by side. Where files are memory, taking it is
-        # the work that is measured.
+        # On a disk, reserving the space first lets concurrent requests run without waiting for each other. If files are
+        # in memory, the reservation would do the work that is to be measured.
         self._fallocate = "none" if mount_of(directory).file_system in ("tmpfs", "ramfs") else "native"
         self.way: dict[str, tuple[str, str]] = {}
 
     def candidates(self) -> list[tuple[str, str]]:
-        """Return (engine, memory) that may be the best."""
+        """Return the methods of fio to try, as pairs (engine, memory)."""
         if self._asked.fio:
             engine, memory = self._asked.fio.split(" ", 1)
             return [(engine, memory)]
-        # psync keeps one request in flight, whatever it is told.
+        # psync has one request in flight, whatever depth is set.
         engines = ["io_uring", "libaio"] + ["psync"] * (self._asked.depth == 1)
         needed = self._asked.processes * (-(-self._asked.depth * self._asked.request_kib // 2048) + 1)
         memories = ["malloc with transparent huge pages", "mmap"]
@@ -170,7 +171,7 @@ class Fio:
         return [(e, m) for e in engines for m in memories]
 
     def choose(self, number: int) -> list[dict[str, Any]]:
-        """Try all ways three times on a checkpoint that stands there, and keep the fastest for each kind."""
+        """Try all methods three times on an existing checkpoint, and choose the fastest for saves and for loads."""
         tried = []
         for _ in range(3):
             for way in self.candidates():
@@ -189,7 +190,7 @@ class Fio:
     def run(self, kind: str, number: int, *, lays_out: bool = False) -> tuple[float, Any]:
         """Return the seconds of the slowest job, and of every job.
 
-        What was saved is removed, or with ``lays_out`` takes the place of the engine's files, with their bytes.
+        The saved files are removed; with ``lays_out`` they get the bytes of the engine's files and replace them.
         """
         engine, memory = self.way[kind]
         asked = self._asked
@@ -213,7 +214,7 @@ class Fio:
             files = [[f"fio-{Path(name).name}" for name in names] for names in files]
         command = ["fio", "--output-format=json"] + ["--readonly"] * (kind == "load")
         for job, names in enumerate(files):
-            # fio joins directory and names only where the directory comes first.
+            # fio joins directory and names only if the directory is the first argument.
             command += [f"--name=job{job}", *words, f"--filename={':'.join(names)}"]
         environment = dict(os.environ)
         if memory.startswith("malloc"):
@@ -236,7 +237,7 @@ class Fio:
 
 
 def take_place_of(ours: Path, theirs: Path) -> None:
-    """Give fio's file the bytes of the engine's, in the blocks that it has, and the engine's name."""
+    """Write the bytes of the engine's file into the blocks of fio's file, and rename it to the engine's file name."""
     with ours.open("rb") as source, theirs.open("r+b") as target:
         shutil.copyfileobj(source, target, 16 << 20)
         os.fsync(target.fileno())
@@ -244,7 +245,7 @@ def take_place_of(ours: Path, theirs: Path) -> None:
 
 
 class FioFailedError(Exception):
-    """fio cannot run that way here."""
+    """fio cannot use this method in this directory."""
 
 
 def takes_direct(directory: Path) -> bool:
@@ -296,9 +297,9 @@ def compare(asked: argparse.Namespace, directory: Path, scratch: Path) -> None:
     rows = []
     # Pair 0 is a warm-up.
     for pair in range(asked.pairs + 1):
-        # Who goes first takes turns, so that a drift of the machine favours neither.
+        # Both go first in turn, so that a drift of the machine favours neither.
         order = sorted(_WAYS, reverse=bool(pair % 2))
-        # Four pairs hold every order with every layout.
+        # Four consecutive pairs combine both orders with both layouts.
         laid_out_by = _WAYS[pair // 2 % 2]
         for kind in _KINDS:
             if kind == "load" and laid_out_by == "fio":

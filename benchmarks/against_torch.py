@@ -1,10 +1,10 @@
-"""Both engines against bare torch.save and torch.load: ``python benchmarks/against_torch.py DIRECTORY``.
+"""Both engines compared with plain torch.save and torch.load: ``python benchmarks/against_torch.py DIRECTORY``.
 
-The same tensors, by the same number of processes, in rounds in which bare torch, the engine ``torch`` and the engine
-``stream`` take turns; the slowest process counts. Saves end with fsync; before loads the page cache is dropped. The
-stream engine loads by windows, between which it compares and the clocks stand, as in every run; in each window the
-slowest process counts. Prints the ratio engine / bare of the seconds, round by round: below 1 is faster than bare
-torch. ``--raw FILE`` keeps every second as JSON.
+Plain torch, the engine ``torch`` and the engine ``stream`` save the same tensors with as many processes. They take
+turns in rounds; the slowest process counts. Saves end with fsync; the page cache is dropped before loads. The stream
+engine loads in steps and compares after each step; the comparison is not timed, as in every run. In each step
+the slowest process counts. The output is the ratio engine / plain torch of the seconds in each round: a ratio below 1
+is faster than plain torch. ``--raw FILE`` records every time as JSON.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     committed: dict[str, PosixCommitted] = {}
 
     def make_ready(way: str) -> None:
-        """Have the state in memory, outside the clock; bare torch saves that of the torch engine."""
+        """Create the state in memory, outside the clock; plain torch saves the state of the torch engine."""
         engines["stream" if way == "stream" else "torch"].fill(1)
         state.update(engines["torch"]._state)
 
@@ -96,7 +96,7 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
             barrier.wait()
             if round_number < asked.rounds:
                 shutil.rmtree(directory)
-    # What was saved last is loaded again and again.
+    # Every round loads the last saved checkpoint.
     state.clear()
     for round_number in range(asked.rounds + 1):
         for way in turns(round_number):
@@ -121,7 +121,7 @@ def nobody_commits(_entries: object) -> Any:
 
 
 def turns(round_number: int) -> tuple[str, ...]:
-    """Return who goes in which order: each goes first in its turn, so that a drift of the machine favours none."""
+    """Return the order in a round: each goes first in turn, so that a drift of the machine favours none."""
     first = round_number % len(_WAYS)
     return _WAYS[first:] + _WAYS[:first]
 
@@ -162,7 +162,7 @@ def main() -> None:
 
 
 def measure(asked: argparse.Namespace) -> list[tuple[int, str, str, int, int, float]]:
-    """Return (round, way, kind, step, rank, seconds) of everything."""
+    """Return (round, way, kind, step, rank, seconds) of every timed save and load."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(asked.processes), context.Queue()
     workers = [context.Process(target=process, args=(r, asked, barrier, results)) for r in range(asked.processes)]

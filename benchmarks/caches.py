@@ -1,4 +1,4 @@
-"""Cold files for the benchmarks that read without a run around them."""
+"""Drops cached files for benchmarks that read outside of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def drop_caches(files: Iterable[Path]) -> None:
-    """Empty the page cache, or have it forget these files where that is not allowed."""
+    """Drop the page cache of the host; without permission, advise the kernel to drop the pages of these files."""
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
     except OSError:

@@ -1,4 +1,4 @@
-"""How fast content is made and compared on one core: ``python benchmarks/content.py [MiB] [rounds]``."""
+"""Rates at which one core generates and compares content: ``python benchmarks/content.py [MiB] [rounds]``."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A checkpoint of Llama 3 8B at full size, saved and loaded ten times, on a machine that has no disk for it.
+"""Saves and loads a full-size checkpoint of Llama 3 8B ten times, on a machine whose disk is too small for it.
 
     python benchmarks/full_size.py DIRECTORY [--operations 10] [--scale 1] [--raw FILE] [--certificate DIRECTORY]
 
-The target is the compact file system of the tests, which needs 12 bytes for a page of our content and compares each
-page that is written. So offsets, memory, time, progress and the certificate are those of the full size; the speed is
-that of this machine's processor. About 2.2 TB pass through it in 20 minutes. Needs root, /dev/fuse and 11 GB of memory.
+The target is the compact file system of the tests. It stores 12 bytes for each page of our content, and compares every
+written page. So offsets, memory, progress and the certificate are as at full size, but the speed is that of this
+machine's processor. About 2.2 TB are saved and loaded in 20 minutes. Needs root, /dev/fuse and 11 GB of memory.
 
-It prints the memory that ranks and the controller had for themselves (USS) next to the planned memory, and the
-processor time per GB, with the file system's share.
+It prints the memory that only the ranks or the controller used (USS) next to the planned memory, and the processor time
+per GB, with the file system's share.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POLL_SECONDS = 2.0
 
 @dataclass
 class _Memory:
-    """The most bytes that each process had for itself, and the processor time of all ranks."""
+    """The peak memory that each process did not share (USS, in bytes), and the CPU seconds of each rank."""
 
     ranks: dict[int, int] = field(default_factory=dict)
     rank_seconds: dict[int, float] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def _main() -> None:
     figures: dict[str, float | int | str] = {"planned bytes of the largest rank": _planned_bytes(workload)}
     with tempfile.TemporaryDirectory() as name, misbehaving(arguments.directory, compact=True) as target:
         report = Path(name) / "report"
-        # The table of gates is that of one host: the target has one client. Its suite contention is not run.
+        # The target has one client, so the gate table for one host applies. Its suite contention is not run.
         words = [*workload, "--ckpt-gate-table=posix-local", "--ckpt-suite=performance,conformance"]
         memory, seconds = _measured(target.path, [*words, f"--ckpt-report={report}"])
         if arguments.certificate:

@@ -1,7 +1,8 @@
-"""How long a tree of published results takes to judge: ``python benchmarks/judge_tree.py [DIRECTORY] [--raw FILE]``.
+"""Time to judge a tree of published results: ``python benchmarks/judge_tree.py [DIRECTORY] [--raw FILE]``.
 
-The tree is made up, in the shape in which results are published: so many runs of so many ranks, each rank's file with
-10 saves and 10 loads. Then ``pytest-ckpt judge`` reads and judges it, in a process of its own, from the page cache.
+The tree is invented, in the form of published results: ``--runs`` runs of ``--ranks`` ranks, with one file per rank for
+10 saves and 10 loads. A separate process, ``pytest-ckpt judge``, then reads the files from the page cache and judges
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MAXIMUM_SECONDS = 60.0
 
 
 def write_run(directory: Path, ranks: int, began: datetime, chance: random.Random) -> None:
-    """Write one run: every rank a little different, the next operation after the slowest and the pause."""
+    """Write one run; ranks differ slightly. Each operation begins a pause after the slowest rank of the last one."""
     directory.mkdir(parents=True)
     epochs: list[dict[str, object]] = [{"start": began.isoformat(timespec="microseconds")} for _ in range(ranks)]
     at = 0.0

@@ -1,12 +1,17 @@
-"""What ranks cost the controller, by their number: ``python benchmarks/launch_scaling.py``.
+"""Cost of a launch for the controller, by number of ranks: ``python benchmarks/launch_scaling.py``.
 
-The ranks are not real: one process holds a connection for each, and speaks the protocol. So what is measured is the
-controller's own part of a launch: until every rank is known and rank 0 has the job (start), reports of what each rank
-does (a beat, which a rank sends when it begins something and every 30 s at most), all that is told of a save (two beats
-a rank, four events of rank 0 with the times of all ranks, kept in files as in a run), and until all that was told is
-confirmed (end). "rank 0" is what that rank takes of its own core to join what all saw of a save and to tell of it,
-without MPI's part. Seconds are of the controller's CPU and, beside them, of the wall, which holds the work of the ranks
-that are not real on the same cores. Each part may grow as the ranks do. ``--raw FILE`` keeps the figures as JSON.
+The ranks are simulated: one process opens a connection for each rank and speaks the protocol. So only the controller's
+part of a launch is measured. The columns of the table:
+
+- start: until every rank is known and rank 0 has received the job.
+- beat: one report of the activity of a rank.
+- save: all messages about one save, which are recorded in files as in a run. Each rank sends two beats. Rank 0 sends
+  four events, one of them with the times of all ranks.
+- rank 0: the CPU time in which rank 0 combines the results of all ranks of a save and encodes the message, without MPI.
+- end: until all messages are confirmed.
+
+CPU seconds are those of the controller. Elapsed seconds (wall) include the work of the simulated ranks on the same
+cores. Each column may grow at most in proportion to the ranks. ``--raw FILE`` records the values as JSON.
 """
 
 from __future__ import annotations
@@ -62,7 +67,7 @@ _OWN = RankOperation(
 
 
 def be_all_ranks(ranks: int) -> None:
-    """Be so many ranks: call, say who each is, take the job, tell what each does, and end as ranks do."""
+    """Simulate this number of ranks: connect, identify each, receive the job, report activities, and end."""
     environment = dict(os.environ)
     callers: list[Caller] = []
     for rank in range(ranks):
@@ -75,7 +80,7 @@ def be_all_ranks(ranks: int) -> None:
     for number in range(_BEATS - 1):
         for rank, caller in enumerate(callers):
             caller.send(event_to_plain(beat_of(rank, number)))
-    # What was told on other connections may be read later: the last word of each rank is one that is counted.
+    # Messages of other connections may be read later, so the last message of each rank is one that is counted.
     for caller in callers:
         caller.send(event_to_plain(Imported()))
     callers[0].receive()
@@ -85,7 +90,7 @@ def be_all_ranks(ranks: int) -> None:
         for event in (looked, event_to_plain(OperationStarted(operation=_SAVE)), done, looked):
             callers[0].send(event)
         for rank, caller in enumerate(callers):
-            # Its content is made ready, and it saves.
+            # One beat for the preparation of content, one for the save.
             caller.send(event_to_plain(beat_of(rank, number)))
             caller.send(looked if is_last else event_to_plain(beat_of(rank, number)))
     callers[0].send(event_to_plain(HostsSeen(hosts=())))
@@ -96,17 +101,17 @@ def be_all_ranks(ranks: int) -> None:
 
 
 def beat_of(rank: int, number: int) -> Beat:
-    """Return what a rank tells when it begins something."""
+    """Return the report of a rank that begins an activity."""
     return Beat(rank=rank, operation=_SAVE, phase="write", file="x.pt", waiting=False, progress=(number, 500), lane="")
 
 
 def joined(ranks: int) -> OperationDone:
-    """Return what rank 0 tells of a save."""
+    """Return the report of rank 0 about a completed save."""
     return OperationDone(subject=_SUBJECT, operation=combine("save", 1, 1, [_OWN] * ranks))
 
 
 def rank_0_seconds(ranks: int) -> float:
-    """Return what rank 0 takes, of its core, to join what all ranks saw of a save and to tell of it."""
+    """Return the CPU seconds in which rank 0 combines the results of all ranks of a save and encodes the message."""
     gathered = [pickle.dumps(_OWN) for _ in range(ranks)]
     _, seal = seals(b"made", b"up")
     began = time.process_time()
@@ -119,7 +124,7 @@ def rank_0_seconds(ranks: int) -> float:
 
 @dataclass
 class Seen:
-    """Moments of one launch, each as wall and CPU seconds of this process; ``recorder`` keeps what was told."""
+    """The times of events in one launch, each as elapsed and CPU seconds of this process; ``recorder`` records them."""
 
     recorder: Recorder
     ranks: int
@@ -128,7 +133,7 @@ class Seen:
     moments: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Note when the job has arrived, when saves begin, and when the last of them and all has been told."""
+        """Record an event and its time. When all ranks have reported their imports, let the saves begin."""
         self.recorder.take(event)
         self.note(event.__class__.__name__)
         if isinstance(event, Imported):
@@ -137,17 +142,17 @@ class Seen:
                 self.go_on()
 
     def note(self, name: str) -> None:
-        """Note a moment."""
+        """Record the present time under a name; a later time replaces an earlier one."""
         self.moments[name] = (time.perf_counter(), time.process_time())
 
     def between(self, first: str, last: str) -> tuple[float, float]:
-        """Return what passed between two moments."""
+        """Return the elapsed seconds and the CPU seconds between two recorded times."""
         (wall, cpu), (end, end_cpu) = self.moments[first], self.moments[last]
         return end - wall, end_cpu - cpu
 
 
 def measure(ranks: int, directory: Path) -> dict[str, float]:
-    """Launch so many once; return the figures."""
+    """Launch this number of ranks once; return the measured values."""
     launcher = Launcher(
         template=(sys.executable, __file__, "--ranks-of", "{processes}", "--"),
         version="ranks that are not real",
@@ -179,7 +184,7 @@ def measure(ranks: int, directory: Path) -> dict[str, float]:
 
 
 def _in_a_process(ranks: int) -> dict[str, float]:
-    """Measure in a process of its own: memory that was taken is seldom given back."""
+    """Measure in a separate process, because a process rarely returns memory to the kernel."""
     reading, writing = os.pipe()
     if child := os.fork():
         os.close(writing)

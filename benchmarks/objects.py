@@ -1,10 +1,11 @@
-"""What the client of object stores costs: ``python benchmarks/objects.py --rounds 5``.
+"""Cost of the client of object stores: ``python benchmarks/objects.py --rounds 5``.
 
-Sends and reads an object of 128 MiB, parts of 8 MiB, 4 at a time, from and into memory that the caller owns, by our
-client, by the same with content made before a part is sent and compared after it came, as engine ``stream`` does, and
-by obstore and boto3 where they are installed, in turns against one server on loopback that keeps nothing and sends the
-same part again and again. Printed are the medians, the ratios of clients that followed each other, and what a client
-adds to the memory of its process. Checksums are computed by ours and by boto3, as they are by default.
+Each client sends and reads an object of 128 MiB in parts of 8 MiB, 4 at a time, from and into memory of the caller. The
+clients are ours, obstore and boto3 (if installed), and ours with content. The last one generates content before a part
+is sent and compares it after a part is received, as engine ``stream`` does. The clients take turns with one server on
+loopback, which stores nothing and always returns the same part. The output is the medians, the ratios between clients
+in the same round, and the memory that each client adds to its process. Our client and boto3 compute checksums, as they
+do by default.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Act = Callable[[], None]
 
 
 def sent_part() -> bytearray:
-    """Return what the server sends for each part: content as engine stream makes it."""
+    """Return the part that the server sends for every request: content as in the engine stream."""
     import numpy as np  # noqa: PLC0415
 
     from pytest_ckpt.ranks.content import Content, TensorKey  # noqa: PLC0415
@@ -43,7 +44,7 @@ def sent_part() -> bytearray:
 
 
 class Nothing(BaseHTTPRequestHandler):
-    """Takes every body, keeps none, and sends one part for all."""
+    """Accepts and discards every body, and returns the same part for every read."""
 
     protocol_version = "HTTP/1.1"
     part = memoryview(bytearray(PART))
@@ -90,7 +91,7 @@ class Nothing(BaseHTTPRequestHandler):
 
 
 def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview], *, content: bool = False) -> tuple[Act, Act]:
-    # Each process imports one client: what it takes is part of the figures.
+    # Each process imports only its client, because the memory of the imports is part of the measured values.
     import numpy as np  # noqa: PLC0415
 
     from pytest_ckpt.facts.targets import Access  # noqa: PLC0415
@@ -99,7 +100,7 @@ def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview], *, content:
     from pytest_ckpt.targets.objects.keys import read_prefix  # noqa: PLC0415
 
     bucket = Bucket(read_prefix("test"), Access(endpoints=(url,), part_bytes=PART))
-    # One for each part in flight, as a rank has them: each has memory of its own to compare in.
+    # One for each part in flight, as in a rank, because each compares in separate memory.
     makers: SimpleQueue[Content] = SimpleQueue()
     for number in range(DEPTH):
         makers.put(Content(1))
@@ -172,7 +173,7 @@ def boto3(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[A
         upload = client.create_multipart_upload(Bucket="test", Key="k")["UploadId"]
 
         def send(number: int) -> dict[str, object]:
-            # It takes no memoryview.
+            # boto3 does not accept a memoryview.
             body = bytes(data[number * PART : (number + 1) * PART])
             answer = client.upload_part(Bucket="test", Key="k", UploadId=upload, PartNumber=number + 1, Body=body)
             return {"PartNumber": number + 1, "ETag": answer["ETag"]}
@@ -199,7 +200,7 @@ def peak_mib() -> float:
 
 
 def measure(who: str, url: str) -> None:
-    """Print the times of one client as JSON, in a process of its own."""
+    """Measure one client in this process, and print the values as JSON."""
     os.environ.update(KEYS)
     data = memoryview(bytearray(SIZE))
     slots: SimpleQueue[memoryview] = SimpleQueue()

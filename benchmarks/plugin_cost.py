@@ -1,8 +1,8 @@
-"""What the plugin costs a pytest run that has nothing to do with it: ``python benchmarks/plugin_cost.py [pairs]``.
+"""Cost of the plugin for a pytest run that does not use it: ``python benchmarks/plugin_cost.py [pairs]``.
 
-The first figure is CPU time inside the process: to import the plugin, to register it with its options and hooks, and in
-its ``pytest_configure``. The second is the CPU time of whole processes with and without it, pair by pair; the noise of
-a start is larger than what it shows.
+The first value is CPU time inside the process: to import the plugin, to register it with its options and hooks, and for
+its ``pytest_configure``. The second value is the CPU time of complete processes with and without the plugin, pair by
+pair. The starts of processes vary by more than this difference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Runs pytest in this process, and adds up the CPU time of everything that it does for our plugin alone.
+# Runs pytest in this process, and sums the CPU time that only our plugin causes.
 METERED = """
 import functools, importlib.metadata, sys, time
 import pytest
@@ -63,7 +63,7 @@ PLUGIN = "pytest_ckpt.plugin.session_hooks"
 
 def main() -> None:
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 25
-    # With the bytecode that an installation leaves, wherever this runs.
+    # Use compiled bytecode, as after an installation, whatever the environment sets.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     inside: list[float] = []
     seconds: dict[str, list[float]] = {"with": [], "without": []}
@@ -74,7 +74,7 @@ def main() -> None:
         ways = {"with": base, "without": [*base, "-p", f"no:{PLUGIN}"]}
 
         def run(command: list[str]) -> tuple[float, str]:
-            """Run a command; return its CPU seconds, user and system, and what it said."""
+            """Run a command; return its CPU seconds (user and system) and its output."""
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             output = subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, text=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -83,7 +83,7 @@ def main() -> None:
         for pair in range(pairs + 1):
             _, output = run([sys.executable, "-c", METERED])
             spent = {way: run(ways[way])[0] for way in sorted(ways, reverse=bool(pair % 2))}
-            if pair:  # the first writes the bytecode
+            if pair:  # the first pair writes the bytecode
                 inside.append(float(output.rpartition("SPENT")[2]))
                 for way, found in spent.items():
                     seconds[way].append(found)

@@ -1,11 +1,12 @@
-"""Processor time of engine ``stream`` for a GB saved and loaded: ``python benchmarks/processor_time.py DIRECTORY``.
+"""Processor time of engine ``stream`` per GB saved and loaded: ``python benchmarks/processor_time.py DIRECTORY``.
 
-Each round saves a checkpoint of one rank and loads it, then makes and compares the same amount of content alone on one
-core, which any test that verifies every byte pays. The processor time is that of all threads, user and kernel, from the
-checksums of the content to the result of the comparison. The start of processes and the page cache are left out.
+Each round saves and loads a checkpoint of one rank. It then generates and compares the same amount of content on one
+core, without storage: this is the cost of any test that verifies every byte. The processor time is the sum over all
+threads, user and kernel, from the generation of content to the result of the comparison. It does not include the start
+of processes and the drop of the page cache.
 
-With ``--whole`` each round also runs the command at two sizes in turn. The difference of their processor time, all
-processes together, is divided by the difference of their bytes. Beside other load the starts of two runs differ by as
+With ``--whole`` each round also runs the complete command at two sizes. The difference of their processor time, summed
+over all processes, is divided by the difference of their bytes. On a busy machine, the starts of two runs differ by as
 much as these bytes cost, so only the median of many such rounds is meaningful.
 """
 
@@ -30,7 +31,7 @@ from pytest_ckpt.sizing.stream_buffers import USUAL_BUFFERS_BYTES
 
 _SCALE = 0.02
 _SCALES = (0.004, 0.024)
-# The depth is set: a ramp would write more bytes at the larger size.
+# With a fixed depth there is no ramp, which would write more bytes at the larger size.
 _OPTIONS = {"engine": "stream:depth=2", "model": "llama3-8b", "suite": "performance", "profile": "smoke"}
 
 
@@ -60,7 +61,7 @@ class Rank:
 
 
 class ContentAlone:
-    """The content in requests and buffers as the engine has them."""
+    """Generates and compares content with the request size and buffers of the engine, without storage."""
 
     def __init__(self) -> None:
         self._request_bytes = EngineOptions().request_bytes
@@ -68,7 +69,7 @@ class ContentAlone:
         self._content = Content(1)
 
     def round(self, checkpoint: int, requests: int = 64) -> float:
-        """Make and compare; return the core-seconds per GB of both together."""
+        """Generate and compare content; return the core-seconds per GB of both together."""
         place, size = TensorKey(checkpoint=checkpoint, rank=0, tensor=0), self._request_bytes
         start = time.process_time()
         for first in range(0, requests, len(self._buffers)):
@@ -86,7 +87,7 @@ def _whole_run(directory: str) -> float:
 
 
 def _gigabytes(document: dict[str, Any]) -> float:
-    """GB that a run saved; it loads as many."""
+    """Return the GB that a run saved; it loads the same amount."""
     operations = only_measurement(document)["operations"]
     return float(sum(operation["bytes"] for operation in operations if operation["kind"] == "save")) / 1e9
 

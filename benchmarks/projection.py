@@ -1,8 +1,9 @@
-"""How often ``pytest-ckpt project`` is right: ``python benchmarks/projection.py [--arrays N] [--raw FILE]``.
+"""Accuracy of ``pytest-ckpt project``: ``python benchmarks/projection.py [--arrays N] [--raw FILE]``.
 
-Made-up arrays whose rate with 128 clients is known are measured with 1, 2, 4, 8 and 16 clients, or with 32 too, ten
-times each. Told are, by kind of array: how many are projected at all, how many of these intervals hold the truth, how
-many are narrower than a factor 1.5, and how many of the bounds hold it where nothing is projected.
+Simulated arrays with a known rate for 128 clients are measured ten times with each of 1, 2, 4, 8 and 16 clients; in a
+second series also with 32. The output for each kind of array is the number of arrays that are projected. For these it
+prints the share of intervals that contain the true rate, and the share whose ends differ by less than a factor of 1.5.
+For the other arrays it prints the share of bounds that contain the true rate.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ _CLIENTS, _REPEATS = 128, 10
 _COUNTS = ((1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32))
 _KINDS = ("linear", "ceiling", "contention", "coherency", "noisy", "straggler")
 _NARROW = 1.5
-# A node that is slower holds up all others that have part in an operation.
+# The factor on the rate of an operation if a slow node takes part, because all other nodes wait for it.
 _STRAGGLER = 0.93
 
 
 @dataclass(frozen=True)
 class Array:
-    """A made-up array: its rate without scatter by clients, and the scatter of an operation."""
+    """A simulated array: its rate by number of clients, without noise, and the noise of an operation."""
 
     rate: Callable[[int], float]
     scatter: float
 
 
 def made_array(kind: str, counts: tuple[int, ...], chance: random.Random) -> Array:
-    """Return an array of a kind; noisy ones and those with a straggler saturate as one of the others."""
+    """Return an array of a kind; noisy arrays and arrays with a straggler saturate like one of the other kinds."""
     shape = chance.choice(("ceiling", "contention", "coherency")) if kind in {"noisy", "straggler"} else kind
     one = chance.uniform(1, 5)
     ceiling, share = _log_uniform(chance, 3, 60), _log_uniform(chance, 0.01, 0.5)
@@ -54,7 +55,7 @@ def made_array(kind: str, counts: tuple[int, ...], chance: random.Random) -> Arr
 
 
 def tried(kind: str, counts: tuple[int, ...], arrays: int) -> dict[str, int]:
-    """Project arrays of a kind; return the counts of what came out."""
+    """Project arrays of a kind; return the number of arrays for each result."""
     chance = random.Random(f"{kind} {counts}")
     found = dict.fromkeys(("arrays", "projected", "held", "narrow", "bounds held"), 0)
     for _ in range(arrays):

@@ -1,7 +1,8 @@
-"""What answers without a measurement cost: ``python benchmarks/questions.py [--rounds N]``.
+"""Cost of commands that measure nothing: ``python benchmarks/questions.py [--rounds N]``.
 
-``size`` of four models and five clusters, and ``simulate`` of 1,000 runs of 30 days for five clusters, over a run that
-is made up. CPU seconds of whole processes, user and system, Python's own start included; the median of the rounds.
+The commands are ``size`` for four models and five clusters, and ``simulate`` for 1,000 runs of 30 days on five
+clusters, from a simulated run. The output is the median of the CPU seconds (user and system) of complete processes,
+including the start of Python.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CLUSTERS = "1000,4000,16000,64000,100000"
 
 
 def cpu_seconds(*words: str) -> float:
-    """Run a command and return the CPU seconds that it took."""
+    """Run a command and return its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -30,7 +31,7 @@ def cpu_seconds(*words: str) -> float:
 
 
 def main() -> None:
-    """Print a line a question."""
+    """Print one line per command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds

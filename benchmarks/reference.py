@@ -1,8 +1,9 @@
-"""Our engines on the layout of the reference tool's figures: ``python benchmarks/reference.py DIRECTORY``.
+"""Our engines with the checkpoint size of the reference tool's values: ``python benchmarks/reference.py DIRECTORY``.
 
-1.016 GiB a checkpoint, 10 saves and 10 loads: llama3-8b on its 8 ranks, and in open mode on 2 and 4. What counts is
-what a run takes beside its saves and loads (wall time of the command less those), and the memory of a rank. The
-reference tool's own figures are those of docs/reference_figures.md. ``--raw FILE`` keeps every run as JSON.
+Each run has 10 saves and 10 loads of 1.016 GiB: llama3-8b with its 8 ranks, and in mode open with 2 and 4. Two values
+are compared: the time of a run outside its saves and loads (wall time of the command minus their time), and the memory
+of a rank. docs/reference_figures.md contains the reference tool's own values. ``--raw FILE`` records every run as
+JSON.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from pytest_ckpt.sizing.models import layout
 _MODEL = "llama3-8b"
 _BYTES = 1.016 * 2**30
 _ENGINES = ("stream", "torch")
-# Ranks, mode, and the reference tool's seconds outside saves and loads and memory of a rank (where they were measured).
+# Ranks, mode, and values of the reference tool if known: seconds outside saves and loads, bytes of memory of a rank.
 _CASES: tuple[tuple[int, str, float | None, float | None], ...] = (
     (2, "open", None, None),
     (4, "open", 23.0, 1280e6),
     (8, "full", 35.0, 1030e6),
 )
-# At most these shares of the reference tool's: time outside saves and loads, memory a rank.
+# The permitted shares of the reference tool's values: of the time outside saves and loads, and of a rank's memory.
 _MAXIMUM_OUTSIDE = {"stream": 1 / 6, "torch": 1 / 3}
 _MAXIMUM_MEMORY = {"stream": 1 / 10}
 
 
 def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[str, Any]:
-    """Run pytest once; return what it took."""
+    """Run pytest once; return its times, CPU time and memory."""
     scale = _BYTES / layout(_MODEL, mode=mode, processes=ranks).bytes
     done = run_pytest(
         asked.directory,

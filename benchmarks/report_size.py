@@ -1,9 +1,9 @@
-"""How long judging and reporting take for many ranks: ``python benchmarks/report_size.py [--ranks N]``.
+"""Time to judge and report a run with many ranks: ``python benchmarks/report_size.py [--ranks N]``.
 
-The facts are made up, in the shape and number of a run of llama3-1t on 1,024 ranks with 10 saves and 10 loads: every
-time drawn, a few ranks slow. Then everything that a real run does with its facts: read the measurement, judge every
-requirement, make the document, write report.json, the certificate, JUnit and the digests. With ``--pdf`` also the
-certificate as PDF, which is no part of the bound: it is asked for, and a layout of pages takes what it takes.
+The facts are invented, in the form and number of a run of llama3-1t on 1,024 ranks with 10 saves and 10 loads: times
+are random, and a few ranks are slow. The benchmark then processes them like a real run: it reads the measurement,
+judges every requirement, creates the report, and writes report.json, the certificate, JUnit and the digests. With
+``--pdf`` it also writes the certificate as PDF, which is not part of the bound.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAXIMUM_SECONDS, _MAXIMUM_BYTES = 3.0, 3_000_000
 
 
 def made_up(plan: Plan, operations: int, chance: random.Random) -> Measurement:
-    """Return the facts of a run that never was."""
+    """Return the measurement of a simulated run."""
     shards = plan.checkpoints[0].layout
     hosts = [f"node-{n:04}.cluster.example" for n in range(-(-shards.processes // _HOST_RANKS))]
     rank_bytes = tuple(rank.bytes for rank in shards.ranks())
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool = False) -> dict[str, Any]:
-    """Return seconds by step and bytes by file."""
+    """Process one simulated run; return the seconds of each step and the bytes of each file."""
     gates = built_in("speed-only")
     measurement = made_up(plan, operations, random.Random(seed))
     with tempfile.TemporaryDirectory() as name:

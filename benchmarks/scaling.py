@@ -1,9 +1,9 @@
-"""What a run costs beside its storage, by ranks and by bytes a rank: ``python benchmarks/scaling.py DIRECTORY``.
+"""Cost of a run outside its storage, by ranks and by bytes per rank: ``python benchmarks/scaling.py DIRECTORY``.
 
-Every run is a whole pytest with its ranks, certificate and all, on layouts of llama3-8b in open mode. What is no
-storage is the wall time of the command less its saves and loads; ``report.json`` says what it went to, and ``pytest``
-is what passes before and after the run. For each size a rank, that cost may grow from one rank to N at most N times.
-``--raw FILE`` keeps every run as JSON.
+Every run is a complete pytest command with ranks and a certificate, on layouts of llama3-8b in mode open. The cost
+outside the storage is the wall time of the command minus its saves and loads. ``report.json`` divides it into stages;
+the stage ``pytest`` is the time before and after the run. For each size per rank, this cost may grow at most N times
+from one rank to N. ``--raw FILE`` records every run as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MODEL = "llama3-8b"
 _RANKS = (1, 2, 4, 8)
 _SIZES_MIB = (16, 64, 256, 1024)
 _STORAGE = ("saves", "loads")
-# The columns of the table; what a run spends on anything else stands under "rest".
+# The stages in each column of the table; all other stages are added to the column "rest".
 _COLUMNS = {
     "start": ("pytest", "preflight", "launch", "import", "prepare"),
     "content": ("content",),
@@ -64,7 +64,7 @@ def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
 
 
 def columns_of(found: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds of a run by column of the table."""
+    """Return the seconds of a run for each column of the table."""
     stages = dict(found["stages"])
     for stage in _STORAGE:
         stages.pop(stage, None)

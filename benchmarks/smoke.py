@@ -1,4 +1,4 @@
-"""From command to certificate: ``python benchmarks/smoke.py DIRECTORY [runs]``; times and memory of a rank."""
+"""Times of smoke runs up to the certificate, and memory of a rank: ``python benchmarks/smoke.py DIRECTORY [runs]``."""
 
 from __future__ import annotations
 

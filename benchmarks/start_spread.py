@@ -1,9 +1,9 @@
-"""How far apart ranks begin what they begin together: ``python benchmarks/start_spread.py [--ranks 8 64] [--hosts 4]``.
+"""Spread of the times at which ranks start together: ``python benchmarks/start_spread.py [--ranks 8 64] [--hosts 4]``.
 
-Ranks are started by MPI on this host and begin together again and again, as at the start of each save. Every rank notes
-the moment on the one clock of the kernel. Prints the median, the 95th percentile and the largest of the time from the
-first rank to the last, over all starts. With ``--hosts`` the ranks believe that they are on so many hosts: then each
-host has a moment of its own, and hosts do not compare clocks.
+MPI starts the ranks on this host, and they start together repeatedly, as at the start of each save. Every rank records
+the time on the kernel's monotonic clock. The output is the median, the 95th percentile and the maximum of the time from
+the first rank to the last, over all starts. With ``--hosts`` the ranks simulate this number of hosts. The ranks of each
+host then agree on a separate moment, because clocks of hosts are not compared.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _WARM_UP = 3
 
 
 def be_a_rank(starts: int, ranks: int, hosts: int) -> None:
-    """Begin together so many times; rank 0 prints the spreads in seconds."""
+    """Start together this number of times; rank 0 prints the spreads in seconds."""
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     name = socket.gethostname()
     socket.gethostname = lambda: f"{name}-{rank * hosts // ranks}"
-    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in ranks alone
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - only in ranks
     from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - it starts MPI
 
     group = MpiGroup(Activity())
@@ -42,7 +42,7 @@ def be_a_rank(starts: int, ranks: int, hosts: int) -> None:
 
 
 def measured(ranks: int, hosts: int, starts: int) -> list[float]:
-    """Start the ranks; return the spread of each start, in order of size."""
+    """Launch the ranks; return the spread of each start in seconds, sorted."""
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)]
     words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__]
     words += ["--be", f"--ranks={ranks}", f"--hosts={hosts}", f"--starts={starts}"]
@@ -53,7 +53,7 @@ def measured(ranks: int, hosts: int, starts: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure each number of ranks, and print."""
+    """Measure with each number of ranks, and print the spreads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 64])
     parser.add_argument("--hosts", type=int, default=1)

@@ -1,11 +1,12 @@
-"""The calls of ranks on target files: ``python benchmarks/store_calls.py BEFORE NOW --directory DIRECTORY``.
+"""Compares the calls of ranks on target files: ``python benchmarks/store_calls.py BEFORE NOW --directory DIRECTORY``.
 
-BEFORE and NOW are checkouts, each with ``:PYTHON`` behind it where another Python is to run it. Both go through the
-front door under strace, with the same small workload, in a directory on the file system that is meant. Compared are,
-with run and process numbers taken out of names: for each thread, its calls on what lies below the subject's directory
-in their order, with length, offset and result; for requests that several threads share (pwrite, preadv), which of them
-takes which is left to chance: so for each file all requests, and that each thread's offsets rise. Left out are calls
-that move nothing and change nothing (stat and its kin). Exit code 1 where anything differs; both traces then stay.
+BEFORE and NOW are checkouts; append ``:PYTHON`` to run one with another Python. Both run pytest-ckpt under strace with
+the same small workload, in a directory on the file system of interest. Run and process numbers are removed from names.
+
+The calls of each thread below the subject's directory must be equal: their order, lengths, offsets and results. Calls
+such as pwrite and preadv are distributed at random over threads. For these, all calls of each file must be equal, and
+offsets must rise in each thread. Calls without an effect, such as stat, are not compared. Exit code 1 if anything
+differs. The traces remain in the directory ``--keep``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _LINE = re.compile(r"(\w+)\((.*)\)\s+= (\S+)(?: <| \(| [A-Z]|<|$)")
 
 
 def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
-    """Run the front door of a checkout; leave one file a thread in ``keep``."""
+    """Run pytest-ckpt of a checkout under strace, which writes one file per thread into ``keep``."""
     place, _, python = checkout.partition(":")
     home = Path(tempfile.mkdtemp(prefix="store-calls-"))
     target = Path(tempfile.mkdtemp(prefix="target-", dir=directory))
@@ -47,7 +48,7 @@ def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(place).resolve())}
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
-    # On tmpfs no load is cold, and the run says so.
+    # On tmpfs no load is cold, so the run fails.
     if done.returncode not in (0, 1) or " load 2 of 2" not in done.stdout:
         raise SystemExit(f"{checkout}: exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-1000:]}")
     shutil.rmtree(home)
@@ -55,7 +56,7 @@ def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
 
 
 def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]:
-    """Return how often each sequence of calls of a thread is there, and each file's shared requests."""
+    """Return the number of threads with each sequence of calls, and the shared requests of each file."""
     threads: Counter[tuple[str, ...]] = Counter()
     shared: dict[str, Counter[str]] = defaultdict(Counter)
     for file in sorted(keep.glob("thread.*")):
@@ -75,14 +76,14 @@ def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]
             if offset < reached.get(path, -1):
                 raise SystemExit(f"{file}: a thread goes back: {line}")
             reached[path] = offset
-        # The controller looks whether anything was left: it is no rank.
+        # The calls of the controller, which looks for remaining files, are not compared.
         if any("/checkpoint-" in text for text in own):
             threads[tuple(own)] += 1
     return threads, shared
 
 
 def normalised(line: str) -> tuple[str, str, str] | None:
-    """Return (call, file, text) of a line without what is another in every run; None for a call on another file."""
+    """Return (call, file, text) of a line, without parts that differ between runs; None for a call on another file."""
     found = _LINE.match(line)
     if not found:
         return None
@@ -92,7 +93,7 @@ def normalised(line: str) -> tuple[str, str, str] | None:
         return None
     path = " ".join(re.sub(r"canary-\d+", "canary", p) or "." for p in paths)
     if name in _SHARED:
-        # The last argument of the second forms is their flags.
+        # The last argument of preadv2 contains flags.
         offset = arguments.rsplit(", ")[-2 if name.endswith("v2") else -1]
         length = re.search(r"iov_len=(\d+)", arguments) or re.search(r", (\d+), \d+$", arguments)
         return name, path, f"{name} {length[1] if length else '?'} at {offset} = {result}"
@@ -137,7 +138,7 @@ def main() -> None:
 
 
 def show(before: Counter[tuple[str, ...]], now: Counter[tuple[str, ...]]) -> None:
-    """Print where the threads that are not on both sides begin to differ."""
+    """Print where threads that are not in both traces begin to differ."""
     only_before, only_now = sorted((before - now).elements()), sorted((now - before).elements())
     print(f"  threads that are not on the other side: {len(only_before)} before, {len(only_now)} now")
     for one, other in zip(only_before, only_now, strict=False):

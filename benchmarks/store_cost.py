@@ -1,11 +1,13 @@
-"""What the way to a file costs, before and now: ``python benchmarks/store_cost.py BEFORE NOW --directory DIRECTORY``.
+"""Cost of the code between engine and file, in two versions: ``python benchmarks/store_cost.py BEFORE NOW``.
 
-BEFORE and NOW are checkouts, each with ``:PYTHON`` behind it where another Python is to run it. In alternating pairs
-one process of each saves and loads the files of one rank several times; content is made and compared outside the clock,
-as far as the engine lets it. Prints for each engine the ratio now ÷ before, pair by pair: user and system CPU seconds
-of all threads (the median must not be above 1.02) and wall time with the 95 % interval of the mean of its logarithms
-(it fails only where all of that lies above 1.02). Exit code 1 where one fails. The directory should be on tmpfs: there
-no device hides what the code costs.
+BEFORE and NOW are checkouts; append ``:PYTHON`` to run one with another Python. In alternating pairs, one process of
+each saves and loads the files of one rank several times. Content is generated and compared outside the clock, as far
+as the engine permits. The output for each engine is the ratio now ÷ before over all pairs:
+
+- user and system CPU seconds of all threads; the median must not exceed 1.02
+- wall time; the 95 % interval of its geometric mean must not be completely above 1.02
+
+Exit code 1 if one of them fails. ``--directory`` should be on tmpfs, where no device hides the cost of the code.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 MAXIMUM = 1.02
-# Of Student's distribution, by degrees of freedom; beyond them that of the normal one.
+# Quantiles of Student's distribution by degrees of freedom; for others the quantile of the normal distribution is used.
 _QUANTILE = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 14: 2.145}
 
 
 def child(engine_name: str, directory: Path, rounds: int) -> None:
-    """Save and load; print CPU and wall seconds of each round, after a first one that warms up, and the bytes."""
-    from pytest_ckpt.sizing.models import layout  # noqa: PLC0415 - of the checkout that is measured
+    """Save and load; print the bytes, and the CPU and wall seconds of each round after a warm-up round."""
+    from pytest_ckpt.sizing.models import layout  # noqa: PLC0415 - from the measured checkout
 
     shard = layout("llama3-8b", mode="open", processes=2, scale=1 / 300).rank(0)
     engine, save, load = engine_of(engine_name, shard)
@@ -56,14 +58,14 @@ def child(engine_name: str, directory: Path, rounds: int) -> None:
 
 
 def measured(act: Any) -> tuple[float, float]:
-    """Return the CPU seconds of all threads, and the wall seconds."""
+    """Call ``act``; return the CPU seconds of all threads and the wall seconds."""
     cpu, start = time.process_time(), time.perf_counter()
     act()
     return time.process_time() - cpu, time.perf_counter() - start
 
 
 def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
-    """Return an engine, and what saves and loads by it in a directory."""
+    """Return an engine, a function that saves with it in a directory, and one that loads."""
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415

@@ -1,10 +1,14 @@
-"""What saves in the background cost by us: ``python benchmarks/strategies.py DIRECTORY [--runs 5] [--scale 1/100]``.
+"""Cost of background saves in our code: ``python benchmarks/strategies.py DIRECTORY [--runs 5] [--scale 1/100]``.
 
-Each run saves with the engine stream, synchronously and asynchronously, by as many ranks as there are cores. Prints, as
-medians over the runs: by how much the medians of twenty steps alone differ (2 % at most), the rate of the copy of the
-state over that of numpy.copyto, in turns in each of as many processes (0.7 at least), and the rate of the writes in the
-background over that of the same engine's synchronous saves (0.9 at least). Run it on an idle machine. Exit code 1 where
-one is missed.
+Each run saves with the engine stream, synchronously and asynchronously, with as many ranks as cores. The output is the
+median over the runs of three values:
+
+- steps: the spread of the median times of the twenty steps after each save (at most 2 %)
+- copy: the rate of the engine's copy of the state, divided by the rate of numpy.copyto in the same processes (at least
+  0.7)
+- background: the rate of background writes, divided by the rate of synchronous saves of the same engine (at least 0.9)
+
+Run it on an idle machine. Exit code 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -27,8 +31,8 @@ _COPIES = 15
 
 
 def copied(scale: str, ranks: int, rank: int) -> float:
-    """Return the rate of the engine's copy of a rank's state over that of numpy.copyto: the median of pairs."""
-    import numpy as np  # noqa: PLC0415 - in the processes that copy
+    """Return the rate of the engine's copy of a rank's state, divided by numpy.copyto's rate: the median of pairs."""
+    import numpy as np  # noqa: PLC0415 - only in the processes that copy
 
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
@@ -55,7 +59,7 @@ def copied(scale: str, ranks: int, rank: int) -> float:
 
 
 def measured(directory: Path, scale: str, ranks: int) -> dict[str, dict[str, Any]]:
-    """Run once; return the measurements by strategy."""
+    """Perform one run; return its measurements by strategy."""
     with tempfile.TemporaryDirectory(dir=directory) as place:
         target = Path(place) / "target"
         target.mkdir()
@@ -71,7 +75,7 @@ def measured(directory: Path, scale: str, ranks: int) -> dict[str, dict[str, Any
 
 
 def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> dict[str, float]:
-    """Return the three figures of one run."""
+    """Return the three values of one run by name."""
     saves = {name: [o for o in m["operations"] if o["kind"] == "save"] for name, m in by_strategy.items()}
     training = by_strategy["async"]["patterns"]["training"]["saves"]
     alone = [statistics.median(s["after_seconds"]) for s in training]
@@ -87,7 +91,7 @@ def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> d
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--runs", type=int, default=5)

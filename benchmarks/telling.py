@@ -1,9 +1,9 @@
-"""What telling of a save takes in a real run: ``python benchmarks/telling.py DIRECTORY [--ranks 16] [--saves 20]``.
+"""Cost of reporting a save in a real run: ``python benchmarks/telling.py DIRECTORY [--ranks 16] [--saves 20]``.
 
-A run of pytest saves to a directory with real ranks. Its controller, and rank 0, note their own CPU seconds as a save
-begins and when its times are told: of the controller all of it, of rank 0 what its first thread takes to begin together
-with the others, to gather what they saw, to join it, and to tell of it. Prints, over all saves, the median of both and
-of the save's time, which is the whole time that a save has on its clock.
+A pytest run saves to a directory with real ranks. The controller and rank 0 record their own CPU seconds from the start
+of a save until its times are reported. For the controller, all CPU time in this interval counts. For rank 0, the CPU
+time of its main thread counts in which it starts together with the others, gathers and combines their results, and
+reports them. The output is the median of both over all saves, in seconds and as a share of the time of the save.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _FILE = "CKPT_TELLING"
-# Python runs this first in every process of the run.
+# The content of sitecustomize.py, which Python runs first in every process of the run.
 _NOTING = f"""
 import json, os, sys, time
 
@@ -58,7 +58,7 @@ elif "pytest" in sys.orig_argv:
 
 
 def main() -> None:
-    """Run, and print the figures."""
+    """Perform the run, and print the values."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--ranks", type=int, default=16)

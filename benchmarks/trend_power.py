@@ -1,8 +1,8 @@
-"""How often the rule of ``pytest-ckpt trend`` is wrong: ``python benchmarks/trend_power.py [--series N] [--raw FILE]``.
+"""Rate of wrong results of ``pytest-ckpt trend``: ``python benchmarks/trend_power.py [--series N] [--raw FILE]``.
 
-Simulated nights: times that scatter as a lognormal does, one in twenty far off (1.5 to 4 times as long). A false alarm
-is a change that is told of an unchanged series: in one look, and in a year with a look every morning. Power is the
-share of series in which a slowdown has been told, as slower, so many nights after it began; 40 nights came before.
+Nightly runs are simulated with log-normal times, of which one in twenty is an outlier (1.5 to 4 times as long). A false
+alarm is a reported change in an unchanged series: in a single check, or in a year with a check every morning. Power is
+the share of series in which a slowdown was reported within a number of nights after it began; 40 nights precede it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NIGHTS = (5, 6, 8, 10, 13, 16, 21)
 
 
 def nights(chance: random.Random, count: int, spread: float, slower: float = 1.0) -> list[float]:
-    """Return the medians of so many runs."""
+    """Return the simulated median times of this number of runs; ``slower`` multiplies all of them."""
     return [
         slower * chance.lognormvariate(0, spread) * (chance.uniform(1.5, 4) if chance.random() < 0.05 else 1)
         for _ in range(count)
@@ -30,13 +30,13 @@ def nights(chance: random.Random, count: int, spread: float, slower: float = 1.0
 
 
 def false_alarms(spread: float, series: int) -> float:
-    """Return the share of unchanged series of 61 nights in which a change is told."""
+    """Return the share of unchanged series of 61 nights in which a change is reported."""
     chance = random.Random(f"false alarms {spread}")
     return sum(find_change(nights(chance, _BEFORE + WINDOWS[-1], spread)) is not None for _ in range(series)) / series
 
 
 def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
-    """Return in what share of unchanged years a change was told on some morning, and one that is slower by a tenth."""
+    """Return the share of unchanged years with a false alarm on any morning, and with one of 10 % slower or more."""
     chance = random.Random(f"a year {spread}")
     found = slower = 0
     for _ in range(years):
@@ -48,9 +48,9 @@ def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
 
 
 def found_after(spread: float, slower: float, series: int) -> dict[int, float]:
-    """Return the share of series in which the slowdown has been told, by nights since it began.
+    """Return the share of series in which the slowdown was reported, by nights since it began.
 
-    As a person sees it who looks every morning: once told, it is known.
+    One report is sufficient: the share counts every series with a report in this or an earlier night.
     """
     chance = random.Random(f"power {spread} {slower}")
     fields = dict.fromkeys(_NIGHTS, 0)

@@ -1,10 +1,10 @@
-"""What ranks that wait take from one that saves: ``python benchmarks/waiting_ranks.py DIRECTORY [--pairs 15]``.
+"""Influence of waiting ranks on a rank that saves: ``python benchmarks/waiting_ranks.py DIRECTORY [--pairs 15]``.
 
-Eight ranks are started by MPI. Rank 0 writes and syncs a file again and again, while the other seven wait for it as
-they wait for the slowest rank of a save; every other time they are stopped by a signal, so that they take nothing. All
-ranks share one core, and then all cores of the machine. Prints the median of the paired ratios of the times, beside
-waiting ranks to beside stopped ones, with its 95 % interval, and the cores that the seven took. Exit code 1 where all
-of an interval lies above 1.05.
+MPI starts eight ranks. Rank 0 writes and syncs a file repeatedly. The other seven ranks wait for rank 0, as they wait
+for the slowest rank of a save; in every second write a signal stops them, so that they use no processor. All ranks use
+one core in a first series, and all cores of the machine in a second one. The output is the median ratio of the two
+times in each pair (with waiting ranks ÷ with stopped ranks), with its 95 % interval, and the cores that the seven ranks
+used. Exit code 1 if an interval is completely above 1.05.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _TOLD = "pairs: "
 
 
 def saved(path: Path, size: int) -> float:
-    """Write a file anew and make it durable; return the seconds that it took."""
+    """Overwrite a file and fsync it; return the elapsed seconds."""
     start = time.perf_counter()
     with path.open("wb", buffering=0) as file:
         for _ in range(size // len(_PIECE)):
-            # As an engine does: the bytes are made ready, then written.
+            # Like an engine: the bytes are prepared in memory and then written.
             file.write(bytes(bytearray(_PIECE)))
         os.fsync(file.fileno())
     return time.perf_counter() - start
 
 
 def taken(pids: list[int]) -> float:
-    """Return the seconds of a core that these processes took so far."""
+    """Return the CPU seconds that these processes have used so far."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -44,9 +44,9 @@ def taken(pids: list[int]) -> float:
 
 
 def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
-    """Save as rank 0, wait as any other."""
+    """Save if this process is rank 0; otherwise wait for it."""
     os.sched_setaffinity(0, cores)
-    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in ranks alone
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - only in ranks
     from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - it starts MPI
 
     group = MpiGroup(Activity())
@@ -73,7 +73,7 @@ def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
 
 
 def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tuple[float, float, float]]:
-    """Start the ranks; return seconds beside waiting ranks, beside stopped ones, and the cores taken, for each pair."""
+    """Start the ranks; return for each pair the seconds with waiting and with stopped ranks, and the cores used."""
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(RANKS)]
     words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__, str(directory)]
     words += [f"--pairs={pairs}", f"--size={size}", "--rank-on", ",".join(map(str, sorted(cores)))]
@@ -84,7 +84,7 @@ def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tu
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the median of values that are in order, and the ends of its 95 % interval by the signs of pairs."""
+    """Return the median of values, and the ends of its 95 % interval (sign test)."""
     ordered = sorted(values)
     count = len(ordered)
     outer = max(0, int(count / 2 - 0.98 * count**0.5))
@@ -92,7 +92,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def main() -> int:
-    """Measure with one core and with all, and print."""
+    """Measure with one core and with all cores, and print; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--pairs", type=int, default=15)

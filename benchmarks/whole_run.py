@@ -1,4 +1,4 @@
-"""A whole run, as a user starts it: what the benchmarks of more than an engine have in common."""
+"""Common code of benchmarks that start a complete run like a user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WholeRun:
-    """``document`` is its report; ``wall`` and ``cpu`` are seconds of the command with all that it started."""
+    """A completed run: its report, and the wall and CPU seconds of the command, including its child processes."""
 
     document: dict[str, Any]
     wall: float
@@ -23,7 +23,7 @@ class WholeRun:
 
 
 def run_pytest(target: str, **options: object) -> WholeRun:
-    """Run pytest once on ``target`` with options such as ``scale="0.01"``; end this script where there is no report."""
+    """Run pytest once on ``target`` with options such as ``scale="0.01"``; exit if the run writes no report."""
     with tempfile.TemporaryDirectory() as name:
         report = Path(name) / "report"
         words = {"target": Path(target).absolute(), **options, "report": report}
@@ -42,7 +42,7 @@ def run_pytest(target: str, **options: object) -> WholeRun:
 
 
 def only_measurement(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the one measurement of a run; it came to its end."""
+    """Return the only measurement of a run, which must be complete."""
     (measurement,) = document["measurements"]
     assert measurement["failure"] is None, measurement["failure"]
     return dict(measurement)

@@ -179,10 +179,10 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
         if not line.strip():
             continue
         try:
-            found = _entry_of(line)
-            if found["id"] in entries:
-                raise ValueError(f"run {found['id']} has a line already")
-            entries[found["id"]] = found
+            entry_of_line = _entry_of(line)
+            if entry_of_line["id"] in entries:
+                raise ValueError(f"run {entry_of_line['id']} has a line already")
+            entries[entry_of_line["id"]] = entry_of_line
         except ValueError as error:
             notices.append(f"line {number} of {LINES} was passed over: {error}")
     return sorted(entries.values(), key=_moment), notices
@@ -240,13 +240,13 @@ def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any
 
 def _entry_of(line: bytes) -> dict[str, Any]:
     """Return the entry of a line. Raises ValueError with the reason if the line is invalid."""
-    found: dict[str, Any] = parse(line)
-    if wrong := fault(found, Line):
+    fields: dict[str, Any] = parse(line)
+    if wrong := fault(fields, Line):
         raise ValueError(wrong)
-    if not _ID.fullmatch(found["id"]):
-        raise ValueError(f"{found['id']!r:.60} is not a name of a run")
-    _moment(found)
-    return found
+    if not _ID.fullmatch(fields["id"]):
+        raise ValueError(f"{fields['id']!r:.60} is not a name of a run")
+    _moment(fields)
+    return fields
 
 
 def _moment(line: Mapping[str, Any]) -> datetime:

@@ -153,8 +153,8 @@ def judged_run(
     # Requirements and checks that were added after the run are not part of it: they are neither judged nor missing.
     names = tuple(report["catalogue_names"])
     catalogue = catalogue_of_names(offered(extended(extras), target.capabilities), names)
-    found = command_line.get("ckpt_gate_table")
-    gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gate_table"])
+    gate_file = command_line.get("ckpt_gate_table")
+    gates = load_gates(gate_file, target.gate_kind, catalogue) if gate_file else fitting(Gates, report["gate_table"])
     later = {check.name: "off" for check in CHECKS if check.name not in names}
     asked = dataclasses.replace(gates, kinds=gates.kinds | later)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, asked, catalogue))
@@ -233,19 +233,25 @@ def _verdicts(
             )
         ]
     verdicts = []
-    for found in places:
-        if found.id not in catalogue:
+    for recorded_verdict in places:
+        if recorded_verdict.id not in catalogue:
             continue
-        requirement = catalogue[found.id]
-        was_left_out = found.reason == "no test" or (found.outcome == "not run" and requirement.suite not in chosen)
-        # A test that was not run then is not run now, even if its facts exist.
+        requirement = catalogue[recorded_verdict.id]
+        was_left_out = recorded_verdict.reason == "no test" or (
+            recorded_verdict.outcome == "not run" and requirement.suite not in chosen
+        )
+        # If a test did not run in the original run, its requirement is left out, even if its facts exist.
         if was_left_out and not decides_all:
             continue
-        if requirement.plugin and found.subject in facts.measurements:
-            kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
-            verdict = dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates))
+        if requirement.plugin and recorded_verdict.subject in facts.measurements:
+            kept = (
+                recorded_verdict
+                if as_recorded
+                else _kept(recorded_verdict, requirement.plugin, has_same_limits=has_same_limits)
+            )
+            verdict = dataclasses.replace(kept, severity=severity_of(requirement, recorded_verdict.subject, gates))
         else:
-            verdict = _decide(requirement, found, facts)
+            verdict = _decide(requirement, recorded_verdict, facts)
         if verdict.outcome != "not run" or requirement.suite in chosen:
             verdicts.append(verdict)
     return verdicts
@@ -269,7 +275,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Judge one requirement again, by the facts from which the run derived ``found``."""
+    """Judge one requirement again; ``found`` is its verdict in the run."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
@@ -332,9 +338,9 @@ def judge_directory(
     not a file of a run.
     """
     unfinished = is_unfinished(directory)
-    found = read_file(directory / SESSION) if unfinished else report or read_report(directory)
+    content = read_file(directory / SESSION) if unfinished else report or read_report(directory)
     with odd_facts_named(directory):
-        begun = report_before_measurements(found, read_file(directory / PLAN)) if unfinished else found
+        begun = report_before_measurements(content, read_file(directory / PLAN)) if unfinished else content
         document = _judge(directory, begun, command_line, as_recorded=as_recorded, foresees=foresees)
         if moment:
             document["judged_again"] = _judged_again(begun, document, command_line, moment)
@@ -387,12 +393,12 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
 def changes_of_facts(directory: Path) -> list[str]:
     """Return the differences between the manifest and the report, measurements and observations, one phrase each."""
     try:
-        found = compare(directory)
+        comparison = compare(directory)
     except OSError as error:
         return [f"{MANIFEST} cannot be read: {error.strerror}"]
-    changes = (("changed", found.changed), ("added", found.added), ("removed", found.removed))
+    changes = (("changed", comparison.changed), ("added", comparison.added), ("removed", comparison.removed))
     facts = [f"{word} {name}" for word, names in changes for name in names if name.startswith(_JUDGED)]
-    return [*facts, *(f"ill-formed {line}" for line in found.ill_formed)]
+    return [*facts, *(f"ill-formed {line}" for line in comparison.ill_formed)]
 
 
 def altered_tables(report: ReadDocument) -> tuple[str, ...]:

@@ -68,20 +68,20 @@ def digests(directory: Path) -> dict[str, str]:
     cannot be read, a file larger than 256 MiB, and an empty directory, whose path ends with a slash. If all files
     together exceed 2 GiB, the largest files have an empty digest too.
     """
-    found: dict[str, str] = {}
+    sha256: dict[str, str] = {}
     sizes: list[tuple[float, str, Path]] = []
 
     def closed(error: OSError) -> None:
-        found[f"{Path(error.filename).relative_to(directory).as_posix()}/"] = ""
+        sha256[f"{Path(error.filename).relative_to(directory).as_posix()}/"] = ""
 
     for place, directories, files in os.walk(directory, onerror=closed):
         if not directories and not files and place != str(directory):
-            found[f"{Path(place).relative_to(directory).as_posix()}/"] = ""
+            sha256[f"{Path(place).relative_to(directory).as_posix()}/"] = ""
         for name in [*files, *(f for f in directories if _is_link(Path(place, f)))]:
             path = Path(place, name)
             below = path.relative_to(directory).as_posix()
             if below not in _NOT_LISTED:
-                found[below] = ""
+                sha256[below] = ""
                 if (size := _size(path)) <= _MAXIMUM_BYTES:
                     sizes.append((size, below, path))
     left: float = _MAXIMUM_BYTES_IN_ALL
@@ -90,8 +90,8 @@ def digests(directory: Path) -> dict[str, str]:
         if left < 0:
             break
         with contextlib.suppress(OSError):
-            found[below] = file_digest(path)
-    return found
+            sha256[below] = file_digest(path)
+    return sha256
 
 
 def _is_link(path: Path) -> bool:
@@ -152,7 +152,7 @@ def _line(name: str, digest: str) -> str:
 
 
 def _read_line(line: str) -> tuple[str, str]:
-    """Return the name and the digest in a line. A text that no digest equals replaces an invalid digest."""
+    """Return the name and the digest in a line; two empty texts for an invalid line."""
     plain = line.removeprefix("\\")
     digest, _, name = plain.partition("  ")
     if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not name:
@@ -166,10 +166,10 @@ def _read_line(line: str) -> tuple[str, str]:
 def _size(path: Path) -> float:
     """Return the size of a file in bytes; infinite if it is not a regular file or cannot be read."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return math.inf
-    return found.st_size if stat.S_ISREG(found.st_mode) else math.inf
+    return status.st_size if stat.S_ISREG(status.st_mode) else math.inf
 
 
 def file_digest(path: Path) -> str:

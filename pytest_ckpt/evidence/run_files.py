@@ -71,7 +71,7 @@ def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
 
 def read_observations(directory: Path) -> list[Observation]:
     """Return the results of a run's checks. Raises UsageError for an invalid file."""
-    found = []
+    observations = []
     for file in sorted((directory / "observations").glob("*.json")):
         observation = _read_record(file, Observation, "observation")
         name = f"{observation.requirement}.{observation.subject}"
@@ -79,8 +79,8 @@ def read_observations(directory: Path) -> list[Observation]:
             raise not_ours(file, "is of another check", [f"it contains the observation of {name}"])
         if wrong := _observation_contradictions(observation):
             raise not_ours(file, "is not an observation of a run", wrong)
-        found.append(observation)
-    return found
+        observations.append(observation)
+    return observations
 
 
 def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "observation"]) -> Record:
@@ -155,31 +155,33 @@ def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> lis
         "load_bytes": planned.load_bytes,
         "drains": planned.drains,
     }
-    found = [
+    contradictions = [
         f"its {name} is {short(getattr(measurement, name))}, the plan's is {short(value)}"
         for name, value in expected.items()
         if getattr(measurement, name) != value
     ]
-    if found:
-        return found
+    if contradictions:
+        return contradictions
     for kind in _KINDS:
         numbers = [o.index for o in measurement.operations if o.kind == kind]
         if numbers != list(range(1, len(numbers) + 1)) or len(numbers) > planned.operations:
-            found.append(f"its {kind}s are numbered {short(numbers)}, and {planned.operations} were planned")
-    found += [f"{o.kind} {o.index}: {text}" for o in measurement.operations for text in _of_operation(o, measurement)]
+            contradictions.append(f"its {kind}s are numbered {short(numbers)}, and {planned.operations} were planned")
+    contradictions += [
+        f"{o.kind} {o.index}: {text}" for o in measurement.operations for text in _of_operation(o, measurement)
+    ]
     integrity, durability = measurement.integrity, measurement.durability
     whole = planned.loaded_bytes
     if integrity and integrity.fault_count < len(integrity.faults):
-        found.append(f"it names {len(integrity.faults)} faults and counts {integrity.fault_count}")
+        contradictions.append(f"it names {len(integrity.faults)} faults and counts {integrity.fault_count}")
     if integrity and integrity.bytes_expected != whole:
-        found.append(f"{integrity.bytes_expected:,} bytes were to be compared, and its loads are of {whole:,}")
+        contradictions.append(f"{integrity.bytes_expected:,} bytes were to be compared, and its loads are of {whole:,}")
     saves = sum(o.kind == "save" for o in measurement.operations)
     if durability and (durability.saves, durability.files) != (saves, planned.files_of_saves(saves)):
-        found.append(
+        contradictions.append(
             f"durable calls are recorded for {durability.files:,} files in {durability.saves} saves, and there were "
             f"{planned.files_of_saves(saves):,} in {saves}"
         )
-    return found
+    return contradictions
 
 
 def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[str]:
@@ -210,14 +212,14 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
 
 def _observation_contradictions(observation: Observation) -> list[str]:
     """Return the contradictions within the result of a check."""
-    found = []
+    contradictions = []
     if (observation.anomaly_count == 0) != (not observation.anomalies) or (
         observation.anomaly_count < len(observation.anomalies)
     ):
-        found.append(f"it names {len(observation.anomalies)} anomalies and counts {observation.anomaly_count}")
+        contradictions.append(f"it names {len(observation.anomalies)} anomalies and counts {observation.anomaly_count}")
     if observation.measured is not None and observation.measured < 0:
-        found.append(f"it measured {observation.measured:g} {observation.unit}")
-    return found
+        contradictions.append(f"it measured {observation.measured:g} {observation.unit}")
+    return contradictions
 
 
 def short(value: Any) -> str:

@@ -101,7 +101,7 @@ def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
     data = _read(file, option)
     try:
         key = load_pem_public_key(data)
-    except Exception as error:  # as above
+    except Exception as error:  # the library raises several types, including its own
         raise UsageError(
             f"{option} {file}: it is not a public key in PEM: {_first_line(error)}.",
             "Take it from the private one: openssl pkey -in key.pem -pubout -out key.pub",

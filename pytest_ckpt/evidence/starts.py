@@ -50,8 +50,8 @@ def earlier_starts(directory: Path) -> tuple[Start, ...]:
 
 
 def _places(directory: Path) -> list[Path]:
-    found = (place for place in (directory / _STARTS).glob("*") if place.name.isdecimal())
-    return sorted(found, key=lambda place: int(place.name))
+    places = (place for place in (directory / _STARTS).glob("*") if place.name.isdecimal())
+    return sorted(places, key=lambda place: int(place.name))
 
 
 def completed(
@@ -62,22 +62,22 @@ def completed(
     A measurement is left out if ``without`` returns true for its failure. Raises UsageError for an invalid file.
     """
     added = _read(directory, ADDED, plan)
-    found = []
+    measurements = []
     for measurement in read_measurements(directory, plan):
         whole = measurement
         for other in added.get(str(measurement.subject), ()):
             if not without(other.measurement.failure):
                 whole = with_patterns_of(whole, other.measurement)
         if not without(measurement.failure):
-            found.append(whole)
-    return found
+            measurements.append(whole)
+    return measurements
 
 
 def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
     """Return, by subject, the measurements that starts interrupted or that only add patterns. Raises UsageError."""
-    found = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
-    subjects = dict.fromkeys(subject for others in found for subject in others)
-    return {subject: tuple(o for others in found for o in others.get(subject, ())) for subject in subjects}
+    by_kind = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
+    subjects = dict.fromkeys(subject for others in by_kind for subject in others)
+    return {subject: tuple(o for others in by_kind for o in others.get(subject, ())) for subject in subjects}
 
 
 def _read(directory: Path, kind: str, plan: Plan) -> dict[str, list[OtherMeasurement]]:
@@ -136,11 +136,11 @@ def _names(measurements: Sequence[Measurement], observations: Sequence[Observati
 
 def measured_before(starts: Sequence[Start]) -> set[str]:
     """Return the names of measurements and checks that these starts completed and that no later start repeated."""
-    found: set[str] = set()
+    names: set[str] = set()
     for start in starts:
-        found |= set(start.measured)
-        found -= {replaced.name for replaced in start.replaced}
-    return found
+        names |= set(start.measured)
+        names -= {replaced.name for replaced in start.replaced}
+    return names
 
 
 def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:

@@ -97,8 +97,13 @@ def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examinat
 
 def check_digests(directory: Path) -> Examination:
     """Compare every file with the manifest."""
-    found = compare(directory)
-    groups = {"changed": found.changed, "added": found.added, "removed": found.removed, "ill-formed": found.ill_formed}
+    comparison = compare(directory)
+    groups = {
+        "changed": comparison.changed,
+        "added": comparison.added,
+        "removed": comparison.removed,
+        "ill-formed": comparison.ill_formed,
+    }
     if details := tuple(f"{word}: {name}" for word, names in groups.items() for name in names):
         # All files that differ are listed, however many there are.
         return Examination(
@@ -107,7 +112,7 @@ def check_digests(directory: Path) -> Examination:
             description=f"the directory is not as {MANIFEST} lists it",
             details=details,
         )
-    return _verified("digests", f"{counted(found.listed, 'file is', 'files are')} as {MANIFEST} lists them")
+    return _verified("digests", f"{counted(comparison.listed, 'file is', 'files are')} as {MANIFEST} lists them")
 
 
 def _check_verdicts(directory: Path, report: Document) -> Examination:
@@ -157,10 +162,10 @@ def _differences(directory: Path, report: Document, again: Document) -> Iterator
 
 
 def _by_name(report: Mapping[str, Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    verdicts: dict[str, list[Any]] = {}
     for verdict in report["requirements"]:
-        found.setdefault(f"{verdict['id']} {verdict['subject']}", []).append(verdict)
-    return found
+        verdicts.setdefault(f"{verdict['id']} {verdict['subject']}", []).append(verdict)
+    return verdicts
 
 
 def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
@@ -277,7 +282,7 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
     """Return the finding for a directory without a signature.
 
-    It fails if the run was signed, or if ``keys`` show that a signature is expected.
+    It fails if the run was signed, or if the reader gave ``keys``, because a signature is then expected.
     """
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
@@ -328,7 +333,7 @@ def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signe
 
     Another check (`check_signature`) decides whether the signed content matches the directory.
     """
-    from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - of a library that may lack
+    from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - its library may be missing
 
     known: dict[str, KnownKey] = {}
     for one in keys:

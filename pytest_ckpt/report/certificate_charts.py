@@ -238,13 +238,13 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
     whole = from_plain(Measurement, measurement)
     assert whole.patterns
     assert whole.patterns.training
-    found = []
+    saves = []
     for cost, save in zip(save_costs(whole), whole.of_kind("save"), strict=False):
         steps = whole.patterns.training.of(save.checkpoint)
         if steps is None or save.stored_seconds is None:
             continue
         beside = sum(batch.seconds for batch in steps.beside)
-        found.append(
+        saves.append(
             BackgroundSave(
                 cost=cost,
                 stored_seconds=save.stored_seconds,
@@ -253,7 +253,7 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
                 during_drain_seconds=beside / steps.steps if steps.steps else None,
             )
         )
-    return found
+    return saves
 
 
 def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:

@@ -133,8 +133,8 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
 
 def phase_names(operations: Sequence[Operation]) -> list[str]:
     """Return the phases that took any time, in their usual order; unknown phases come last."""
-    seen = dict.fromkeys(n for o in operations for n, seconds in _phases(o).items() if seconds > 0)
-    return [n for n in _PHASES if n in seen] + [n for n in seen if n not in _PHASES]
+    phases = dict.fromkeys(n for o in operations for n, seconds in _phases(o).items() if seconds > 0)
+    return [n for n in _PHASES if n in phases] + [n for n in phases if n not in _PHASES]
 
 
 def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:

@@ -91,7 +91,7 @@ def _parts() -> Mapping[str, str]:
 MAXIMUM_COLUMNS = 8
 """The maximum number of checkpoints that a matrix shows as columns on a phone.
 
-A matrix with one checkpoint, or with more than these, has a line for each checkpoint.
+A matrix with one checkpoint, or with more than this maximum, has a line for each checkpoint.
 """
 
 _NEXT_OF_REASONS: Mapping[str, str] = {
@@ -216,22 +216,24 @@ def matrix(document: Document) -> Matrix:
     verdicts = document.get("requirements") or []
     of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]
     columns = tuple(dict.fromkeys(v["subject"] for v in of_checkpoints))
-    found = {(v["id"], v["subject"]): v for v in of_checkpoints}
+    verdict_of = {(v["id"], v["subject"]): v for v in of_checkpoints}
     rows, unasked = [], []
     for name in dict.fromkeys(v["id"] for v in of_checkpoints):
-        own = [v for v in of_checkpoints if v["id"] == name]
-        if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in own):
+        of_requirement = [v for v in of_checkpoints if v["id"] == name]
+        if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in of_requirement):
             unasked.append(name)
             continue
-        cells = (found.get((name, subject)) for subject in columns)
+        cells = (verdict_of.get((name, subject)) for subject in columns)
         rows.append(Row(id=name, cells=tuple(_cell([v]) if v else Cell() for v in cells)))
     checks = []
     for name in dict.fromkeys(v["id"] for v in verdicts if v["id"] in behaviour):
-        own = [v for v in verdicts if v["id"] == name]
-        if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in own):
+        of_requirement = [v for v in verdicts if v["id"] == name]
+        if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in of_requirement):
             unasked.append(name)
             continue
-        checks.append((name, _cell(own), sum(v["outcome"] == "met" for v in own), len(own)))
+        checks.append(
+            (name, _cell(of_requirement), sum(v["outcome"] == "met" for v in of_requirement), len(of_requirement))
+        )
     return Matrix(columns=columns, rows=tuple(rows), behaviour=tuple(checks), advisory_not_run=tuple(unasked))
 
 

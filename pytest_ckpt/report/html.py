@@ -95,12 +95,12 @@ def rates_of_hosts(
     if not networks:
         return []
     measurement = from_plain(Measurement, ran)
-    found: dict[str, dict[str, HostRate]] = {}
+    rates: dict[str, dict[str, HostRate]] = {}
     for rate in host_rates(measurement, networks):
-        found.setdefault(rate.host, {})[rate.kind] = rate
+        rates.setdefault(rate.host, {})[rate.kind] = rate
     rows = [
         (host, _in_ranges([r.rank for r in measurement.ranks if r.host == host]), of_kind["save"], of_kind["load"])
-        for host, of_kind in found.items()
+        for host, of_kind in rates.items()
         if len(of_kind) == 2
     ]
     return rows if len(rows) <= MAXIMUM_HOSTS else sorted(rows, key=lambda row: row[2].bytes_per_second)
@@ -123,8 +123,11 @@ def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
     for kind in subject.kinds:
         slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MAXIMUM_ROWS]
         chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MAXIMUM_ROWS else slowest)}
-    found = {(o["kind"], o["index"]): o for kind in subject.kinds for o in kind.operations}
-    return [{"index": n, "save": found.get(("save", n)), "load": found.get(("load", n))} for n in sorted(chosen)]
+    operation_of = {(o["kind"], o["index"]): o for kind in subject.kinds for o in kind.operations}
+    return [
+        {"index": n, "save": operation_of.get(("save", n)), "load": operation_of.get(("load", n))}
+        for n in sorted(chosen)
+    ]
 
 
 def column_formats(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
@@ -245,15 +248,15 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _ceiling(document: view.Document) -> str:
-    """Return the rates of the slowest client without storage, and of its network: no storage exceeds them."""
+    """Return the limits of the clients: the rate of the slowest host without storage, and the rate of its network."""
     rates = [*_content_rates(document), *_network_rates(document)]
     return "; ".join(rates) or "unknown, so the client may have been the limit"
 
 
 def _content_rates(document: view.Document) -> Iterator[str]:
-    found = [c for m in document.get("measurements") or [] for c in m.get("client_ceilings") or []]
-    if found:
-        makes, compares = (min(c[f"{name}_bytes_per_second"] for c in found) for name in ("makes", "compares"))
+    ceilings = [c for m in document.get("measurements") or [] for c in m.get("client_ceilings") or []]
+    if ceilings:
+        makes, compares = (min(c[f"{name}_bytes_per_second"] for c in ceilings) for name in ("makes", "compares"))
         yield (
             f"without storage, the slowest host makes the content of a save at {units.format_rate(makes)} and compares "
             f"the content of a load at {units.format_rate(compares)}"
@@ -279,9 +282,9 @@ def _topology(document: Mapping[str, Any]) -> str:
 
     A report may be untrusted, so the picture is checked again; it is not shown if it is not a PNG or JPEG.
     """
-    found = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
+    topology = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
     try:
-        return data_address(str(found)) if found else ""
+        return data_address(str(topology)) if topology else ""
     except ValueError:
         return ""
 

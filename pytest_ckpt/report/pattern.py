@@ -118,8 +118,8 @@ def _paused(pattern: Pattern) -> Iterator[str]:
     pauses = pattern.pauses_us()
     if pauses:
         (rank, _), pause = max(pauses.items(), key=lambda item: item[1])
-        told = format_seconds(pause / _MICROSECONDS)
-        yield f"pauses: {told} between the calls of a thread of rank {rank}, the most of any"
+        duration = format_seconds(pause / _MICROSECONDS)
+        yield f"pauses: {duration} between the calls of a thread of rank {rank}, the most of any"
     else:
         yield "pauses: none recorded"
 

@@ -125,8 +125,8 @@ def print_page(page: str) -> bytes:
 def _loaded() -> Any:
     """Import and return WeasyPrint. Raises UsageError that names the missing library."""
     try:
-        # WeasyPrint prints a long explanation of a missing library there, and warns if fonts are missing (Pango then
-        # crashes).
+        # If a library is missing, WeasyPrint prints a long explanation to standard output. If fonts are missing, it
+        # warns, and Pango would crash later.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             import weasyprint  # noqa: PLC0415 - it loads libraries of the system
@@ -185,11 +185,11 @@ def _name_headers(_document: Any, pdf: Any) -> None:
 @contextlib.contextmanager
 def _faults() -> Iterator[list[str]]:
     """Collect the errors that WeasyPrint reports, and keep its remarks on style sheets out of logs."""
-    found: list[str] = []
+    messages: list[str] = []
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            found.append(record.getMessage())
+            messages.append(record.getMessage())
 
     logger, collector = logging.getLogger("weasyprint"), Collector(level=logging.ERROR)
     quiet = [logger, logging.getLogger("fontTools")]
@@ -200,7 +200,7 @@ def _faults() -> Iterator[list[str]]:
     logger.addHandler(collector)
     logger.propagate = False
     try:
-        yield found
+        yield messages
     finally:
         logger.removeHandler(collector)
         logger.propagate = propagates

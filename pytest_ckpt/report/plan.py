@@ -60,8 +60,8 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
     steps = [part_bytes(size if planned.engine.name == STREAM else None, settings.io_size_bytes) for size in sizes]
     numbers = [-(-size // step) if size > step else 0 for size, step in zip(sizes, steps, strict=True)]
-    # One query before and one after; for multipart objects a begin and an end, otherwise a put. The same for the
-    # marker.
+    # Each object needs two queries, one before and one after its transfer. A multipart object needs a begin, its parts
+    # and an end; another object needs one put. The marker adds two requests.
     requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2
     yield (
         f"  keys   {counted(len(sizes), 'object')} and {MARKER} a checkpoint below {place}, "
@@ -179,7 +179,7 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield the statement that the planned operations support if they meet the limit; empty without ``assurance``."""
+    """Yield what the planned operations prove about all saves and loads; empty without ``assurance``."""
     if not (wanted := settings.assurance):
         return
     asks, share = planned.demand, format_share(wanted.share)

@@ -116,10 +116,10 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
     parts += [*_FRAME.grid(up, units.format_percent), *_FRAME.counts_below(across, sizes)]
     ends = []
     for subject in dict.fromkeys(row["subject"] for row in rows):
-        own = [row for row in rows if row["subject"] == subject]
-        points = [(across.at(row["accelerators"]), up.at(row["goodput"])) for row in own]
+        of_subject = [row for row in rows if row["subject"] == subject]
+        points = [(across.at(row["accelerators"]), up.at(row["goodput"])) for row in of_subject]
         parts.append(curve(points))
-        for (x, y), row in zip(points, own, strict=True):
+        for (x, y), row in zip(points, of_subject, strict=True):
             parts.append(line(x, up.at(row["goodput_low"]), x, up.at(row["goodput_high"]), "span"))
             parts.append(dot(x, y))
         ends.append((points[-1][1], subject))

@@ -103,7 +103,7 @@ def _by(strategy: str, field: str, write: Callable[[Any], str]) -> Callable[[Map
     return lambda row: next(write(rate[field]) for rate in row["rates"] if rate["strategy"] == strategy)
 
 
-# The default load budget has no published source, so these rows show the demand for other budgets.
+# The default load budget has no published source, so the columns show the demand for several budgets.
 _LOAD_BUDGETS = (0.005, 0.01, 0.02, 0.05)
 
 

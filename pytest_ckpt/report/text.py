@@ -216,9 +216,9 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     lines += _wrapped(f"  {of[0].upper()}{of[1:]}.", {}) if of else []
     lines += [line for sentence in shares_shown(document) for line in _wrapped(f"  {sentence}", {})]
     # A reason that ends with a verdict's sentence was already printed above.
-    found = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
+    reasons_of_verdicts = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
     for reason in document.get("grade_reasons") or []:
-        if not reason.endswith(found):
+        if not reason.endswith(reasons_of_verdicts):
             lines += _wrapped(f"  {reason}", {})
     for title, name in (
         ("Why this may be a weak test of an array:", "relevance"),
@@ -239,10 +239,10 @@ def _left_behind(document: Mapping[str, Any]) -> list[Line]:
 
 def _wrapped(text: str, markup: dict[str, bool]) -> list[Line]:
     indent = " " * (len(text) - len(text.lstrip()))
-    found = textwrap.wrap(
+    lines = textwrap.wrap(
         text.strip(), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
     )
-    return [(line, markup) for line in found]
+    return [(line, markup) for line in lines]
 
 
 def _or_none(value: float | None, write: Callable[[Any], str]) -> str:

@@ -125,10 +125,10 @@ class Subject:
         """The reason why there is no measurement; empty if there is one."""
         if self.measurement is not None:
             return ""
-        found = self.checkpoint.get("not_run") or next(
+        reason = self.checkpoint.get("not_run") or next(
             (v["because"] for v in self.verdicts if v["outcome"] == "not run" and v.get("because")), ""
         )
-        return str(found or "nothing was measured")
+        return str(reason or "nothing was measured")
 
 
 def subjects(document: Document) -> list[Subject]:
@@ -188,13 +188,15 @@ def how_sure(document: Document) -> list[str]:
 
 def amount(subjects: Sequence[Subject]) -> str:
     """Return the bytes and the number of all timed saves and loads, without scenarios and checks."""
-    found: dict[str, tuple[int, int]] = {}
+    totals: dict[str, tuple[int, int]] = {}
     for kind in (kind for subject in subjects for kind in subject.kinds):
         moved = sum(operation.get("bytes") or kind.bytes or 0 for operation in kind.operations)
-        count, total = found.get(kind.kind, (0, 0))
-        found[kind.kind] = (count + len(kind.operations), total + moved)
+        count, total = totals.get(kind.kind, (0, 0))
+        totals[kind.kind] = (count + len(kind.operations), total + moved)
     return (
-        ", ".join(f"{format_bytes(total)} in {counted(count, kind)}" for kind, (count, total) in found.items() if count)
+        ", ".join(
+            f"{format_bytes(total)} in {counted(count, kind)}" for kind, (count, total) in totals.items() if count
+        )
         or "no save and no load"
     )
 
@@ -222,11 +224,11 @@ def _misses(bound: Document) -> str:
 def _bounds(document: Document) -> dict[str, dict[str, Document]]:
     """Return the conclusions about all operations from the measured saves and loads, by subject and kind."""
     kinds = {"SAVE": "saves", "LOAD": "loads"}
-    found: dict[str, dict[str, Document]] = {}
+    bounds: dict[str, dict[str, Document]] = {}
     for verdict in document.get("requirements") or []:
         if verdict["id"] in kinds and (bound := verdict.get("bound")):
-            found.setdefault(verdict["subject"], {})[kinds[verdict["id"]]] = bound
-    return found
+            bounds.setdefault(verdict["subject"], {})[kinds[verdict["id"]]] = bound
+    return bounds
 
 
 def unread_copies(document: Document) -> list[str]:
@@ -234,14 +236,14 @@ def unread_copies(document: Document) -> list[str]:
 
     Checkpoints of which the cluster has one copy are omitted.
     """
-    found = (
+    copies_of = (
         (s.name, (s.checkpoint.get("demand") or {}).get("copies") or 1) for s in subjects(document) if s.load.seconds
     )
     return [
         f"{name}: each load read one copy of the model. A restart of "
         f"{counted(document['cluster']['accelerators'], 'accelerator')} reads up to "
         f"{counted(copies, 'copy', 'copies')}; LOAD did not measure this."
-        for name, copies in found
+        for name, copies in copies_of
         if copies > 1
     ]
 
@@ -350,20 +352,20 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
 
 def judged_again_lines(document: Document) -> list[str]:
     """Return for which cluster a run was made, and for which it was judged again; empty for the run's own report."""
-    found = document.get("judged_again")
-    if not found:
+    judgement = document.get("judged_again")
+    if not judgement:
         return []
     run, cluster = document["run"], document["cluster"]["accelerators"]
-    graded = found["grade"] or "without a report, because it did not end"
+    graded = judgement["grade"] or "without a report, because it did not end"
     lines = [
-        f"Run on {moment_text(run['started'])} for a cluster of {counted(found['accelerators'], 'accelerator')}, with "
-        f"pytest-ckpt {run['version']}: {graded}.",
-        f"Judged again on {moment_text(found['judged'])} for a cluster of {counted(cluster, 'accelerator')}, with "
-        f"pytest-ckpt {found['version']}: {document['grade']}. Nothing was measured again.",
+        f"Run on {moment_text(run['started'])} for a cluster of {counted(judgement['accelerators'], 'accelerator')}, "
+        f"with pytest-ckpt {run['version']}: {graded}.",
+        f"Judged again on {moment_text(judgement['judged'])} for a cluster of {counted(cluster, 'accelerator')}, with "
+        f"pytest-ckpt {judgement['version']}: {document['grade']}. Nothing was measured again.",
     ]
     changed = [
         f"{limit['option']} {limit['value'] or NOT_SET} ({limit['of_run'] or NOT_SET} in the run)"
-        for limit in found["limits"]
+        for limit in judgement["limits"]
     ]
     if changed:
         return [*lines, f"Other than in the run: {', '.join(changed)}."]

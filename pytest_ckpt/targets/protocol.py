@@ -31,8 +31,8 @@ class Phases(Protocol):
     """A timer for the phases of an operation.
 
     The phases of a save are open, write, fsync, close, directory and commit; the phases of a load are open, read and
-    close. The store times its own calls. A caller that writes through a `Sink` or reads through a `Source` times that
-    as write or read, including related work.
+    close. The store times its own calls. A caller that uses a `Sink` or a `Source` times its calls as write or read,
+    together with related work such as serialisation.
     """
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
@@ -113,8 +113,10 @@ class Draft(Protocol):
         """
 
     def location(self) -> str:
-        """Return the local directory for a library that writes files itself. Raises NotImplementedError without
-        "paths"."""
+        """Return the local directory for a library that writes files itself.
+
+        Raises NotImplementedError if the target does not have the capability "paths".
+        """
 
     def adopt(self, names: Collection[str]) -> None:
         """Add files that a library wrote into `location` to this draft, and make them durable."""
@@ -300,7 +302,7 @@ class Store(Protocol):
         """Return whether this client sees the announced directory."""
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees a committed checkpoint, and files of it with their complete size."""
+        """Return whether this client sees a committed checkpoint, and these of its files with their complete sizes."""
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
         """Commit a checkpoint after all ranks have sealed their drafts; called by rank 0."""

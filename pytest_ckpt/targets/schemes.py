@@ -35,13 +35,13 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
     for point in importlib.metadata.entry_points(group=GROUP):
         who = f"{point.dist.name} {point.dist.version}" if point.dist else point.name
         try:
-            found = point.load()
+            row_of_package = point.load()
         except Exception as error:
             raise UsageError(
                 f"The target '{point.name}' of {who} cannot be loaded: {type(error).__name__}: {error}.",
                 "Fix or uninstall the package.",
             ) from error
-        add_target(known, found, who)
+        add_target(known, row_of_package, who)
     for scheme, row in (rows or {}).items():
         if scheme in known and known[scheme] != row:
             raise _taken(scheme, known[scheme], row.plugin)
@@ -110,8 +110,8 @@ def perform_request(request: Mapping[str, Any]) -> Any:
 
 def split(text: str) -> tuple[str, str]:
     """Return (scheme, location) of a value of --ckpt-target; a path has an empty scheme."""
-    found = _SCHEME.fullmatch(text)
-    return (found[1].lower(), found[2]) if found else ("", text)
+    match = _SCHEME.fullmatch(text)
+    return (match[1].lower(), match[2]) if match else ("", text)
 
 
 def _taken(scheme: str, row: TargetSpec, plugin: str) -> UsageError:

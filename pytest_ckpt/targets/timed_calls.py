@@ -126,7 +126,7 @@ def main() -> None:
     function = load(reference)
     for name in imports:
         load(name)
-    # Writing to the pipe is not needed: its end is the signal.
+    # The caller begins to count the time when the pipe is closed; nothing is written to it.
     os.close(int(begun))
     try:
         answer = {"answer": function(json.load(sys.stdin))}
@@ -220,12 +220,12 @@ def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signal
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _let_go(writing)
         try:
-            found: tuple[str, Any] = ("answer", call())
+            outcome: tuple[str, Any] = ("answer", call())
         except UsageError as error:
-            found = ("usage", (error.what, error.remedy))
+            outcome = ("usage", (error.what, error.remedy))
         except OSError as error:
-            found = ("os", (error.errno, error.strerror, error.filename))
-        data = memoryview(pickle.dumps(found))
+            outcome = ("os", (error.errno, error.strerror, error.filename))
+        data = memoryview(pickle.dumps(outcome))
     except BaseException:
         data = memoryview(pickle.dumps(("fault", traceback.format_exc())))
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.file_systems.serving import daemon, listening, made, run, until
 
-# Whoever has a key may do everything: with no keys at all, a monitor turns away some of those that it knows.
+# Every key permits everything. Keys are required, because a monitor without keys refuses some known clients.
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "mon.": ("mon",),
     "client.admin": ("mon", "mgr", "osd", "mds"),
@@ -22,7 +22,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster that runs; its daemons end with ``daemons``."""
+    """A running cluster. Leaving ``daemons`` ends its processes; ``store`` is the process of its object store."""
 
     home: Path
     config: Path
@@ -30,7 +30,7 @@ class Cluster:
     store: subprocess.Popen[bytes]
 
     def start(self, program: str, name: str) -> subprocess.Popen[bytes]:
-        """Start another daemon of it."""
+        """Start another daemon of the cluster."""
         return _started(self.daemons, self.home, self.config, program, name)
 
     def ceph(self, *words: str) -> str:
@@ -42,9 +42,9 @@ class Cluster:
 def cluster(
     home: Path, store: Path, *, address: str, port: int, keys: Mapping[str, tuple[str, ...]], settings: str
 ) -> Iterator[Cluster]:
-    """Start a cluster whose monitor listens at a port, and whose object store has a directory.
+    """Start a cluster whose monitor listens at ``port``, and whose object store stores its data in ``store``.
 
-    ``keys`` are those of further daemons, ``settings`` further lines of its configuration.
+    ``keys`` are the keys of additional daemons, ``settings`` are additional lines of the configuration.
     """
     config = _configured(home, store, address, port, {**_KEYS, **keys}, settings)
     with contextlib.ExitStack() as daemons:
@@ -66,14 +66,14 @@ def _started(
 
 
 def _ceph(config: Path, *words: str) -> str:
-    # The program is Debian's, and so is its Python, whatever environment the tests run in.
+    # The program needs Debian's Python, not the Python of the tests' environment.
     return run("/usr/bin/python3", "/usr/bin/ceph", "-c", config, *words)
 
 
 def _configured(
     home: Path, store: Path, address: str, port: int, keys: Mapping[str, tuple[str, ...]], settings: str
 ) -> Path:
-    """Write the configuration of a cluster whose daemons keep to this directory, its keys and its map of monitors."""
+    """Write the configuration, the keys and the monitor map of a cluster; daemons use only ``home`` and ``store``."""
     config, identity, state = home / "ceph.conf", str(uuid.uuid4()), made(home / "state")
     keyring = home / "keyring"
     config.write_text(

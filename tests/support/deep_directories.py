@@ -10,7 +10,7 @@ _COUNT, _NAME = 25, "d" * 200
 
 
 def make_too_deep(directory: Path) -> None:
-    """Create them below a directory."""
+    """Create the nested directories below a directory."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):
         with contextlib.suppress(FileExistsError):

@@ -31,7 +31,7 @@ _NOT_INHERITED = ("CI", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_VERSION
 
 
 class Commands:
-    """A shell in a separate directory, in which ``pytest`` and ``pytest-ckpt`` are those of this checkout."""
+    """A shell in a separate directory; its ``pytest`` and ``pytest-ckpt`` run the code of this checkout."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home / "a directory of examples"

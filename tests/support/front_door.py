@@ -34,7 +34,7 @@ SMALLEST = (
     "--ckpt-profile=smoke",
     "--ckpt-operations=2",
 )
-# The size is so small that a limit for 64 accelerators, 0.7 s, depends on the machine's load more than on the storage.
+# The size is so small that the load of the machine would decide whether the limit for 64 accelerators (0.7 s) is met.
 TINY = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1")
 # Runs use stream unless they name an engine, because importing torch takes half of the time of a small run.
 TORCH = "--ckpt-engine=torch"
@@ -220,8 +220,8 @@ class FrontDoor:
         """Start a run and return immediately.
 
         The cluster has 64 accelerators unless the options name one. ``terminal`` is the descriptor of a terminal to
-        write to, in place of a file; ``around`` is a command that wraps the run's command. ``sees_host``: other
-        work on this machine, and its strength, may change verdicts.
+        write to, in place of a file; ``around`` is a command that wraps the run's command. With ``sees_host``,
+        the load and the speed of this machine may change verdicts.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
@@ -302,8 +302,9 @@ def opened_door(home: Path) -> Iterator[FrontDoor]:
 class Sabotage:
     """Makes one rank fail in one checkpoint; ``sabotage/sitecustomize.py`` lists the ways.
 
-    A held rank blocks in the write of its first file, a paused one before its first call, until it is released or
-    killed. ``subject`` is its layout, with any engine; ``where`` is a pattern for an operation instead of a checkpoint.
+    With ``hold`` the rank blocks in the write of its first file, with ``pause`` before its first call, until it is
+    released or killed. ``subject`` is its layout, with any engine. ``where`` is a pattern for the affected operations;
+    it replaces ``subject`` and ``checkpoint``.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
-"""A plugin of the front door's runs: a template that one run compiled is read by the next, a tenth of a small run.
+"""A plugin for end-to-end runs: stores compiled templates for the next run, which saves a tenth of a small run.
 
-The isolated process that writes the certificate compiles the templates, so what starts it is told where they are kept.
+A separate process compiles the templates when it writes the certificate. The plugin adds the directory of compiled
+templates to the code that starts this process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _KEEPS = (
     "import jinja2; from pytest_ckpt.report import html; "
     "html._environment().bytecode_cache = jinja2.FileSystemBytecodeCache({directory!r}); "
 )
-# Before this, the process has no path to the package.
+# The code is inserted before this import; any earlier, the process could not import the package.
 _IMPORTS = "from pytest_ckpt.run.certify"
 
 
@@ -23,12 +24,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME", "none"))
     # A host with a private /tmp does not have the tests' directory, and a run must leave nothing there.
     if session.config.getoption("ckpt_target", None) and cache.is_dir():
-        # Not before: what a run imports without us is a matter of tests.
+        # Not imported earlier, because tests check what a run imports without this plugin.
         from pytest_ckpt.run import certify  # noqa: PLC0415
 
         directory = cache / "templates"
         directory.mkdir(exist_ok=True)
         assert _IMPORTS in certify._START
-        # By name and content: a template that is changed is compiled anew.
+        # Cached templates are identified by name and content, so a changed template is compiled again.
         keeps = _KEEPS.format(directory=str(directory))
         certify._START = certify._START.replace(_IMPORTS, f"{keeps}{_IMPORTS}", 1)

@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_ckpt.config.pattern_files import SHIPPED
 from tests.support import CHECKOUT
 
-# Two ranks are forked from a process that has the library: importing it is most of such a job.
+# Two ranks are forked from a process that has imported the library, because the import takes most of the time.
 FRAME = """
 import multiprocessing, os, sys, tempfile
 {imports}
@@ -44,7 +44,7 @@ _DCP = f"{_TORCH}; import torch.distributed as dist, torch.distributed.checkpoin
 _GLOO = 'dist.init_process_group("gloo", init_method=f"file://{meeting}/store", rank=rank, world_size=2)'
 _HUGGING_FACE = """places = {f"rank{r}.layer{n}": 1 for r in range(2) for n in range(3)}
     dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(directory, places, save_distributed=True))"""
-# It writes into the temporary directory and moves the file, which is a copy to another file system, as storage is one.
+# Lightning writes into the temporary directory and moves the file. To storage, another file system, this is a copy.
 _LIGHTNING = """
 import sys
 import torch, lightning
@@ -83,8 +83,8 @@ quiet = dict(report_to=[], use_cpu=True, disable_tqdm=True)
 arguments = TrainingArguments(sys.argv[1] + "/checkpoint", max_steps=1, save_steps=1, save_strategy="steps", **quiet)
 Trainer(model=Model(), args=arguments, train_dataset=[{"step": torch.zeros(1)}] * 8).train()
 """
-# One array: how many of several go into one commit of its database follows from when each is ready. It compresses, so
-# numbers without order are saved.
+# With several arrays, their timing would decide how many are in one commit of the database, so there is only one.
+# Orbax compresses, so the array contains random numbers.
 _ORBAX = """
 import sys
 import numpy
@@ -107,7 +107,7 @@ state = tensorflow.train.Checkpoint(
 )
 tensorflow.train.CheckpointManager(state, sys.argv[1] + "/checkpoint", max_to_keep=3).save()
 """
-# Ranks on CPUs would first compile how they meet in shared memory, for minutes; gloo does it as well.
+# On CPUs, DeepSpeed would first compile its shared-memory communication for minutes; gloo is sufficient.
 _DEEPSPEED = """import os, sys
 os.environ["DS_ACCELERATOR"] = "cpu"
 import torch, deepspeed, deepspeed.comm.torch
@@ -133,7 +133,8 @@ _DEEPSPEED_SAVES = """model = Model()
     engine.backward(engine())
     engine.step()
     engine.save_checkpoint(directory, tag="step")"""
-# It waits for a GPU before it saves, and its ranks agree through the memory of one: without one, that of the host.
+# Megatron waits for a GPU before it saves, and its ranks communicate through GPU memory. Without a GPU, the host's
+# memory is used.
 _MEGATRON = """import torch, torch.distributed as dist
 from torch import float32, full
 from megatron.core import dist_checkpointing

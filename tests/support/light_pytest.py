@@ -15,7 +15,7 @@ _OF_TESTS = ("hypothesispytest", "anyio")
 
 
 class _Blocks:
-    """The first plugin, so that those of the environment come later."""
+    """Blocks the plugins of tests; registered first, before the plugins of the environment."""
 
     def pytest_plugin_registered(self, manager: pytest.PytestPluginManager) -> None:
         for name in _OF_TESTS:

@@ -21,7 +21,7 @@ _MAXIMUM_PATIENT = 20.0
 Found = TypeVar("Found")
 
 _ON_CI = "PYTEST_CKPT_TESTS_ON_CI"
-# Where pytest sees CI, it shows how two values differ to the last byte: minutes for what was written to a file.
+# If CI is set, pytest shows the complete difference of two values, which takes minutes for the content of a file.
 if seen := os.environ.pop("CI", None):
     os.environ[_ON_CI] = seen
 

@@ -106,7 +106,7 @@ def of_chains(*seconds, **changes):
 
 
 def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, faults=(), checked=RESTORES[2]):
-    """Return a chain that was loaded after the deletion of others, of whose space a share was freed."""
+    """Return a chain that was loaded after other chains were deleted; ``freed`` is the freed share of their space."""
     integrity = compared(RESTORES[2], checked, fault_count=fault_count, faults=faults)
     return Chains(
         deltas=2,

@@ -135,7 +135,8 @@ def make_run(
 ) -> Document:
     """Write a run directory whose saves and loads take about this number of seconds; return its report.
 
-    ``change`` changes the simulated measurements before they are judged. A run of only the suite conformance has none.
+    ``change`` changes the simulated measurements before they are judged. A run of only the suite conformance has no
+    measurements.
     """
     rng = random.Random(seed)
 

@@ -31,7 +31,7 @@ _started = subprocess.Popen
 
 
 def fork_agents() -> None:
-    """Make every client that this process and its forks create on this host fork its agent.
+    """Let clients in this process and its forks start their agents on this host by a fork, not as a program.
 
     Many checks in sequence have about ten agents each, and starting Python takes longer than most requests. Other tests
     start an agent as a program.

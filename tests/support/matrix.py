@@ -88,7 +88,7 @@ def row(
     """Return the row of a fault from the keywords of its class; names of checks are written as words.
 
     ``says`` applies to the first of ``fails``, or is given by check. ``may`` is ``content`` for every check that reads
-    data back. ``damages``, in place of the others, is the name that checks give to this damage of content.
+    data back. ``damages`` is the name that verdicts give to this damage of content; it replaces the others.
     """
     if damages:
         says = {"MMAP.private": damages}

@@ -30,12 +30,12 @@ class SpeedRow:
         return FAULTS[self.fault].sentence if self.fault else "Nothing."
 
 
-EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: a machine with other work beside it is uneven
+EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: times vary on a machine with other work
 
-# One rank whose checkpoint holds ten parts of 64 MiB.
+# One rank whose checkpoint has ten parts of 64 MiB.
 OF_CANARIES = ("--ckpt-ranks=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-engine=io-size=1MiB,depth=2")
 
-# Without the ramp that finds the depth: its writes would meet the fault first, or fill the cache.
+# A fixed depth, because the writes of the ramp that finds the depth would meet the fault first, or fill the cache.
 OF_FIXED_DEPTH = ("--ckpt-engine=depth=2",)
 
 OF_SPEED = (
@@ -54,7 +54,7 @@ OF_SPEED = (
         fault="writes trickle",
         options=("--ckpt-engine=torch", "--ckpt-io-timeout=3s"),
         cluster=16_000,
-        # Otherwise the kernel itself continues with the rest of a large write.
+        # With its page cache, the kernel itself would continue with the rest of a short write.
         without_gauge=True,
         fails=frozenset(("SAVE",)),
         says={"SAVE": "was far too slow"},

@@ -174,7 +174,7 @@ def recorded() -> dict[str, Any]:
 
 
 def record(array: Array, seen: dict[str, str], exit_code: int, *, says: str) -> None:
-    """Record the results of a run on an array, and those words of its certificate, if the environment requests it."""
+    """Record the results of a run on an array and the words ``says`` of its certificate, if `UPDATE` is set."""
     if not os.environ.get(UPDATE):
         return
     # Several processes may record concurrently.

@@ -18,7 +18,7 @@ class NewThing:
     pages: tuple[str, ...] = ()
 
 
-# As a module of the package; the engine itself is the one that tests use as another package's.
+# The engine that other tests use as an engine of another package, here as a module of this package.
 ENGINE = f'''"""A tensor after the other, one write a file."""
 
 from __future__ import annotations

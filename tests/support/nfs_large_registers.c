@@ -1,9 +1,10 @@
-/* Lets a kernel that runs as a process set the registers of the processes that it traces, on any processor.
+/* Lets a user-mode Linux kernel set the registers of the processes that it traces, on any processor.
  *
- * Linux takes the extended registers only whole, as large as this processor has them (ptrace(2), PTRACE_SETREGSET with
- * NT_X86_XSTATE). Linux 6.1 for user mode gives as many bytes as it knew when it was built; on a processor with more,
- * as those with AMX, that is EFAULT, and the kernel panics. Here what it gives is put over what the process has.
- * Preloaded; one thread calls, but a signal may come in between and call, too: so each call has a buffer of its own. */
+ * The host accepts extended registers only in the full size of its processor (ptrace(2), PTRACE_SETREGSET with
+ * NT_X86_XSTATE). User-mode Linux 6.1 passes the size that was known when it was built. On processors with more
+ * registers, such as AMX, the call then returns EFAULT, and the kernel panics. This library reads the present registers
+ * and overwrites their first bytes with the given ones.
+ * It is preloaded. One thread calls it, but a signal handler may call it too, so each call has a separate buffer. */
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -42,7 +43,7 @@ long ptrace(enum __ptrace_request request, ...)
     va_end(others);
     if (request == PTRACE_SETREGSET)
         return set_whole(process, address, data);
-    /* As in the C library: the system call writes the word that a peek returns. */
+    /* As in the C library: for a peek, the system call writes the word to memory, and this function returns it. */
     int peeks = request >= PTRACE_PEEKTEXT && request <= PTRACE_PEEKUSER;
     long word, answer = syscall(SYS_ptrace, request, process, address, peeks ? (void *)&word : data);
     return peeks && answer == 0 ? word : answer;

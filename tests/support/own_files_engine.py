@@ -52,7 +52,7 @@ class OwnFilesEngine:
         for name, data in zip(self._names, self._state, strict=True):
             data[:] = 0
             source = committed.source(name)
-            # Requests are whole blocks: in memory that is aligned to them.
+            # Requests are complete blocks, in memory aligned to blocks.
             with clock.phase("read", name):
                 aligned = _aligned(-(-source.size // 4096) * 4096)
                 count = source.read_into(0, aligned)

@@ -1,6 +1,6 @@
 """A plugin for end-to-end runs that records neither the load nor the ceiling of hosts.
 
-Other tests on this machine and its strength therefore change no verdict. A run with ``sees_host`` records both
+So neither other tests on this machine nor its speed change a verdict. A run with ``sees_host`` records both
 (`tests.support.front_door`).
 """
 
@@ -15,7 +15,7 @@ import pytest
 def pytest_runtestloop(session: pytest.Session) -> None:
     if not session.config.getoption("ckpt_target", None):
         return
-    # Not before: what a run imports without us is a matter of tests.
+    # Not imported earlier, because tests check what a run imports without this plugin.
     from pytest_ckpt.facts.commands import Changed  # noqa: PLC0415
     from pytest_ckpt.facts.events import CeilingsMeasured, Event, MeasurementDone, PatternMeasured  # noqa: PLC0415
     from pytest_ckpt.launching.recorder import Recorder  # noqa: PLC0415

@@ -7,7 +7,7 @@ from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.sizing.architectures import MODELS
 
-# A value other than the default for each, its meaning, and its field of the settings.
+# For each option: a value other than the default, the name of its field in the settings, and the parsed value.
 VALUES = {
     "target": ("/mnt/array", "target", "/mnt/array"),
     "cluster": ("24000", "cluster", 24_000),

@@ -4,9 +4,9 @@ Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``tho
 hosts, storage servers, whole matrices of faults) are marked ``lab`` by the table below; .ci/labs runs these, and
 .ci/run all others on each change.
 
-If no file is named, the tests run in two processes more than there are cores, with ``--all`` in four more, one module
-per process, because most tests wait for other processes. Tests marked ``alone`` run when no other test runs. A test
-that takes 15 minutes is ended and prints the stack of each thread.
+If no file is named, the number of processes is the number of cores plus 2 (with ``--all`` plus 4), at most 8, because
+most tests wait for other processes. Each process runs one module at a time. Tests marked ``alone`` run when no other
+test runs. A test that takes 15 minutes is ended and prints the stack of each thread.
 
 A run of pytest-ckpt in a checkout loads this file too, possibly without the packages that tests need; then it is
 inactive. ``pytest --help`` and ``pytest --markers`` work there, and running the tests prints the missing packages.
@@ -29,14 +29,14 @@ from typing import Any
 
 import pytest
 
-# Modules whose tests share nothing and take long: each test is a piece of work of its own, and they begin first.
+# Modules whose tests are long and independent. Each test is a separate unit of work, and they begin first.
 SPREAD = (
     "tests/file_systems/test_real_file_systems.py",
     "tests/conformance/test_matrix.py",
     "tests/conformance/test_matrix_of_objects.py",
     "tests/conformance/test_matrix_of_speed.py",
 )
-# Modules that wait for several minutes: they begin next, so that none is alone at the end.
+# Modules that wait for several minutes. They begin next, so that no such module runs alone at the end.
 LONG = (
     "tests/launching/test_bad_luck_of_slurm.py",
     "tests/nfs/test_real_nfs.py",
@@ -55,7 +55,7 @@ LONG_WITHOUT_LAB = (
     "tests/front_door/test_run_without_gauge.py",
     "tests/launching/test_several_hosts.py",
 )
-# What needs a lab, by module or directory: .ci/labs runs it.
+# Tests that need a lab, by module, directory or test; .ci/labs runs them.
 LABS = (
     *SPREAD,
     *LONG,
@@ -88,13 +88,13 @@ LABS = (
     "tests/report/test_pictures.py",
     "tests/test_one_row_a_thing.py::test_every_fast_test_passes_with_one_more_of_each",
 )
-# A short one of each kind runs on each change: several hosts that share MooseFS, and an object store of others.
+# Short tests with a lab that run on each change: several hosts on MooseFS, and a third-party object store.
 NOT_LABS = (
     "tests/conformance/test_other_servers.py::test_the_known_defects_are_found_and_nothing_else[s3rver]",
     "tests/launching/test_several_hosts.py::test_rank_0_may_be_on_another_host_than_the_controller",
 )
-# Whole matrices, a run or a mount for each case: .ci/labs runs all cases. Each change runs the first one and then one
-# in so many, which meets each axis: the numbers have no divisor in common with the length of the axis that turns first.
+# Matrices with a run or a mount for each case. .ci/labs runs all cases; each change runs the first case and then every
+# N-th one. N has no common divisor with the length of the innermost axis, so the chosen cases cover each axis.
 _FRONT_DOOR, _TARGETS = "tests/front_door/test_", "tests/targets/test_"
 _INTERRUPTED = f"{_FRONT_DOOR}run_that_is_interrupted.py"
 _ON_OBJECTS, _WITH_DELTAS = f"{_FRONT_DOOR}run_with_dcp_on_objects.py", f"{_FRONT_DOOR}run_with_deltas.py"
@@ -111,7 +111,7 @@ MATRICES = {
     f"{_FRONT_DOOR}run_that_is_resumed.py::test_a_run_that_was_killed_at_any_moment_ends_as_one_that_was_not": 3,
     f"{_FRONT_DOOR}run_with_bad_luck.py::test_a_target_that_stops_answering_does_not_hold_the_run": 3,
     f"{_FRONT_DOOR}run_with_dcp.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 3,
-    # Several tests look at one run of each engine: each change runs every second engine.
+    # Several tests examine one run of each engine; each change runs every second engine.
     **dict.fromkeys(
         (
             f"{_ON_OBJECTS}::test_a_byte_that_a_store_flips_fails_integrity",
@@ -149,8 +149,8 @@ MATRICES = {
     f"{_TARGETS}faults_of_names.py::test_a_fault_is_named": 5,
     f"{_TARGETS}faults_of_names.py::test_an_honest_target_gives_no_alarm": 5,
 }
-# The run that the fast set makes with stream, with torch, whose import takes more time than the rest of the run: by the
-# end of the names of its cases. .ci/labs runs these; each change runs engine torch where a run has it alone.
+# Cases that repeat a run of the fast set with engine torch instead of stream, by the end of their names. The import of
+# torch takes longer than the rest of a run, so only .ci/labs runs them; each change runs tests that use only torch.
 WITH_TORCH_TOO = {
     f"{_FRONT_DOOR}retention_and_data.py": "[by_torch]",
     f"{_FRONT_DOOR}run_on_memory.py": "[torch]",
@@ -162,17 +162,17 @@ WITH_TORCH_TOO = {
     f"{_FRONT_DOOR}run_with_tiers.py": "[--ckpt-engine=torch]",
 }
 _MAXIMUM_PROCESSES = 8
-# The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
+# The longest test takes five minutes on a busy machine. A test that takes three times as long will never end.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
-# Of what takes seconds to import: what a test module imported as it was collected.
+# The slow imports (_TAKE_SECONDS) that test modules caused during the collection.
 IMPORTED = pytest.StashKey[set[str]]()
-# How many cases of each matrix were collected.
+# The number of collected cases of each matrix.
 _CASES = pytest.StashKey[Counter[str]]()
 _TAKE_SECONDS = ("torch", "mpi4py.MPI")
-# What the processes of pytest-xdist are told by this name.
+# The name of a value that is passed to the processes of pytest-xdist.
 HAS_FAST_SET = "has_fast_set"
-# What asks pytest about itself runs no test, in any environment.
+# Options that only print information about pytest; they work in any environment.
 _TELLS = ("help", "version", "markers")
 _NO_ENVIRONMENT = (
     "the project's own tests need an environment with the extra 'test'\n"
@@ -208,7 +208,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(_NO_ENVIRONMENT)
     from hypothesis import HealthCheck, settings  # noqa: PLC0415
 
-    # How long an example takes is the machine's business.
+    # The time of an example depends on the machine, so it has no limit.
     usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("all", usual)
     settings.register_profile("fast", usual, max_examples=_FAST_EXAMPLES)
@@ -226,7 +226,7 @@ class _FailuresAtOnce:
             self._terminal.write_line(f"\n{report.nodeid} failed:\n{report.longreprtext}", red=True)
 
 
-@pytest.hookimpl(trylast=True)  # the terminal's reporter is made in this hook, too
+@pytest.hookimpl(trylast=True)  # after pytest has created the terminal reporter in this hook
 def pytest_sessionstart(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if session.config.getoption("all_tests") and terminal and "PYTEST_XDIST_WORKER" not in os.environ:
@@ -285,7 +285,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each process one module at a time, because the tests of a module share fixtures."""
     if config.getvalue("dist") != "load":
         return None
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where pytest-xdist is there
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only if pytest-xdist is installed
 
     class ByModule(LoadScopeScheduling):
         @functools.cached_property
@@ -302,7 +302,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return self._pieces[nodeid]
 
-    config.option.loadscopereorder = False  # they are in the order that they should begin in
+    config.option.loadscopereorder = False  # the tests are already sorted by start
     return ByModule(config, log)
 
 
@@ -355,7 +355,7 @@ def _module(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # whoever waits to be alone has not begun, and no limit runs
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the wait to run alone is not part of the test and of its timeout
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
@@ -367,7 +367,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @contextlib.contextmanager
 def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
-    """Wait until no other process is in here exclusively, or, with ``alone``, until no other process is in here."""
+    """Run the block together with other processes, or with ``alone`` while no other process runs such a block.
+
+    Wait until this is possible.
+    """
     with (directory / "door.lock").open("w") as door, (directory / "room.lock").open("w") as room:
         # A process that waits for exclusive access blocks new entries, so that the others finish.
         fcntl.flock(door, fcntl.LOCK_EX)
@@ -376,4 +379,4 @@ def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(room, fcntl.LOCK_UN)  # also for a process that was forked meanwhile
+            fcntl.flock(room, fcntl.LOCK_UN)  # closing is not sufficient if a process was forked in the block

@@ -112,7 +112,7 @@ def _tail_late(ratio: float) -> float:
 
 
 def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    """Each operation of the run ages the array, whatever its kind."""
+    """Return operations that become slower with the number of all earlier operations of the run, saves and loads."""
     found, done = [], 0
     for n in series:
         age = np.arange(done + 1, done + n + 1)
@@ -142,7 +142,7 @@ def _unfair(chance: Generator, margin: float, arrays: int, series: Sequence[int]
 
 
 def _unfair_late(ratio: float) -> float:
-    """Average over a grid of the slowest rank's disadvantage."""
+    """Return the late share, averaged over the range of the slowest rank's disadvantage."""
     steps = 500
     return math.fsum(_exceeds(ratio / (1 + _UNFAIR * (i + 0.5) / steps)) for i in range(steps)) / steps
 

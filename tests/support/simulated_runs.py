@@ -72,8 +72,8 @@ Series = Sequence[Timed]
 class Row:
     """One requirement, or several that a run must meet together.
 
-    ``limits`` has the limit in seconds of each series of operations, ``operations`` the counts, of which ``deciding``
-    in total decide (0: all). ``measured`` creates the measurement of a run from the series.
+    ``limits`` has the limit in seconds of each series of operations, ``operations`` has their counts. ``deciding`` is
+    the number of operations that decide (0: all). ``measured`` creates the measurement of a run from the series.
     """
 
     name: str

@@ -50,7 +50,7 @@ def shard_of(rank, *files):
     return RankLayout(rank=rank, files=tuple(made))
 
 
-# Tensors of one element, odd sizes, sizes beside a block, and one of several requests.
+# Tensors of one element, of odd sizes, of sizes just above and below a block, and one of several requests.
 ODD = shard_of(
     2,
     [("float16", 1), ("float32", 1), ("float16", 2_047), ("float32", 200_001), ("float16", 2_049)],
@@ -107,7 +107,7 @@ def open_files():
 def failure_of(act, capfd):
     """Return a rank's report of an error to the controller."""
     activity = Activity()
-    with pytest.raises(OSError) as caught:  # noqa: PT011 - which one it is the caller looks at
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - the caller checks which error it is
         act(activity)
     activity.failed(caught.value)
     (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith(MARK))

@@ -40,7 +40,7 @@ def together(*calls):
 
 if len(sys.argv) == 2:
     ranks = [subprocess.Popen([*sys.orig_argv, str(n)], stdin=-1, stdout=-1) for n in range(2)]
-    # Each says that it is ready, and goes on when all are.
+    # Each rank reports that it is ready, and continues when all ranks are ready.
     for word in range(3):
         for rank in ranks:
             rank.stdout.read(1)
@@ -103,7 +103,7 @@ def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
     paths = {number: path for path, number in found.numbers.items()}
     made: dict[str, list[tuple[str, int]]] = {}
     for act in found.acts:
-        # Those on directories are of no file.
+        # Calls on directories do not belong to a file.
         if act.file in paths:
             made.setdefault(Path(paths[act.file]).name, []).append((act.call, act.bytes))
     return made
@@ -114,7 +114,7 @@ def traced_save(directory: Path, engine: str, whole: Layout, pattern: str = "") 
     target, log = directory / "target", directory / "log"
     target.mkdir()
     names = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))
-    # The kernel selects the calls: a job that imports torch makes a hundred others for each of them.
+    # The kernel filters the calls, because a job that imports torch makes a hundred other calls for each recorded one.
     front = ("strace", "-f", "--seccomp-bpf", "-y", "-ttt", "-s", "0", "-e", f"trace={names}", "-o", str(log))
     as_one_rank(engine, whole, area_in(target), "save", front=front, pattern=pattern)
     calls = calls_of(log)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.front_door import TINY
 
-# Limits of which a busy machine stays short: none of these tests is about a time.
+# Limits that a busy machine also meets, because none of these tests is about a time.
 QUICK = (*TINY, "--ckpt-checkpoints-per-failure=1", "--ckpt-save-budget=50%", "--ckpt-load-budget=50%")
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "acme"
 SUITE = "the suite of ACME"

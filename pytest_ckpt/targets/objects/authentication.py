@@ -54,8 +54,8 @@ def find_identity(access: Access) -> Identity:
     """Return the client's identity. Raises NoCredentialsError."""
     if access.embedded:
         # The embedded server does not authenticate.
-        own = Keys(access_key="embedded", secret_key="embedded")
-        return Identity(keys=lambda: own, region=ANY_REGION, endpoint=access.endpoints[0])
+        embedded_keys = Keys(access_key="embedded", secret_key="embedded")
+        return Identity(keys=lambda: embedded_keys, region=ANY_REGION, endpoint=access.endpoints[0])
     environment = os.environ
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or ""
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
@@ -70,13 +70,13 @@ def find_identity(access: Access) -> Identity:
 def _of_library(region: str, endpoint: str) -> Identity:
     if importlib.util.find_spec("botocore") is None:
         raise NoCredentialsError("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
-    import botocore.exceptions  # noqa: PLC0415 - where nothing else has keys
+    import botocore.exceptions  # noqa: PLC0415 - only if the environment has no keys
     import botocore.session  # noqa: PLC0415
 
     try:
         session = botocore.session.Session()
-        found: Any = session.get_credentials()
-        if found is None:
+        credentials: Any = session.get_credentials()
+        if credentials is None:
             raise NoCredentialsError("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and no profile has keys")
         region = region or session.get_config_variable("region") or ANY_REGION
         endpoint = endpoint or str(session.get_scoped_config().get("endpoint_url", "")).rstrip("/")
@@ -85,7 +85,7 @@ def _of_library(region: str, endpoint: str) -> Identity:
 
     def keys() -> Keys:
         try:
-            now = found.get_frozen_credentials()
+            now = credentials.get_frozen_credentials()
         except botocore.exceptions.BotoCoreError as error:
             raise NoCredentialsError(str(error)) from None
         return Keys(access_key=now.access_key, secret_key=now.secret_key, token=now.token or "")

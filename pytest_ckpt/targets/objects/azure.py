@@ -78,10 +78,10 @@ def find_account(environment: Mapping[str, str]) -> Account:
     """Return the client's identity. Raises NoCredentialsError."""
     pairs = (part.partition("=") for part in environment.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"))
     words = {name.strip(): value.strip() for name, _, value in pairs}
-    found = environment.get
-    name = found("AZURE_STORAGE_ACCOUNT") or found("AZURE_STORAGE_ACCOUNT_NAME") or words.get("AccountName", "")
-    key = found("AZURE_STORAGE_KEY") or found("AZURE_STORAGE_ACCOUNT_KEY") or words.get("AccountKey", "")
-    token = found("AZURE_STORAGE_SAS_TOKEN") or words.get("SharedAccessSignature", "")
+    variable = environment.get
+    name = variable("AZURE_STORAGE_ACCOUNT") or variable("AZURE_STORAGE_ACCOUNT_NAME") or words.get("AccountName", "")
+    key = variable("AZURE_STORAGE_KEY") or variable("AZURE_STORAGE_ACCOUNT_KEY") or words.get("AccountKey", "")
+    token = variable("AZURE_STORAGE_SAS_TOKEN") or words.get("SharedAccessSignature", "")
     if not name or not (key or token):
         raise NoCredentialsError(_LACKS)
     url = urllib.parse.urlsplit(words.get("BlobEndpoint", ""))
@@ -99,8 +99,8 @@ class DialectOfAzure(PathOfKey):
             self._account = find_account(os.environ)
         except NoCredentialsError as error:
             raise of_credentials(str(error), place.url, "NoAccount") from None
-        own = f"https://{self._account.name}.blob.core.windows.net"
-        urls = access.endpoints or (self._account.endpoint or own,)
+        default_url = f"https://{self._account.name}.blob.core.windows.net"
+        urls = access.endpoints or (self._account.endpoint or default_url,)
         self.endpoints = tuple(self._endpoint(url) for url in urls)
 
     def signed(
@@ -219,8 +219,8 @@ class AzureAdapter(S3Adapter):
         except FileNotFoundError:
             return set()
         names = [fields_in(block).get("Name", "") for block in _children(page, "UncommittedBlocks")]
-        found = [_BLOCK.fullmatch(base64.b64decode(name).decode(errors="replace")) for name in names]
-        return {match[1] for match in found if match}
+        matches = [_BLOCK.fullmatch(base64.b64decode(name).decode(errors="replace")) for name in names]
+        return {match[1] for match in matches if match}
 
     # --- blobs --------------------------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ def _table(polynomial: int) -> tuple[int, ...]:
     rows = []
     for value in range(256):
         for _ in range(8):
-            value = (value >> 1) ^ (polynomial if value & 1 else 0)  # noqa: PLW2901 - it is turned eight times
+            value = (value >> 1) ^ (polynomial if value & 1 else 0)  # noqa: PLW2901 - shifted once per bit
         rows.append(value)
     return tuple(rows)
 

@@ -75,7 +75,7 @@ class S3Wire(Wire):
 def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> S3Requests:
     """Return the client for the bucket of a place. Raises StoreError without credentials."""
     if place.scheme == "az":
-        from pytest_ckpt.targets.objects.azure import AzureAdapter  # noqa: PLC0415 - where it is asked for
+        from pytest_ckpt.targets.objects.azure import AzureAdapter  # noqa: PLC0415 - only for this store
 
         return AzureAdapter(place, access, patience)
     if place.scheme == "gs":
@@ -184,7 +184,7 @@ class Bucket:
         """Return the store's facts about an object. Raises FileNotFoundError if it does not exist."""
         answer = self._wire.ask("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
         etag = answer.headers.get("etag", "").strip('"')
-        # The checksum of an object made of parts was not computed here.
+        # Of an object made of parts, this client knows the checksums of the parts, but not of the complete object.
         is_ours = answer.headers.get("x-amz-checksum-type", "COMPOSITE") == "COMPOSITE" or "-" not in etag
         checksum = answer.headers.get("x-amz-checksum-crc32", "").partition("-")[0] if is_ours else ""
         return ObjectState(bytes=int(answer.headers.get("content-length", -1)), etag=etag, crc32=checksum)
@@ -313,10 +313,10 @@ class Bucket:
             query = [(word, ""), ("prefix", prefix), *marker]
             page = _parsed(self._wire.ask(what, "GET", self.place.url, query=query), self.place.url)
             yield page
-            seen = fields_in(page)
-            if seen.get("IsTruncated") != "true" or not seen.get("NextKeyMarker"):
+            fields = fields_in(page)
+            if fields.get("IsTruncated") != "true" or not fields.get("NextKeyMarker"):
                 return
-            marker = [("key-marker", seen["NextKeyMarker"]), (asked, seen.get(told, ""))]
+            marker = [("key-marker", fields["NextKeyMarker"]), (asked, fields.get(told, ""))]
 
     def _list(self, prefix: str, delimiter: str = "") -> Iterator[ET.Element]:
         token = ""
@@ -325,9 +325,9 @@ class Bucket:
             query += [(n, v) for n, v in (("delimiter", delimiter), ("continuation-token", token)) if v]
             page = _parsed(self._wire.ask("list", "GET", self.place.url, query=query), self.place.url)
             yield page
-            found = fields_in(page)
-            token = found.get("NextContinuationToken", "")
-            if found.get("IsTruncated") != "true" or not token:
+            fields = fields_in(page)
+            token = fields.get("NextContinuationToken", "")
+            if fields.get("IsTruncated") != "true" or not token:
                 return
 
 

@@ -108,7 +108,7 @@ class StoreFileExistsError(StoreError, FileExistsError):
 
 
 class CutError(http.client.HTTPException):
-    """A connection that ended before the end of a body: the expected and the received bytes, and their first offset."""
+    """A connection ended before the end of a body; the text states the received and expected bytes and the offset."""
 
     def __init__(self, received: int, promised: int, offset: int) -> None:
         super().__init__(
@@ -123,8 +123,8 @@ def is_cut(error: Exception) -> bool:
 
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
     """Return a store's answer as an error; texts in ``hidden``, such as the client's keys, are removed."""
-    found = fields_of(data)
-    code, message = found.get("Code", ""), found.get("Message", "")
+    fields = fields_of(data)
+    code, message = fields.get("Code", ""), fields.get("Message", "")
     for secret in filter(None, hidden):
         message = message.replace(secret, "***")
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)

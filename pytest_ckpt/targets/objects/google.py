@@ -83,12 +83,12 @@ def _signer() -> Callable[[str], dict[str, str]]:
     """Return a function from a request's URL to the headers that authenticate it. Raises NoCredentialsError."""
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
         raise NoCredentialsError("google-auth is not installed")
-    import google.auth  # noqa: PLC0415 - where it is asked for
+    import google.auth  # noqa: PLC0415 - only for this store
     import google.auth.exceptions  # noqa: PLC0415
     import google.auth.transport.requests  # noqa: PLC0415
 
     try:
-        found, _ = google.auth.default(scopes=[_SCOPE])
+        credentials, _ = google.auth.default(scopes=[_SCOPE])
     except google.auth.exceptions.GoogleAuthError as error:
         raise NoCredentialsError(_first_sentence(error)) from None
     request, lock = google.auth.transport.requests.Request(), threading.Lock()
@@ -97,7 +97,7 @@ def _signer() -> Callable[[str], dict[str, str]]:
         headers: dict[str, str] = {}
         try:
             with lock:
-                found.before_request(request, "GET", url, headers)  # type: ignore[no-untyped-call]
+                credentials.before_request(request, "GET", url, headers)  # type: ignore[no-untyped-call]
         except google.auth.exceptions.GoogleAuthError as error:
             raise NoCredentialsError(_first_sentence(error)) from None
         return headers
@@ -142,12 +142,12 @@ def object_of(said: Any) -> ListedObject:
 def parsed(answer: Answer, place: str) -> Any:
     """Return an answer's JSON object. Raises StoreError."""
     try:
-        found = json.loads(answer.data)
+        document = json.loads(answer.data)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise StoreError(errno.EIO, "the store's answer is no JSON object", place)
-    return found
+    return document
 
 
 _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[0-9a-z-]+))?", re.DOTALL)
@@ -182,8 +182,8 @@ def joined_key(key: str, upload: str, level: int, number: int) -> str:
 
 def piece_of(key: str) -> ComposedPart | None:
     """Return the temporary object of an upload that a key names; None for the key of a normal object."""
-    found = _PIECE.fullmatch(key)
-    return ComposedPart(key=found["key"], upload=found["upload"], name=found["name"] or "") if found else None
+    match = _PIECE.fullmatch(key)
+    return ComposedPart(key=match["key"], upload=match["upload"], name=match["name"] or "") if match else None
 
 
 _COMPOSED = 32
@@ -219,8 +219,8 @@ class GoogleAdapter(S3Adapter):
         return self._wire.ask(what, "POST", place, key="storage/v1/b", query=project, headers=_JSON, body=made)
 
     def _uploads(self, what: str, place: str, prefix: str) -> list[tuple[str, str]]:
-        found = (piece_of(key) for key in self._keys(what, place, prefix))
-        return sorted({(piece.key, piece.upload) for piece in found if piece})
+        pieces = (piece_of(key) for key in self._keys(what, place, prefix))
+        return sorted({(piece.key, piece.upload) for piece in pieces if piece})
 
     def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
         page = self._page(
@@ -368,9 +368,9 @@ class GoogleAdapter(S3Adapter):
 
     def _head(self, what: str, place: str, key: str, stated: Mapping[str, str]) -> Answer:
         answer = self._wire.ask(what, "GET", place, key=self._of(key), query=_conditions(stated, place))
-        found = object_of(parsed(answer, place))
-        md5 = {MD5: found.md5} if found.md5 else {}
-        headers = {**answer.headers, "content-length": str(found.bytes), "etag": found.etag, **md5}
+        stored_object = object_of(parsed(answer, place))
+        md5 = {MD5: stored_object.md5} if stored_object.md5 else {}
+        headers = {**answer.headers, "content-length": str(stored_object.bytes), "etag": stored_object.etag, **md5}
         return Answer(headers=headers, data=b"")
 
     def _remove(self, what: str, place: str, keys: Iterable[str]) -> None:

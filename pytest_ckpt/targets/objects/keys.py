@@ -104,8 +104,8 @@ def checkpoint_key(ref: CheckpointRef) -> str:
 
 def checkpoint_number(name: str) -> int | None:
     """Return the number of a checkpoint from its part of a key; None for other text."""
-    found = _CHECKPOINT.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

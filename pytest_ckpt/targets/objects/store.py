@@ -118,9 +118,9 @@ class ObjectSink:
                 with contextlib.suppress(FileNotFoundError):
                     self._bucket.end_upload(self._key, self._upload, [(n, etag, crc) for n, _, etag, crc in listed])
             checksums = [crc for _, _, _, crc in listed]
-            own = parts.composite(checksums) if self._upload else parts.encoded(checksums[0])
+            expected = parts.composite(checksums) if self._upload else parts.encoded(checksums[0])
             self._upload = ""
-            entry = self._acknowledged(self._bucket.head(self._key), size, own)
+            entry = self._acknowledged(self._bucket.head(self._key), size, expected)
         self._finished(entry)
         return entry
 
@@ -199,8 +199,8 @@ class ObjectsDraft(DraftWithoutPaths):
         self._adopted += names
         for name in names:
             with self._phases.phase("fsync", name):
-                seen = self._bucket.head(f"{self._key}/{name}")
-            self._finished.append(Entry(name=name, bytes=seen.bytes, checksum=f"etag:{seen.etag}"))
+                state = self._bucket.head(f"{self._key}/{name}")
+            self._finished.append(Entry(name=name, bytes=state.bytes, checksum=f"etag:{state.etag}"))
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Return the store's acknowledgements; a bucket has no directories."""
@@ -287,11 +287,11 @@ class ObjectsCommitted:
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
         """Return {name: size in bytes} of the objects that exist."""
-        found: dict[str, int] = {}
+        sizes_by_name: dict[str, int] = {}
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                found[name] = self._bucket.head(f"{self._key}/{name}").bytes
-        return found
+                sizes_by_name[name] = self._bucket.head(f"{self._key}/{name}").bytes
+        return sizes_by_name
 
     def local_path(self, name: str) -> str | None:
         """Return None, because a bucket has no local paths."""

@@ -39,12 +39,12 @@ def endpoint_location(endpoint: str, *, may_ask: bool) -> EndpointLocation:
         return "loopback"
     flags = 0 if may_ask else socket.AI_NUMERICHOST
     try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, flags=flags)}
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, flags=flags)}
     except (OSError, UnicodeError):
         return "elsewhere"
-    if found and all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found):
+    if addresses and all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in addresses):
         return "loopback"
-    return "this host" if any(map(_is_own, found)) else "elsewhere"
+    return "this host" if any(map(_is_own, addresses)) else "elsewhere"
 
 
 def _is_own(address: str) -> bool:
@@ -144,7 +144,7 @@ _ASKS_VERSIONS = {
     "az": "to read the properties of the blob service",
     "gs": "storage.buckets.get",
 }
-# Error codes of a server whose host name is the bucket's name: it interprets the path's bucket as a key.
+# Error codes of an endpoint whose host name already contains the bucket: it interprets the bucket in the path as a key.
 _NOTHING_THERE = frozenset(("NoSuchKey", "NoSuchBucket"))
 
 
@@ -270,8 +270,8 @@ class ObjectTarget:
     def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
         locations = {endpoint_location(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
         endpoint = ", ".join(self._access.endpoints) or endpoint
-        found = (("endpoint", endpoint), ("region", region))
-        options = ", ".join(f"{name} {value}" for name, value in found if value)
+        parameters = (("endpoint", endpoint), ("region", region))
+        options = ", ".join(f"{name} {value}" for name, value in parameters if value)
         return TargetFacts(
             location=self._place.url,
             kind=self._place.scheme,
@@ -305,10 +305,10 @@ class ObjectTarget:
         return f"Look whether this host reaches {where}, or name another with --ckpt-endpoint.{tls}"
 
     def _check_clock(self, date: str) -> None:
-        found = email.utils.parsedate_tz(date)
-        if found is None:
+        store_time = email.utils.parsedate_tz(date)
+        if store_time is None:
             return
-        skew = time.time() - email.utils.mktime_tz(found)
+        skew = time.time() - email.utils.mktime_tz(store_time)
         if abs(skew) > _MAXIMUM_SKEW_SECONDS:
             raise UsageError(
                 f"{self._name}: the clock of this host is {abs(skew) / 60:.0f} minutes "

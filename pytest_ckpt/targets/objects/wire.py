@@ -182,16 +182,16 @@ class Wire:
             raise of_credentials(str(error), place) from None
         try:
             connection = self._connection(endpoint)
-            found = self._send(connection, method, f"{path}?{query}" if query else path, sent, body, around)
-            answered = {name.lower(): value for name, value in found.getheaders()}
-            if into is not None and found.status in (200, 206):
-                read, data = _read_into(found, into, moved), b""
+            response = self._send(connection, method, f"{path}?{query}" if query else path, sent, body, around)
+            answered = {name.lower(): value for name, value in response.getheaders()}
+            if into is not None and response.status in (200, 206):
+                read, data = _read_into(response, into, moved), b""
             else:
-                read, data = 0, found.read(_MAXIMUM_ANSWER_BYTES)
-                if found.length and len(data) < _MAXIMUM_ANSWER_BYTES:
+                read, data = 0, response.read(_MAXIMUM_ANSWER_BYTES)
+                if response.length and len(data) < _MAXIMUM_ANSWER_BYTES:
                     # A read with a maximum size does not show that the connection ended early.
-                    raise CutError(len(data), len(data) + found.length, _first_offset(found))
-            if not found.isclosed():
+                    raise CutError(len(data), len(data) + response.length, _first_offset(response))
+            if not response.isclosed():
                 # Unread data remain, which the next request would read.
                 self._forget()
             # The idle time begins at the end of an answer; a long request is not idle.
@@ -200,11 +200,11 @@ class Wire:
             self._forget()
             raise of_connection(error, what, place) from None
         # The completion of an upload may fail after the store has begun its answer.
-        if found.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
+        if response.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
             # The error is not bound to a name, because with its traceback it would keep this frame and the callers'
             # buffers alive.
-            raise of_answer(found.status, data, what, place, self._dialect.hidden())
-        return Answer(headers=answered, data=data, read=read, status=found.status)
+            raise of_answer(response.status, data, what, place, self._dialect.hidden())
+        return Answer(headers=answered, data=data, read=read, status=response.status)
 
     def _send(
         self,
@@ -236,33 +236,35 @@ class Wire:
             # The other side may have closed the connection in this time, which would only be noticed by a lost request.
             self._forget()
         self._of_thread.endpoint = endpoint
-        found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
-        if found is None:
+        connection: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
+        if connection is None:
             if endpoint.is_tls:
                 import ssl  # noqa: PLC0415 - it takes 5 MB of memory
 
                 context = ssl.create_default_context(cafile=self._bundle or None)
-                found = http.client.HTTPSConnection(
+                connection = http.client.HTTPSConnection(
                     endpoint.host, endpoint.port, timeout=self._patience.connect_seconds, context=context
                 )
             else:
-                found = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=self._patience.connect_seconds)
-            self._of_thread.connection = found
+                connection = http.client.HTTPConnection(
+                    endpoint.host, endpoint.port, timeout=self._patience.connect_seconds
+                )
+            self._of_thread.connection = connection
             with self._lock:
-                self._open.append(found)
-        if found.sock is None:
-            found.connect()
-            if found.sock is not None:
-                found.sock.settimeout(self._patience.silent_seconds)
-        return found
+                self._open.append(connection)
+        if connection.sock is None:
+            connection.connect()
+            if connection.sock is not None:
+                connection.sock.settimeout(self._patience.silent_seconds)
+        return connection
 
     def _forget(self) -> None:
-        found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
-        if found is not None:
-            found.close()
+        connection: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
+        if connection is not None:
+            connection.close()
             self._of_thread.connection = None
             with self._lock, contextlib.suppress(ValueError):
-                self._open.remove(found)
+                self._open.remove(connection)
 
 
 def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
@@ -283,5 +285,5 @@ def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callab
 
 def _first_offset(stated: http.client.HTTPResponse) -> int:
     """Return the object's offset of an answer's first byte."""
-    found = re.match(r"bytes (\d+)-", stated.getheader("content-range", ""))
-    return int(found[1]) if found else 0
+    match = re.match(r"bytes (\d+)-", stated.getheader("content-range", ""))
+    return int(match[1]) if match else 0

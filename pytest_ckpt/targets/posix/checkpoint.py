@@ -41,10 +41,11 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """Counts required and completed directory fsyncs: in a draft, by one rank for its host, or in a commit.
+    """Counts the required and the completed fsyncs of directories.
 
-    A directory must be synced from the moment when a name in it is created or changed. So an omitted or failed fsync is
-    counted as required and not completed.
+    An instance counts for a draft, for a commit, or for one rank that syncs for its host. An fsync of a directory is
+    required as soon as a name in it is created or changed. So an omitted or failed fsync counts as required and not
+    completed.
     """
 
     def __init__(self) -> None:
@@ -415,8 +416,8 @@ class PosixCommitted:
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of the checkpoint, without the commit file."""
-        with os.scandir(self._directory) as found:
-            files = [e for e in found if e.name != MARKER]
+        with os.scandir(self._directory) as scan:
+            files = [e for e in scan if e.name != MARKER]
             return sorted(
                 (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in files), key=lambda e: e.name
             )

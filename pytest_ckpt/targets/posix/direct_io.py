@@ -30,12 +30,11 @@ another cause, the following buffered call reports it again.
 
 
 _LARGEST_BLOCK_BYTES = 64 << 10
-"""No known file system requires a larger alignment. If a request with this alignment is refused, there is another
-reason."""
+"""No known file system requires a larger alignment. So a refused request with this alignment has another cause."""
 
 _LARGEST_BUFFERED_SHARE = 0.01
-"""The ends of files that do not fill a block may pass through the page cache. Up to this share, I/O counts as
-direct."""
+"""The end of a file that does not fill a block passes through the page cache. I/O counts as direct if at most this
+share of the bytes was buffered."""
 
 # include/uapi/linux/stat.h, from Linux 6.1 on.
 _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
@@ -51,18 +50,18 @@ def stated_alignment(descriptor: int) -> int | None:
     neither kernel nor file system states a value. The server is not queried, because fetching the attributes would also
     refresh a cached size.
     """
-    found = ctypes.create_string_buffer(_STATX_BYTES)
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
     flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
-    if _statx is None or _statx(descriptor, b"", flags, _STATX_DIOALIGN, found):
+    if _statx is None or _statx(descriptor, b"", flags, _STATX_DIOALIGN, buffer):
         return None
-    (mask,) = struct.unpack_from("I", found)
-    (alignment,) = struct.unpack_from("I", found, _OFFSET_ALIGNMENT)
+    (mask,) = struct.unpack_from("I", buffer)
+    (alignment,) = struct.unpack_from("I", buffer, _OFFSET_ALIGNMENT)
     return alignment if mask & _STATX_DIOALIGN else None
 
 
 @dataclass(slots=True)
 class DirectSupport:
-    """The number of bytes transferred by direct requests on a target, and the reason why others were buffered.
+    """The bytes transferred by direct and by buffered requests on a target, and the reason for buffered requests.
 
     ``refused`` is the last reason; it may apply to only one file. Direct requests are multiples of ``block_bytes``: the
     target has refused smaller ones, which are not tried again.
@@ -106,8 +105,8 @@ class DirectFile:
     """A file that is open for direct requests.
 
     The kernel states the required alignment, or refused requests show it. Only the part of a request that does not fill
-    a block passes through the page cache. If the target refuses another request, or the open, the whole file uses
-    buffered I/O.
+    a block passes through the page cache. If the target refuses the open, or an aligned request, the whole file
+    uses buffered I/O.
     """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
@@ -170,7 +169,8 @@ class DirectFile:
         """Repeat ``call`` until ``wanted`` bytes are written or read, or the file ends; return the number of bytes.
 
         Switch to buffered I/O if the target refuses direct I/O. A direct read that ends within a block may have reached
-        the end of the file; if a buffered read cannot tell this, ``is_end`` decides.
+        the end of the file. With ``is_end``, a buffered read of the next byte tests this; if it fails, ``is_end``
+        decides.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -226,6 +226,7 @@ class DirectFile:
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
         """Return whether the file ends at an offset within a block, tested by a buffered read of the next byte.
 
+        If the read fails, ``is_end`` decides.
         The size is not queried: some clients would then refresh it, which would hide that readers get a truncated file.
         """
         try:

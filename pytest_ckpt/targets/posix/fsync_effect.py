@@ -19,8 +19,8 @@ from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.posix.page_cache import page_counts
 from pytest_ckpt.targets.posix.storage_stack import Mount, device_number, ignores_fsync, mount_of
 
-# Pages are counted exactly, and slow storage writes this amount within the deadline. Device counters include writes of
-# other processes, so more is written for them.
+# Pages are counted exactly, so one page is sufficient, which slow storage writes within the deadline. Device counters
+# include writes of other processes, so a test with these counters writes more.
 _CANARY_BYTES = mmap.PAGESIZE
 _CANARY_BYTES_OF_COUNTERS = 128 << 10
 _SECTOR_BYTES = 512
@@ -39,12 +39,12 @@ def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         below = _file_below(file, mount)
-        seen = os.open(below, os.O_RDONLY) if below else descriptor
+        counted = os.open(below, os.O_RDONLY) if below else descriptor
         try:
-            return replace(_around_fsync(descriptor, seen, devices), unsafe_option=unsafe)
+            return replace(_around_fsync(descriptor, counted, devices), unsafe_option=unsafe)
         finally:
             if below:
-                os.close(seen)
+                os.close(counted)
     finally:
         os.close(descriptor)
         file.unlink(missing_ok=True)

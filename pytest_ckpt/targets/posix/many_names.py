@@ -13,7 +13,10 @@ _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 
 
 class PosixNames:
-    """A directory; every path is relative to it. Paths are texts: a `Path` would take longer than some calls."""
+    """A directory; every path is relative to it.
+
+    Paths are strings, because the creation of a `Path` would take longer than some calls.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)

@@ -42,5 +42,5 @@ def is_of_a_checkpoint(name: str) -> bool:
 
 def checkpoint_number(name: str) -> int | None:
     """Return the number of a committed checkpoint from its directory's name; None for other names."""
-    found = _CHECKPOINT.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else None

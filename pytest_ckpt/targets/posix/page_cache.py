@@ -1,8 +1,8 @@
 """The page cache of this host: counts the cached pages of files (cachestat(2), else mincore(2)), and drops them.
 
-The cache may contain the bytes of a target a second time, as pages of the file below a loop device. These stay in
-memory when the pages of a file on the loop device are dropped. FIEMAP reports the places of a file's bytes on the
-device; the bytes are at the same places in the file below.
+The cache may contain the bytes of a target a second time, as pages of the file below a loop device. These
+pages stay in memory when the pages of a file on the loop device are dropped. FIEMAP reports the offsets of a file's
+bytes on the device; the bytes have the same offsets in the file below.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Probe = Literal["cachestat", "mincore"]
 
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
 CANARY_BYTES = 4 << 20
-SEEN = 0.9  # a probe that shows less than this share of a file that was just read does not work here
-# Another job may drop this host's caches between a read and a count; on a slow target, a read takes long.
+SEEN = 0.9  # a probe does not work here if it finds less than this share of a file that was just read
+# Tests are repeated, because another job may drop this host's caches between a read and a count.
 TRIES = 8
 
 # Only the lowest bit of a page's byte has a meaning.
@@ -115,7 +115,7 @@ def find_gauge(directory: Path) -> Probe | None:
     """Return a call that counts cached pages correctly on this file system, or None.
 
     Some file systems keep data in places that the kernel does not count (overlays, file systems with their own caches).
-    So a file is written and read. A probe is accepted only if it then finds the file in the cache.
+    So a test file is written and read. A probe is accepted only if it then finds the file in the cache.
     """
     with canary_in(directory) as canary:
         tries = (_gauge_that_sees(canary) for _ in range(TRIES))
@@ -227,9 +227,9 @@ def find_gauge_to_the_end(directory: Path) -> Probe | None:
     """Return a call that counts cached pages of a directory's files, and of the files of this host that contain their
     bytes.
 
-    None if there is no such call. To test it, a file is written and read. It must then be in the cache of the target
-    and, if a file of this host contains its bytes, in the cache of that file. A cache between both, which a drop does
-    not reach, would hide the reads from the lower file.
+    None if there is no such call. To test a call, a file is written and read. Its pages must then be cached on the
+    target and, if a file of this host contains its bytes, also in that lower file. If they are not cached in the lower
+    file, another cache between both may have served the read, and a drop does not reach that cache.
     """
     stack = inspect_storage(directory)
     probe = None if stack.blind else find_gauge(directory)
@@ -302,8 +302,9 @@ class FileBelow:
         """Return how many bytes of the target's files, given with their sizes, are cached a second time in the lower
         files.
 
-        If the offsets in the lower files are unknown, all cached pages of these files count. The result is 0 if these
-        pages may be the file system's own metadata: 1 % of the size or 8 MiB, but at most half of the size.
+        If the offsets in the lower files are unknown, all cached pages of these files count. The result is 0 if they
+        may be the file system's own metadata. These are at most 1 % of the size or 8 MiB, whichever is larger, but not
+        over half of the size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
@@ -353,8 +354,8 @@ def _loop(device: str, path: Path) -> _LoopDevice:
     finally:
         os.close(descriptor)
     number, inode, _, offset, *_, flags = _LOOP_STATUS_HEAD.unpack_from(status)
-    seen = path.stat()
-    if (seen.st_ino, seen.st_dev) != (inode, number):
+    status_of_path = path.stat()
+    if (status_of_path.st_ino, status_of_path.st_dev) != (inode, number):
         raise OSError(errno.ESTALE, "another file has its name here", str(path))
     return _LoopDevice(offset=int(offset), is_direct=bool(flags & _LO_FLAGS_DIRECT_IO))
 

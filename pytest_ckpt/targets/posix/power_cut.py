@@ -82,9 +82,9 @@ def _loop_mount(point: Path) -> Mount:
     below = [m.mount_point for m in mounts if m.mount_point.startswith(f"{point}/")]
     over = [m.source for m in here[:-1]]
     if others or below or over:
-        found = [f"{mount.source} is also mounted on {p}" for p in others if p != str(point)]
-        found += [f"{p} is mounted below it" for p in below] + [f"{s} is mounted under it" for s in over]
-        raise UsageError(f"{point} is not the only mount: {'; '.join(dict.fromkeys(found))}.", "Unmount these first.")
+        reasons = [f"{mount.source} is also mounted on {p}" for p in others if p != str(point)]
+        reasons += [f"{p} is mounted below it" for p in below] + [f"{s} is mounted under it" for s in over]
+        raise UsageError(f"{point} is not the only mount: {'; '.join(dict.fromkeys(reasons))}.", "Unmount these first.")
     return mount
 
 
@@ -132,15 +132,15 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 def _users(point: Path) -> list[str]:
     """Return the processes with an open file or directory there, or with their working directory there."""
-    found = []
+    users = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
         with contextlib.suppress(OSError):
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
             if any(_is_below(link, point) for link in links):
-                found.append(f"process {process.name} ({(process / 'comm').read_text().strip()})")
-    return found
+                users.append(f"process {process.name} ({(process / 'comm').read_text().strip()})")
+    return users
 
 
 def _is_below(link: Path, point: Path) -> bool:

@@ -212,11 +212,11 @@ class PosixAreaView:
             try:
                 if (self._directory / sign.name).read_text(errors="replace") == sign.word:
                     return ""
-                seen = "another text in it"
+                difference = "another text in it"
             except OSError as error:
-                seen = error.strerror or str(error)
+                difference = error.strerror or str(error)
             if time.monotonic() > end:
-                return seen
+                return difference
             time.sleep(_POLL_SECONDS)
 
     def _why_not_made(self, sign: Marker) -> str:
@@ -238,7 +238,7 @@ REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_in_process"
 
 _NO_FILE = "."
 
-# Removing a million names takes longer than an unresponsive target is waited for.
+# Removing a million names takes longer than the timeout for an unresponsive target, so each name adds to the timeout.
 _REMOVE_SECONDS_OF_A_NAME = 0.005
 
 
@@ -312,7 +312,7 @@ def find_leftovers(target: Path) -> list[EarlierRunEntry]:
     """Return the remains on the target of runs whose controller has ended or is on another host."""
     words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
     words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
-    found = []
+    leftovers = []
     for entry, word in words:
         try:
             with word.open() as file:
@@ -323,8 +323,8 @@ def find_leftovers(target: Path) -> list[EarlierRunEntry]:
             continue
         if entry.is_symlink() or alive:
             continue
-        found.append(EarlierRunEntry(path=entry, run_id=str(run_id), host=str(host), elsewhere=elsewhere))
-    return found
+        leftovers.append(EarlierRunEntry(path=entry, run_id=str(run_id), host=str(host), elsewhere=elsewhere))
+    return leftovers
 
 
 class RunDirectory:
@@ -344,8 +344,8 @@ class RunDirectory:
         word = word or owner_word(self.run_id)
         try:
             self.path.mkdir(mode=0o700)
-            seen = self.path.stat()
-            self.identity = (seen.st_dev, seen.st_ino)
+            status = self.path.stat()
+            self.identity = (status.st_dev, status.st_ino)
             (self.path / OWNER).write_text(word)
             return self.identity
         except OSError as error:
@@ -364,14 +364,14 @@ def owner_word(run_id: str) -> str:
 def remove_begun(path: Path) -> None:
     """Remove the directory of a run that has just begun, if it exists."""
     with contextlib.suppress(OSError):
-        seen = path.stat()
-        remove(path, (seen.st_dev, seen.st_ino), ())
+        status = path.stat()
+        remove(path, (status.st_dev, status.st_ino), ())
 
 
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
     """Remove a run's directory with the run's files in it, and return the remains, one sentence each.
 
-    ``identity`` is (device, inode) of the directory at its creation. If only one of both has changed, the owner's
+    ``identity`` is (device, inode) of the directory at its creation. If only one of them has changed, the owner's
     record in the directory decides. ``names`` are the paths, relative to the directory, of all files that the run may
     have created. A name that ends in ``/`` is a directory in which the run created everything. With ``keep_directory``
     the directory itself remains, with its owner's record.
@@ -386,12 +386,12 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
     except OSError as error:
         return [f"{path} was not removed: {error.strerror}"]
     try:
-        seen = os.fstat(top)
+        status = os.fstat(top)
         # FUSE file systems renumber a directory after the kernel has dropped it; device and owner's record remain. A
         # file system that is mounted again after a power cut may have another device; inode number and owner's record
         # remain.
         device, inode = identity
-        alike = (seen.st_dev == device) + (seen.st_ino == inode)
+        alike = (status.st_dev == device) + (status.st_ino == inode)
         if not alike or (alike == 1 and not _has_owner_record(top, path.name.removeprefix(PREFIX))):
             return [f"{path} was not removed: it is no longer the directory that this run made"]
         left = _clear(top, "", frozenset(names) | (frozenset() if keep_directory else {OWNER}))

@@ -99,9 +99,9 @@ def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
             try:
                 if theirs.read_bytes() == word:
                     return
-                seen = "other bytes in it"
+                difference = "other bytes in it"
             except OSError as error:
-                seen = error.strerror or str(error)
+                difference = error.strerror or str(error)
                 # If the directory does not exist at all, the storage differs; caches hide only single files.
                 if not any(mount.glob(f"{PREFIX}*")) and time.monotonic() > end - _PATIENCE_SECONDS + 3:
                     break
@@ -112,6 +112,6 @@ def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
         mine.unlink(missing_ok=True)
     raise UsageError(
         f"--ckpt-second-mount {mount} is not the same storage as {location}: a file written below the target "
-        f"was not found there ({seen}).",
+        f"was not found there ({difference}).",
         f"Name the very directory that the first mount calls {shlex.quote(location)}.",
     )

@@ -107,14 +107,14 @@ class Mount:
 def all_mounts(table: str | None = None) -> list[Mount]:
     """Return every mount in order of creation; ``table`` is the text of /proc/self/mountinfo."""
     text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()) if table is None else table
-    found = []
+    mounts = []
     for line in filter(None, text.split("\n")):
         before, _, after = line.partition(" - ")
         fields, rest = before.split(" "), after.split(" ")
         options = ",".join(dict.fromkeys((fields[5] + "," + rest[2]).split(",")))
         point, source = _unescape(fields[4]), _unescape(rest[1])
-        found.append(Mount(mount_point=point, file_system=rest[0], source=source, options=options, device=fields[2]))
-    return found
+        mounts.append(Mount(mount_point=point, file_system=rest[0], source=source, options=options, device=fields[2]))
+    return mounts
 
 
 def mount_of(path: Path, table: str | None = None) -> Mount:
@@ -260,10 +260,10 @@ class _Walk:
 
     def _pool(self, pool: str, depth: int) -> None:
         """Add the devices and files of a ZFS pool, as listed by the zpool command."""
-        found = devices_of_pool(pool, self.run_command)
-        if not found:
+        paths = devices_of_pool(pool, self.run_command)
+        if not paths:
             self._add("unknown", "devices of a pool that the kernel does not name", depth)
-        for path in found:
+        for path in paths:
             device = self.root / "sys/class/block" / Path(path).name
             if path.startswith("/dev/") and device.exists():
                 self._device(device.resolve(), depth)
@@ -282,9 +282,9 @@ class _Walk:
         """
         name = Path(os.path.realpath(source)).name
         for devices in sorted((self.root / "sys/fs/btrfs").glob("*/devices")):
-            found = sorted(devices.iterdir())
-            if name in {device.name for device in found}:
-                return [device.resolve() for device in found]
+            entries = sorted(devices.iterdir())
+            if name in {device.name for device in entries}:
+                return [device.resolve() for device in entries]
         return []
 
     def _device(self, device: Path, depth: int) -> None:

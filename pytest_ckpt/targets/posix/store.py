@@ -99,9 +99,9 @@ def _shows_what_is_new(clone: Path, own: Path) -> bool:
 
 def volume_of(directory: Path) -> Volume:
     """Return the volume of a directory, as df shows it; space reserved for root is not free."""
-    seen = os.statvfs(directory)
-    used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
-    return Volume(used_bytes=used, free_bytes=seen.f_bavail * seen.f_frsize)
+    space = os.statvfs(directory)
+    used = (space.f_blocks - space.f_bfree) * space.f_frsize
+    return Volume(used_bytes=used, free_bytes=space.f_bavail * space.f_frsize)
 
 
 def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:

@@ -150,7 +150,7 @@ class PosixTarget:
     def leftovers(self) -> Sequence[Leftover]:
         """Return the remains of runs whose controller has ended or is on another host."""
         with answering(self._name):
-            found = watched(self._name, lambda: find_leftovers(self._path))
+            entries = watched(self._name, lambda: find_leftovers(self._path))
         return [
             Leftover(
                 what=str(f.path),
@@ -158,7 +158,7 @@ class PosixTarget:
                 command=removal_of("", str(f.path)),
                 elsewhere=f.elsewhere,
             )
-            for f in found
+            for f in entries
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:

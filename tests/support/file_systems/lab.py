@@ -135,7 +135,7 @@ def _volume(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _too_little(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load less than that."""
+    """Save and load less than three times this host's memory, so that pages of a checkpoint may remain cached."""
     return _moved(row, place, home, _enough(row) // 4)
 
 

@@ -156,7 +156,7 @@ def bindfs(*options: str) -> Words:
 
 
 def mergerfs(options: str) -> Words:
-    """Return the command line of mergerfs, with one branch more than a bind needs."""
+    """Return the command line of mergerfs with two branches; with one it would be a bind mount."""
 
     def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
         branches = ":".join(str(made(directory / name)) for name in ("a", "b"))

@@ -33,7 +33,7 @@ def recorded(where: Path = FILE) -> dict[str, Any]:
 
 
 def record(seen: Mapping[str, Any]) -> None:
-    """Record the results of a run for one row, if the tests are asked to record."""
+    """Record the results of a run for one row, if the environment variable `UPDATE` is set."""
     kept = {
         "date": _today(),
         **{name: seen[name] for name in ("how", "kernel", "versions", "kind", "gates", "exit_code", "grade", "shown")},
@@ -48,7 +48,7 @@ def record(seen: Mapping[str, Any]) -> None:
 
 
 def record_loss(seen: Mapping[str, Any]) -> None:
-    """Record the end of a run whose server was killed, if the tests are asked to record."""
+    """Record the end of a run whose server was killed, if the environment variable `UPDATE` is set."""
     fields = {
         "date": _today(),
         "because": _anywhere(seen["save"]["because"], seen),
@@ -58,8 +58,7 @@ def record_loss(seen: Mapping[str, Any]) -> None:
 
 
 def record_cold(seen: Mapping[str, Any], way: Literal["cold", "volume"] = "cold") -> None:
-    """Record the COLD results of larger checkpoints, or of more data than a small memory, if the tests are asked to
-    record."""
+    """Record the COLD results of larger checkpoints, or of more data than a small memory, if `UPDATE` is set."""
     fields = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
     _keep(seen["name"], {way: fields})
 

@@ -60,7 +60,7 @@ class Family(ABC):
         """Run one attack in an empty directory; return its description and the violations as sentences."""
 
     def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy and change one of the originals, with a directory outside of it; return both and a description."""
+        """Copy one of the originals and change the copy; return the original, the copy and a description."""
         original = rng.choice(self.originals)
         directory, outside = home / "changed", home / "outside"
         shutil.copytree(original, directory)
@@ -97,7 +97,7 @@ def _none(constant: str) -> None:
 
 
 def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return requirement and subject of every met verdict."""
+    """Return requirement and subject of every verdict that is met or waived."""
     return {(v["id"], v["subject"]) for v in document["requirements"] if v["outcome"] in ("met", "waived")}
 
 

@@ -123,14 +123,14 @@ def _processes_left(done: Done) -> list[str]:
 class BadLuck:
     """The tests that hold with every launcher; a test module has a fixture ``done`` and its launcher's own tests.
 
-    Its labels name the launcher's limitations and its own directories.
+    Its class attributes define the limitations of a launcher and the files that it leaves.
     """
 
     LUCKS: tuple[Luck, ...] = (
         "rank", "daemon", "launcher", "Ctrl-C", "TERM", "controller killed", _HELD, "cut for 5 s", "clocks", *LAST
     )  # fmt: skip
     NAMES_A_FULL_HOST = True
-    # For their measurements, after they have inspected their hosts.
+    # Whether the started ranks wait for their measurements after they have inspected their hosts.
     RANKS_WAIT = True
     # Files that the launcher itself keeps on a host between jobs, as HOST:PATH without the host.
     OF_THE_LAUNCHER: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_a_launcher_that_is_killed_accuses_no_storage(self, done: Mapping[Luck, Done]) -> None:
-        """Open MPI's launcher would have removed the segments of its own host's ranks, and its session."""
+        """A killed launcher of Open MPI does not remove its session and its ranks' memory segments; the run does so."""
         failure = failure_of(done["launcher"])
         assert (failure["kind"], failure["rank"], done["launcher"].code) == ("killed", None, 8), failure["message"]
         assert (done["launcher"].left, self.litter(done["launcher"])) == ((), [])
@@ -167,7 +167,7 @@ class BadLuck:
         assert Path(session["area"]["location"]).name in killed.left
 
     def test_that_controller_was_killed_while_ranks_waited(self, done: Mapping[Luck, Done]) -> None:
-        """Ranks that have ended would have been recorded with their end."""
+        """If the ranks had ended, the launch would have a record of their end."""
         launches = done[_HELD].run.report / "launches"
         assert [directory.name for directory in launches.iterdir()] == ["probe"]
         assert (launches / "probe" / "exit.json").exists() is not self.RANKS_WAIT
@@ -215,12 +215,12 @@ class BadLuck:
         assert failure["host"] == host, failure["message"]
         assert failure["kind"] == ("hung" if luck == "cut" else "killed"), failure["message"]
         (left,) = done[luck].run.document["left_behind"]
-        # The others have reported it.
+        # The other hosts have reported that they are clean, so only this host is listed.
         assert left.partition(" stays: ")[2] == (
             f"{host} does not report whether processes of the run are left there, so it may still write"
         )
         assert _processes_left(done[luck]) == []
-        # The directory is where the run left it.
+        # The run directory was not removed.
         assert done[luck].left
         # The processes that requested the end on other hosts have ended too, and left nothing.
         assert [name for name in self.litter(done[luck]) if name.startswith("h1:")] == []

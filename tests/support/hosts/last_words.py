@@ -30,7 +30,7 @@ class _OfThisModule(Launcher):
 
 
 def _be_a_rank(how_much: str) -> None:
-    from mpi4py import MPI  # noqa: PLC0415 - importing it starts MPI, without which a launcher takes ranks for lost
+    from mpi4py import MPI  # noqa: PLC0415 - starts MPI; otherwise a launcher counts ranks as lost
 
     rank, ranks = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     caller = call()

@@ -29,8 +29,8 @@ _LAUNCHERS = (b"mpiexec", b"prterun", b"mpiexec.hydra", b"srun")
 class Mishap:
     """A fault and its host: its rank, the launcher's daemon or the whole host is killed, or its network link is cut.
 
-    ``slow`` limits the rate of the link. Ctrl-C and the faults after it affect the controller; ``launcher`` kills the
-    process that it started, and ``cancelled`` cancels the Slurm job.
+    ``slow`` limits the rate of the link. Ctrl-C, ``TERM`` and ``controller killed`` (also while ranks wait) affect the
+    controller. ``launcher`` kills the launcher that the controller started; ``cancelled`` cancels the Slurm job.
     """
 
     what: What
@@ -116,7 +116,7 @@ def _is_launcher(process: int) -> bool:
 
 
 def _behind(entering: int) -> int:
-    """Return the process that a process which entered a host has started there."""
+    """Return the child that a process has started on a host after it entered the host's namespaces."""
     (child,) = Path(f"/proc/{entering}/task/{entering}/children").read_text().split()
     return int(child)
 

@@ -1,4 +1,4 @@
-/* Sleeps by the kernel: libfaketime 0.9.10 refuses the absolute moments of a clock that it is to leave alone. */
+/* Sleeps by a system call: libfaketime 0.9.10 refuses absolute sleeps on a clock that it must not change. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/syscall.h>

@@ -33,7 +33,7 @@ from tests.support.targets.fuse_nodes import Handle, Node, Nodes
 
 TYPE = "fuse.misbehaving"
 MAXIMUM_WRITE_BYTES = 1 << 20
-# A name whose lookup is only meant to be interrupted.
+# A name whose lookup has no other purpose than to be interrupted.
 PRIMER = b".interrupts-are-not-served"
 _SPARE_THREADS, _MAXIMUM_THREADS = 16, 256
 _WRITE = 16
@@ -149,17 +149,17 @@ class Channel:
         self._notify(3, struct.pack("<QII", number, len(name), 0) + name + b"\0")
 
     def _notify(self, code: int, body: bytes) -> None:
-        with contextlib.suppress(OSError):  # the kernel has no such node any more
+        with contextlib.suppress(OSError):  # the kernel no longer knows the node
             os.write(self.device, ANSWER.pack(ANSWER.size + len(body), code, 0) + body)
 
     def name_goes(self, call: Call, number: int, name: bytes) -> None:
-        """After the call is answered, make the other mounts drop what they cache of a file that may be removed."""
+        """After the call is answered, make the other mounts drop a cached name, because its file may be removed."""
         for peer in self.peers:
             if peer is not self:
                 call.afterwards.append(functools.partial(peer.invalidate_name, number, name))
 
     def refuse_interrupts(self) -> None:
-        """Make tasks that wait here show as D: the kernel learns from its interrupt request that none is supported."""
+        """Make waiting tasks appear in state D: the kernel gets ENOSYS for an interrupt, and then sends no others."""
         if not self.takes_interrupts:
             return
         self.takes_interrupts = False
@@ -202,7 +202,7 @@ class Channel:
             try:
                 return os.readv(self.device, [head, body])
             except OSError as error:
-                # ENOENT: the asker gave up while the request was handed over.
+                # ENOENT: the request was interrupted while the kernel passed it on.
                 if error.errno not in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
                     return None
 
@@ -222,10 +222,10 @@ class Channel:
         except NoAnswerError:
             return
         except OSError as error:
-            if call.answered:  # nobody can be told any more
+            if call.answered:  # the caller already has an answer, so record the error
                 self.failures.append(traceback.format_exc())
             self.send(call, -(error.errno or errno.EIO))
-        except Exception:  # a fault of ours must not pass for one of the target
+        except Exception:  # an internal error must not look like a fault of the target
             self.failures.append(traceback.format_exc())
             print(self.failures[-1], file=sys.stderr, flush=True)
             self.send(call, -errno.EIO)
@@ -240,11 +240,11 @@ class Channel:
         if call.answered:
             return
         call.answered = True
-        # Only when the mount is gone does the kernel no longer want an answer; all is forgotten then anyway.
+        # The kernel refuses an answer only if the mount is gone; then no state remains to be corrected.
         with contextlib.suppress(OSError):
             os.writev(self.device, [ANSWER.pack(ANSWER.size + sum(map(len, parts)), error, call.unique), *parts])
 
-    # --- what stands behind the numbers ------------------------------------------------------------------------------
+    # --- nodes and handles by number ------------------------------------------------------------------------------
 
     def node(self, number: int) -> Node:
         return self._known[number][0]

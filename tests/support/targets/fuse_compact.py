@@ -1,9 +1,9 @@
 """A file system whose files of checkpoint content need little memory: checkpoints at full size fit on a small machine.
 
 A page of our content is a row of a random block XORed with one word (`pytest_ckpt.ranks.content`). So a page XORed with
-its own first word is the same for all pages of a row. This file system keeps each such row once, and of each page the
-number of its row and its first word: 12 bytes for 4 KiB. It knows neither seed nor layout, and it compares each page
-with its row before it relies on it. Every other page is stored as it is.
+its own first word depends only on the row. This file system stores each of these results once. For each page it stores
+the number of its row and its first word: 12 bytes for 4 KiB. It does not know the seed or the layout, so it compares
+each page with the stored row. Pages that differ are stored unchanged.
 
 There is no power cut: the files are in the memory of the serving process.
 """
@@ -38,7 +38,7 @@ _Words = NDArray[np.uint64]
 
 
 class _Rows:
-    """The rows that pages consist of, each once. Number 0 is none. Safe from several threads."""
+    """All rows, each stored once, by number; 0 means no row. Safe for several threads."""
 
     def __init__(self) -> None:
         self._rows: _Words = np.empty((_ROWS, _LANES), dtype=np.uint64)
@@ -47,7 +47,7 @@ class _Rows:
         self._lock = threading.Lock()
 
     def numbers(self, pages: _Words) -> NDArray[np.uint32]:
-        """Return the row of each page, 0 for a page that has none; store rows that are new."""
+        """Return the number of the row of each page, 0 for a page without a row; store new rows."""
         keys = (pages[:, _KEY] ^ pages[:, 0]).tolist()
         found = [self._numbers.get(key, 0) for key in keys]
         if 0 in found:
@@ -74,7 +74,7 @@ class _Rows:
         return number
 
     def page(self, number: int, word: int) -> bytes:
-        """Return a page of this row."""
+        """Return the page with this row and this first word."""
         return (self._rows[number] ^ np.uint64(word)).tobytes()
 
     def make(self, out: _Words, numbers: NDArray[np.uint32], words: _Words) -> None:
@@ -86,7 +86,7 @@ class _Rows:
 
 
 def _runs(numbers: NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of pages whose rows are consecutive, or that all have none."""
+    """Yield the ranges of pages whose rows have consecutive numbers, or that all have no row."""
     steps = np.diff(numbers.astype(np.int64))
     both = (numbers[:-1] == 0) & (numbers[1:] == 0)
     cuts = np.flatnonzero(~(both | ((steps == 1) & (numbers[:-1] != 0)))) + 1
@@ -102,36 +102,36 @@ class _Pages:
         self.lock = threading.Lock()
 
     def grow(self, pages: int) -> None:
-        """Make room for this many pages. The caller holds the lock."""
+        """Extend the arrays to this number of pages. The caller has acquired the lock."""
         if pages > len(self.numbers):
             room = max(pages, 2 * len(self.numbers))
             self.numbers = np.concatenate([self.numbers, np.zeros(room - len(self.numbers), dtype=np.uint32)])
             self.words = np.concatenate([self.words, np.zeros(room - len(self.words), dtype=np.uint64)])
 
     def cut(self, pages: int) -> None:
-        """Forget the pages from this one on."""
+        """Remove the entries of all pages from this number on."""
         with self.lock:
             self.numbers, self.words = self.numbers[:pages].copy(), self.words[:pages].copy()
 
 
 class _NoJournal(Volatile):
-    """Records nothing, because no power is cut. ``forget`` is called with a file that has lost its last name."""
+    """Records nothing, because there are no power cuts. ``forget`` is called with a file whose last name is removed."""
 
     def __init__(self, nodes: Nodes, attic: Path, forget: Callable[[Node], None]) -> None:
         super().__init__(nodes, attic)
         self._forget = forget
 
     def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
-        """Nothing has to be restored."""
+        """Do nothing, because no power cut restores data."""
 
     def sync_bytes(self, node: Node) -> None:
-        """All data are as durable as they will be."""
+        """Do nothing, because no power cut loses data."""
 
     def created(self, parent: Node, name: bytes, node: Node, is_new: bool = True) -> None:
-        """Nothing has to be removed later."""
+        """Do nothing, because no power cut removes the name."""
 
     def renamed(self, old: Any, new: Any, exchange: Any) -> None:
-        """Nothing has to be renamed back."""
+        """Do nothing, because no power cut undoes the rename."""
 
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:

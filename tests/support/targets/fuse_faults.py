@@ -59,12 +59,12 @@ class Fault:
     operations: ClassVar[tuple[str, ...]]
     row: ClassVar[dict[str, Any]]
 
-    # Whether the power stays on when it is to be cut.
+    # Whether a requested power cut has no effect.
     keeps_the_power: ClassVar[bool] = False
 
     path = "*"
     client: int | None = None
-    # For which a fault remembers something.
+    # The time for which `remember` stores a value.
     seconds: float
 
     def __init_subclass__(cls, *, name: str = "", **row: Any) -> None:
@@ -92,10 +92,10 @@ class Fault:
         """Prepare the state of a fault."""
 
     def release(self) -> None:
-        """Stop holding calls."""
+        """Release the calls that the fault blocks."""
 
     def drop_caches(self) -> None:
-        """Drop what clients may drop."""
+        """Drop the cached data that clients may drop."""
 
     def hit(self) -> None:
         """Count that the fault had an effect."""
@@ -127,13 +127,13 @@ class Fault:
 
 
 class Faulty:
-    """The healthy file system behind the enabled faults."""
+    """The healthy file system with the enabled faults in front of it."""
 
     def __init__(self, fs: Passthrough) -> None:
         self.fs = fs
         self.active: list[Fault] = []
-        self.hits: dict[str, int] = {}  # of faults that are off again
-        # The operations that were asked for in each directory of the root, once somebody wants to know.
+        self.hits: dict[str, int] = {}  # of disabled faults
+        # The requested operations in each top-level directory; None before recording is requested.
         self.operations: dict[str, set[str]] | None = None
         self._at: dict[str, list[Fault]] = {}
         self._quiet = threading.Condition()
@@ -150,7 +150,7 @@ class Faulty:
             fault.over.set()
             fault.release()
         with self._quiet:
-            # What a fault has begun it ends. Only who waits for a lock of somebody's may take longer.
+            # Running operations end here. Only one that waits for a lock of another process may take longer.
             self._quiet.wait_for(lambda: not self._under_way, _END_SECONDS)
         for fault in active:
             self.hits[fault.name] = self.hits.get(fault.name, 0) + fault.hits

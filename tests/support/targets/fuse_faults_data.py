@@ -1,4 +1,4 @@
-"""Faults of bytes: flipped, torn, misplaced, stale, or other than what was written."""
+"""Faults of bytes: flipped, torn, misplaced, stale or otherwise wrong bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _size(handle: Handle) -> int:
 
 
 def _rotated(data: memoryview, block: int) -> bytes:
-    """Put the last whole block before the others."""
+    """Return the data with the last complete block in front of the others."""
     whole = len(data) // block * block
     return bytes(data[whole - block : whole]) + bytes(data[: whole - block]) + bytes(data[whole:])
 
@@ -188,7 +188,7 @@ class DataAfterName(
 
     client = SECOND
     seconds = 1.0
-    # A small file that names something else is whole.
+    # The first bytes are correct, so small files that only contain a name are complete.
     whole_bytes = 64
 
     def read(self, proceed, call, handle, offset, size):
@@ -327,7 +327,7 @@ class HolesNotZero(
     name="holes are not zero",
     fails="SPARSE.tail-first CLONE-FRESH.copy LARGE.offsets",
     says="bytes in a hole",
-    # A file that was cut short and grows again has a hole for a moment.
+    # A file that is truncated and extended again has a hole for a moment.
     may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
 ):
     """A read of unwritten parts returns bytes other than zeros."""
@@ -379,7 +379,7 @@ class DirectIsIncoherent(
     name="O_DIRECT is not coherent",
     fails="DIRECT.coherent",
     says="zeros instead of data",
-    # They read back past the caches, so with O_DIRECT.
+    # These checks read with O_DIRECT to bypass the caches.
     may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
     "DURABLE.power-cut DIRECT.aligned",
 ):
@@ -412,7 +412,7 @@ class _UnlinkedWhileOpen(Fault):
         finally:
             self.fs.nodes.unpin(node)
         for session in self.sessions:
-            # What the kernel still keeps would hide the fault.
+            # Pages in the kernel's cache would hide the fault.
             call.afterwards.append(lambda session=session: session.invalidate_node(node.id))
 
     def _is_gone(self, handle):
@@ -424,7 +424,7 @@ class UnlinkedIsStale(
     name="unlink takes the file from its readers",
     fails="UNLINK.open-reader",
     says="removed file fails",
-    # A rename over a file unlinks it, too: who opens it then is refused.
+    # A rename over a file unlinks it too, and processes that have it open get an error.
     may="COMMIT.file COMMIT.file-second-client",
 ):
     """If a file is unlinked while a process has it open, later reads of the process get ESTALE."""
@@ -441,7 +441,7 @@ class UnlinkedIsGarbage(
     name="unlink gives its readers wrong bytes",
     fails="UNLINK.open-reader UNLINK.second-client",
     says="wrong bytes",
-    # A rename over a file unlinks it, too.
+    # A rename over a file unlinks it too.
     may="COMMIT.file COMMIT.file-second-client POINTER.overwrite POINTER.overwrite-second-client",
 ):
     """If a file is unlinked while a process has it open, later reads of the process return other bytes than the file

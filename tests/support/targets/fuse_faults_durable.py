@@ -10,7 +10,7 @@ class LostFsync(
     name="fsync of files is lost",
     fails="DURABLE.power-cut",
     says="acknowledged bytes lost in a power cut",
-    # What is never made durable keeps its space.
+    # Space of removed files is not freed before the removal is durable.
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
     """fsync of a file returns success without an effect: a power cut loses the bytes."""
@@ -39,7 +39,7 @@ class LostFsyncOfDirectories(
 class PowerStays(
     Fault,
     name="power cut does not cut",
-    # What a client of a network file system sent at close is there without any cut.
+    # The check cannot detect this: after close, data of a network file system are present with or without a cut.
     reported={"DURABLE.power-cut": "declared by the operator"},
 ):
     """The power-cut command returns success without cutting the power."""

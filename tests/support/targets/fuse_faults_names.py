@@ -38,7 +38,7 @@ class RenameLeavesAGap(
         with self.fs.volatile.names:
             self.fs.unlink(call, new, new_name)
             self.moving.add((old.id, old_name))
-            # While a rename is under way the kernel lets nobody look: the gap must come after its answer.
+            # During a rename, the kernel blocks lookups, so the call is answered first and the gap continues after it.
             call.acknowledge()
             time.sleep(self.seconds)
             proceed(call, old, old_name, new, new_name, 0)
@@ -81,7 +81,7 @@ class DirectoryArrivesInParts(
     name="rename of a directory is not atomic",
     fails="COMMIT.directory COMMIT.directory-second-client",
     says="during a rename",
-    # A checkpoint is a directory that is renamed when it is whole.
+    # These checks commit a checkpoint by the rename of its directory.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
 ):
     """After a directory was renamed, its entries appear one after the other."""
@@ -124,7 +124,7 @@ class RefusesToRenameDirectories(
     name="rename of a directory is refused",
     fails="COMMIT.directory COMMIT.directory-second-client",
     says="rename of a directory is refused",
-    # A checkpoint is a directory that is renamed when it is whole.
+    # These checks commit a checkpoint by the rename of its directory.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls PUBLISH.directory",
 ):
     """A directory keeps its name: rename answers EMFILE, as gcsfuse does without a limit for such renames. With
@@ -199,7 +199,7 @@ class NotListedAfterCreate(
     name="not listed after create",
     fails="NAMES.after-change NAMES.many",
     says="name missing in a listing",
-    # What lists a directory to compare it, or to remove it, misses the name too.
+    # Checks that list a directory to compare or remove it also miss the name.
     may="NAMES.second-client COMMIT.directory COMMIT.directory-second-client CAPABILITIES.names DURABLE.power-cut "
     "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
 ):
@@ -314,7 +314,7 @@ class StaleNames(
             self.hit()
             return self.fs.nodes.pin(node)
         found = proceed(call, parent, name)
-        # What is remembered stays open, so that it is still there when it is deleted.
+        # The remembered file stays open, so that it can be read after its deletion.
         held = found, self.fs.nodes.open(found, os.O_PATH | os.O_NOFOLLOW)
         with self.lock:
             self._drop(self.seen.pop((parent.id, name), None))

@@ -18,7 +18,7 @@ class SlowFile(Fault, name="slow file"):
     """Each read and write of the files whose path matches takes some time longer."""
 
     seconds = 0.05
-    # Standard deviation of the logarithm of the time, whose median is ``seconds`` then.
+    # The standard deviation of the logarithm of the time; its median is ``seconds``.
     sigma = 0.0
     writes_only = False
 
@@ -59,7 +59,7 @@ class Trickle(Fault, name="writes trickle"):
 
     maximum_bytes = 4096
     bytes_per_second = 4096.0
-    # Of the first write in addition: the save is late then, however few of its bytes are left.
+    # An additional time of the first write, so that a save is late even if few of its bytes remain.
     first_seconds = 0.0
 
     def write(self, proceed, call, handle, offset, data):
@@ -74,7 +74,7 @@ class _Rated(Fault):
     """A device that transfers this number of bytes per second, one request after the other."""
 
     bytes_per_second = 50e6
-    # Taken at once after a rest: a token bucket, or a write-back cache that drains at the rate.
+    # Bytes that are accepted immediately after an idle time, as by a token bucket or a write-back cache.
     burst_bytes = 0
 
     def begin(self):
@@ -101,7 +101,7 @@ class Slow(_Rated, name="slow"):
     """All reads and writes together, or those of each file, are limited to 50 MB/s or another rate."""
 
     is_by_file = False
-    # Each rank at the rate: a cap of each client, where a rank is a client.
+    # The rate applies to each rank separately, like a limit of each client.
     is_by_rank = False
     reads_are_slow = True
 
@@ -124,7 +124,7 @@ class Slow(_Rated, name="slow"):
 class Starving(_Rated, name="starves a job"):
     """While the first ranks write one checkpoint, a write of other ranks to another checkpoint takes 1 s."""
 
-    # Of the ranks that are served first.
+    # The number of ranks that are served first.
     first_ranks = 1
     starved_seconds = 1.0
 
@@ -190,7 +190,7 @@ class FastWhenCached(_Rated, name="fast when cached"):
     def _remember(self, handle, offset, count, *, takes=True):
         """Add a range to the cache, if permitted, and return how many of its bytes were not in it."""
         missed = 0
-        # Not the node: the kernel forgets those when it drops its caches.
+        # Ranges are stored by inode, because the kernel drops nodes together with its caches.
         file = os.fstat(handle.fd).st_ino
         with self.lock:
             for grain in range(offset // _GRAIN, (offset + count + _GRAIN - 1) // _GRAIN):

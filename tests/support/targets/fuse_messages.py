@@ -8,13 +8,13 @@ import struct
 
 from tests.support.targets.fuse_nodes import Attributes
 
-# fuse_in_header and fuse_write_in: what precedes the bytes of a write, which so lie on a page.
+# The size of fuse_in_header and fuse_write_in, which precede the data of a write; so the data are page-aligned.
 HEAD_BYTES = 80
 REQUEST = struct.Struct("<IIQQIIIHH")
 ANSWER = struct.Struct("<IiQ")
 _ATTRIBUTES = struct.Struct("<6Q10I")
 ENTRY = struct.Struct("<4Q2I")
-# What the kernel is asked for in INIT.
+# The flags that INIT requests from the kernel.
 _ASYNC_READ, _ATOMIC_O_TRUNC, _BIG_WRITES, _FLOCK_LOCKS = 1 << 0, 1 << 3, 1 << 5, 1 << 10
 _AUTO_INVAL_DATA, _ASYNC_DIO, _PARALLEL_DIROPS = 1 << 12, 1 << 15, 1 << 18
 _MAX_PAGES, _HANDLE_KILLPRIV_V2 = 1 << 22, 1 << 28

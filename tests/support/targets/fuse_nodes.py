@@ -46,11 +46,11 @@ class Node:
 
     id: int
     key: bytes  # its file handle
-    fd: int | None  # of directories, which are few and in which names are looked up
+    fd: int | None  # an open descriptor, only of directories, in which names are looked up
     pins: int = 0
-    # Of a file whose last name has gone while the kernel still knows it: its inode has to stay.
+    # A descriptor that keeps the inode of a file without a name, as long as the kernel knows the file.
     alive: int | None = None
-    # What a power cut would do to it, kept by the volatile layer.
+    # Fields of the volatile layer: the state to which a power cut would return the file.
     before: Any = None
     born: int = -1
     kept_links: int = 0
@@ -81,7 +81,7 @@ class Nodes:
     def __init__(self, root: Path) -> None:
         self._lock = threading.Lock()
         self._by_key: dict[bytes, Node] = {}
-        self._numbers = itertools.count(1)  # the root is 1; no number is ever given again
+        self._numbers = itertools.count(1)  # the root is 1; no number is used twice
         self._mount = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.path = root
         self.root = self.find(None, os.fsencode(root))
@@ -100,7 +100,7 @@ class Nodes:
                         fd = self._open(key, _PATH_ONLY)
                     except OSError as error:
                         if error.errno == errno.ESTALE:
-                            continue  # it was deleted in between: what does the name lead to now?
+                            continue  # it was deleted concurrently, so look up the name again
                         raise
                     if not stat.S_ISDIR(os.fstat(fd).st_mode):
                         os.close(fd)

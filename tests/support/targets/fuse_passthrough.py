@@ -42,7 +42,7 @@ class Passthrough:
         self.volatile = self.journal(attic)
 
     def journal(self, attic: Path) -> Volatile:
-        """Return the record of changes that are not durable."""
+        """Create the journal of changes that are not durable; ``attic`` is its directory for removed files."""
         return Volatile(self.nodes, attic)
 
     def cut(self) -> None:
@@ -125,7 +125,7 @@ class Passthrough:
             same = flags == 0 and self._is_same_file(*places)
             with contextlib.nullcontext() if flags or same else self.volatile.removing(new, new_name):
                 move()
-            if not same:  # two names of one file: the call does nothing
+            if not same:  # the rename of one name over another of the same file does nothing
                 self.volatile.renamed(*places, move if flags & _EXCHANGE else None)
 
     def _is_same_file(self, *places: tuple[Node, bytes]) -> bool:
@@ -145,7 +145,7 @@ class Passthrough:
         with os.scandir(handle.fd) as found:
             return [(os.fsencode(entry.name), entry.inode(), _kind(entry)) for entry in found]
 
-    # --- what is known of a file -------------------------------------------------------------------------------------
+    # --- attributes -------------------------------------------------------------------------------------
 
     def attributes(self, call: Call, node: Node) -> Attributes:
         seen = self.nodes.stat(node)
@@ -203,7 +203,8 @@ class Passthrough:
     def open(self, call: Call, node: Node, flags: int) -> Handle:
         if flags & os.O_TRUNC:
             self.volatile.before_change(node, 0)
-        # The kernel places appended bytes itself, and what only writes is read by the volatile layer.
+        # O_APPEND is removed, because the kernel sets the offset. Write-only files are also opened for reads by the
+        # volatile layer.
         mode = os.O_RDONLY if flags & os.O_ACCMODE == os.O_RDONLY else os.O_RDWR
         kept = flags & ~(_FLAGS_OF_THE_CLIENT | os.O_ACCMODE)
         return Handle(node, self.nodes.open(node, kept | mode), flags)
@@ -218,7 +219,7 @@ class Passthrough:
             try:
                 done += os.pwrite(handle.fd, data[done:], offset + done)
             except OSError as error:
-                # Space that a journal still holds is space: file systems commit and try again.
+                # Like a real file system, commit the journal to free the space of removed files, and try again.
                 if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.volatile.attic_bytes():
                     self.volatile.sync_names()
                 elif not done:
@@ -250,7 +251,7 @@ class Passthrough:
         return os.copy_file_range(source.fd, target.fd, length, offset, target_offset)
 
     def flush(self, call: Call, handle: Handle) -> None:
-        os.close(os.dup(handle.fd))  # what the backing file system has to say at close
+        os.close(os.dup(handle.fd))  # report errors of the backing file system at close
 
     def fsync(self, call: Call, handle: Handle) -> None:
         self.sync_bytes(call, handle)

@@ -191,7 +191,7 @@ class Session(Channel):
 
     def _interrupt(self, call: Call, number: int, data: bytes) -> tuple[bytes, ...]:
         if not self.takes_interrupts:
-            call.afterwards.append(self.refused.set)  # while what it interrupts is still to be answered
+            call.afterwards.append(self.refused.set)  # the interrupted request is still unanswered
             raise OSError(errno.ENOSYS, "interrupts are not served")
         self.interrupted.add(struct.unpack("<Q", data)[0])
         raise NoAnswerError

@@ -35,7 +35,7 @@ def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
     while low < high:
         try:
             data = min(os.lseek(fd, low, os.SEEK_DATA), high)
-        except OSError:  # ENXIO: nothing but a hole to the end
+        except OSError:  # ENXIO: only a hole up to the end
             data = high
         if low < data:
             yield low, data, False
@@ -54,7 +54,7 @@ class _Before:
     size: int
     saved: list[tuple[int, int, int | None]] = field(
         default_factory=list
-    )  # (offset, end, where in the spool or a hole)
+    )  # (offset, end, offset in the spool file; None: a hole)
 
     def missing(self, offset: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a range that are durable and not yet saved."""
@@ -74,22 +74,22 @@ class Volatile:
 
     def __init__(self, nodes: Nodes, attic: Path) -> None:
         self._nodes = nodes
-        self._attic = attic  # what was unlinked, until that is durable; on the file system of the files
+        self._attic = attic  # a directory for unlinked files until their removal is durable; on the same file system
         self._undo: list[Callable[[], None]] = []
         self._pinned: list[Node] = []
         self._in_attic: list[tuple[str, Node]] = []
         self._number = 0
         self._epoch = 0
         self._changed: dict[int, Node] = {}
-        self._spool = tempfile.TemporaryFile(dir=attic, buffering=0)  # noqa: SIM115  (closed with all else)
+        self._spool = tempfile.TemporaryFile(dir=attic, buffering=0)  # noqa: SIM115 - closed in `close`
         self._lock = threading.Lock()
-        # Whoever changes names holds this, so that the order in the journal is the order of the deeds.
+        # Acquired by every change of names, so that the journal has the order of the changes.
         self.names = threading.RLock()
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
-        """Save the data that will be overwritten, up to an end or all."""
+        """Save the durable data that will be changed, from ``offset`` to ``end`` (None: to the end of the file)."""
         before = node.before
         if before is not None and offset >= before.size:
             return
@@ -97,7 +97,7 @@ class Volatile:
             if (before := node.before) is None:
                 seen = self._nodes.stat(node)
                 if seen.st_nlink == node.kept_links == 0:
-                    return  # it has no name to be found by after a cut
+                    return  # after a cut, no name would lead to the file
                 before = node.before = _Before(0 if node.born == self._epoch else seen.st_size)
                 with self._lock:
                     self._changed[node.id] = self._nodes.pin(node)
@@ -152,7 +152,7 @@ class Volatile:
             if node.fd is not None:
                 undo = functools.partial(self._make_again, parent, name, os.fstat(node.fd).st_mode, node)
             elif node.born == self._epoch:
-                undo = None  # it would not be there after the cut either way
+                undo = None  # after a cut, the file would not exist in any case
             else:
                 undo = functools.partial(_link_again, self._to_attic(node), parent, name)
             if node.fd is None:
@@ -161,12 +161,12 @@ class Volatile:
             if undo:
                 self._note(undo, parent, *([node] if node.fd is not None else []))
             elif node.before and not self._has_names(node):
-                self.sync_bytes(node)  # nothing is left that a cut could bring back
+                self.sync_bytes(node)  # a cut cannot restore a file without a name
 
     def _has_names(self, node: Node) -> bool:
         try:
             return self._nodes.stat(node).st_nlink > 0
-        except OSError:  # ESTALE: it is gone
+        except OSError:  # ESTALE: the inode does not exist any more
             return False
 
     def _to_attic(self, node: Node) -> str:
@@ -180,7 +180,7 @@ class Volatile:
 
     def _make_again(self, parent: Node, name: bytes, mode: int, node: Node) -> None:
         os.mkdir(name, stat.S_IMODE(mode), dir_fd=parent.fd)
-        # What happened in the directory earlier is undone in the new one.
+        # Earlier changes in the removed directory are undone in the new one.
         self._nodes.replace(node, parent, name)
 
     def renamed(self, old: tuple[Node, bytes], new: tuple[Node, bytes], exchange: Callable[[], None] | None) -> None:
@@ -189,7 +189,7 @@ class Volatile:
         nodes = [self._nodes.find(*here) for here, _ in ways]
 
         def undo() -> None:
-            # A file that was never durable is not brought back and may be missing.
+            # A file that was never durable is not restored and may be missing.
             left = [way for way, node in zip(ways, nodes, strict=True) if self._nodes.is_here(*way[0], node)]
             if exchange and len(left) == 2:
                 exchange()
@@ -209,9 +209,9 @@ class Volatile:
 
     @staticmethod
     def _seen(kept: str) -> os.stat_result | None:
-        """Return the space of a file in the attic; None if it was removed concurrently."""
+        """Return the status of a file in the attic; None if it was removed concurrently."""
         with contextlib.suppress(FileNotFoundError):
-            # A symbolic link may lead into the mount that waits for the answer.
+            # Not followed: a symbolic link may lead into this mount, which waits for the present answer.
             return os.lstat(kept)
         return None
 

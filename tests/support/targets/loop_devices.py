@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# FS_IOC_SHUTDOWN of linux/fs.h, with the word not to write the journal out: as if the power went.
+# FS_IOC_SHUTDOWN of linux/fs.h, with the flag that omits the write of the journal, as in a power cut.
 _SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, b"\x02\0\0\0"
 _MKFS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],

@@ -26,17 +26,17 @@ from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.facts.targets import CheckpointRef
 
 PART_BYTES = 1 << 18
-"""Return the address of the server of a name."""
+"""The size of every part except the last one."""
 
 
 def address(name: str) -> str:
-    """An object whose parts are arriving; ``size`` is None until its end if unknown. ``pid`` is the sending process."""
+    """Return the address of the server of a name."""
     return f"\0pytest-ckpt-memory-{name}"
 
 
 @dataclass(kw_only=True)
 class Upload:
-    """The content of a run's area: unfinished uploads, finished objects of drafts, and committed checkpoints."""
+    """An object whose parts are arriving; ``size`` is None until its end if unknown. ``pid`` is the sending process."""
 
     ref: CheckpointRef
     name: str

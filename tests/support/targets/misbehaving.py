@@ -205,11 +205,11 @@ def misbehaving(
             process.send_signal(SAY_WHERE)
             raise
         finally:
-            process.stdin.close()  # asks it to unmount and end
+            process.stdin.close()  # the process then unmounts and ends
             try:
                 process.wait(_END_SECONDS)
             finally:
-                # First the mounts: they give an error to whom the server no longer answers, itself among them.
+                # Unmount first: calls that the server no longer answers then get an error, including its own calls.
                 for point in points:
                     unmount(point)
                 process.kill()

@@ -33,12 +33,12 @@ from tests.support.targets.fuse_messages import OPEN_DIRECT_IO, OPEN_KEEP_CACHE
 from tests.support.targets.fuse_passthrough import Passthrough
 from tests.support.targets.fuse_protocol import Session
 
-# Each has put its faults into the table.
+# The modules whose import adds faults to the table.
 SUBJECTS = (fuse_faults_data, fuse_faults_names, fuse_faults_durable, fuse_faults_errors, fuse_faults_time)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_IO_FLUSHER = 57
 _HIGHEST_PRIORITY = -20
-# Has the process print the stack of each of its threads.
+# The signal on which the process prints the stacks of its threads.
 SAY_WHERE = signal.SIGUSR2
 
 
@@ -65,7 +65,7 @@ class _Server:
     def _unmount(self) -> None:
         for session in self._sessions:
             session.unmount()
-        self._faulty.switch_off()  # what hangs or is slow goes on
+        self._faulty.switch_off()  # blocked and delayed calls continue
         for session in self._sessions:
             session.end()
             self._failures += session.failures
@@ -180,17 +180,17 @@ def _serve(
     parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    # The kernel speaks of the thread that started us; the process it belongs to may live on.
+    # The kernel sends the signal when the thread that started this process ends; its process may continue.
     signal.signal(signal.SIGUSR1, lambda *_: os.getppid() == parent or sys.exit(1))
     faulthandler.register(SAY_WHERE)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
-    # We write what the kernel holds back for us: when memory is scarce it must not let us wait for that same writing.
+    # This process performs the kernel's writeback. If memory is low, the kernel must not make it wait for writeback.
     libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
     _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
     os.umask(0)
-    # Threads that take turns at the interpreter cost twice the CPU on two cores of what they do on one.
+    # Threads that share the interpreter lock need twice as much CPU time on two cores as on one.
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
     send_away = _guard(points)
@@ -206,7 +206,7 @@ def _serve(
         finally:
             server.end()
             send_away()
-    # What still waits is a thread of ours alone: nobody is served any more.
+    # Only threads of this process still wait; no client is served any more.
     os._exit(0)
 
 
@@ -226,7 +226,7 @@ def _main() -> None:
     flags = (OPEN_DIRECT_IO if arguments.direct_io else 0) | (OPEN_KEEP_CACHE if arguments.keep_cache else 0)
     files: type[Passthrough] = Passthrough
     if arguments.compact:
-        from tests.support.targets.fuse_compact import Compact  # noqa: PLC0415 - numpy, which other targets do not need
+        from tests.support.targets.fuse_compact import Compact  # noqa: PLC0415 - needs numpy, which other targets do not
 
         files = Compact
     _serve(

@@ -12,7 +12,7 @@ from pytest_ckpt.targets.objects.server.http import Handler
 from tests.support.targets.object_faults import Requests, Store
 
 _FEW = 24
-"""The number of connections, fewer than a crowd."""
+"""The number of other connections from which on a connection is late in a crowd."""
 
 
 class FoldedOffsets(
@@ -61,7 +61,7 @@ class _Crowded(Store):
         self.line = threading.Lock()
 
     def is_late(self, connection: Handler, checkpoint: str) -> bool:
-        """Return whether many connections already look for a checkpoint."""
+        """Record that a connection looks for a checkpoint; return whether many others already do."""
         with self.line:
             others = sum(found == checkpoint for other, found in self.looked_for.items() if other is not connection)
             self.looked_for[connection] = checkpoint
@@ -72,7 +72,7 @@ class _Crowded(Store):
 
         @property
         def is_late(self) -> bool:
-            """Whether this request is a late one of a crowd."""
+            """Whether many other connections already look for the checkpoint of this request."""
             place, _, name = (self._key or self._query.get("prefix", "")).rpartition("/")
             return place.endswith("/checkpoint") and name in ("", MARKER) and self._store.is_late(self, place)
 

@@ -26,7 +26,7 @@ from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 
 BUCKET = "test"
 TARGET = f"s3://{BUCKET}/ckpt"
-# Long, so that they are found wherever they are written.
+# Long values, which tests can search for in all output.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "PLANTEDACCESSKEY0001",
     "AWS_SECRET_ACCESS_KEY": "planted/secret/of/the/store",
@@ -120,8 +120,8 @@ class Misbehaving:
     # The fault of every request from a fault command until the repair command.
     way_when_broken: Way = "cut"
     is_broken: bool = False
-    # Whether clients have no other endpoint. Then each break meets a request, and none of a commit: the store does what
-    # it is asked before the answer is lost, so a save whose commit was met would have failed and be committed.
+    # Whether clients have no other endpoint. Then a break returns only after it has affected a request, and it spares
+    # commits. A commit takes effect before its answer is lost, so such a save would be both failed and committed.
     is_only_way: bool = False
     has_hit: threading.Event = field(default_factory=threading.Event)
 
@@ -234,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         if way == "versions":
             data = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
         if way == "lose":
-            # Acknowledged, and then lost.
+            # The object is acknowledged and then removed.
             connection.request("DELETE", url.path, b"", {"Authorization": headers["Authorization"]})
             connection.getresponse().read()
         connection.close()

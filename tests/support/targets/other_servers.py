@@ -240,7 +240,7 @@ def is_ready(server: OtherServer) -> None:
     eventually(made, "a bucket is made")
 
 
-# It has this one for everybody: its documentation prints it.
+# The fixed public key from the documentation of azurite.
 _KEY_OF_AZURITE = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _OF_STORAGE = """[DEFAULT]
 bind_ip = 127.0.0.1

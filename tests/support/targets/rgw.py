@@ -29,7 +29,7 @@ PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "radosgw", "radosgw-admi
 USER = "ckpt"
 _KEY, _SECRET = "CKPTACCESSKEY0001", "ckptSecretKeyThatMustNotLeak/0001"
 _ADDRESS, _STORE_BYTES = "127.0.0.1", 8 << 30
-# Deleted objects keep their space until they are collected: two hours by default.
+# The space of deleted objects is freed by garbage collection, by default after two hours.
 _SETTINGS = f"""osd_objectstore = memstore
 memstore_device_bytes = {_STORE_BYTES}
 osd_pool_default_pg_num = 8
@@ -54,11 +54,11 @@ class Gateway:
 
     @property
     def endpoint(self) -> str:
-        """Its URL."""
+        """The URL of the gateway."""
         return f"http://{_ADDRESS}:{self.port}"
 
     def answers(self) -> bool:
-        """Whether it answers any request."""
+        """Whether the gateway answers requests, even with an HTTP error."""
         try:
             urllib.request.urlopen(self.endpoint, timeout=10).close()
         except urllib.error.HTTPError:
@@ -79,7 +79,7 @@ class Gateways:
 
     @property
     def endpoints(self) -> str:
-        """What is given to --ckpt-endpoint."""
+        """The value for --ckpt-endpoint: both URLs."""
         return ",".join(gateway.endpoint for gateway in self.both)
 
     @property
@@ -100,7 +100,7 @@ class Gateways:
                 bucket.delete(key)
 
     def boto3(self, gateway: Gateway) -> Any:
-        """Return a client of boto3, which sends no checksum that it is not given."""
+        """Return a boto3 client that neither computes checksums of its own nor repeats requests."""
         import boto3  # noqa: PLC0415 - it takes a second, and every worker imports this module
         from botocore.config import Config  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ class Gateways:
 
     @contextlib.contextmanager
     def frozen(self, gateway: Gateway) -> Iterator[None]:
-        """Stop a gateway for a moment; it may be killed in it."""
+        """Stop a gateway by SIGSTOP during the block; the block may kill it."""
         assert gateway.process
         os.kill(gateway.process.pid, signal.SIGSTOP)
         try:

@@ -162,25 +162,25 @@ class BucketStore:
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
         """Return all objects whose keys begin with a prefix, in byte order of the keys."""
         with self._lock:
-            found = [(key, item) for key, item in self._of(bucket).items() if key.startswith(prefix)]
-        return sorted(found, key=lambda pair: pair[0].encode())
+            objects = [(key, item) for key, item in self._of(bucket).items() if key.startswith(prefix)]
+        return sorted(objects, key=lambda pair: pair[0].encode())
 
     def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
         """Return key and upload id of all uploads that were neither completed nor aborted."""
         with self._lock:
             self._of(bucket)
-            found = [(u.key, name) for (of, name), u in self._uploads.items() if of == bucket]
-        return sorted(pair for pair in found if pair[0].startswith(prefix))
+            uploads = [(u.key, name) for (of, name), u in self._uploads.items() if of == bucket]
+        return sorted(pair for pair in uploads if pair[0].startswith(prefix))
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def get(self, bucket: str, key: str) -> Object:
         """Return an object. Raises RequestRefused."""
         with self._lock:
-            found = self._of(bucket).get(key)
-        if found is None:
+            stored_object = self._of(bucket).get(key)
+        if stored_object is None:
             raise RequestRefused(404, "NoSuchKey", "The specified key does not exist.")
-        return found
+        return stored_object
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
         """Create an object of one piece; it replaces an existing object."""
@@ -216,9 +216,9 @@ class BucketStore:
     ) -> Object:
         """Complete an object from the listed pieces (number, ETag, CRC-32 or empty), and discard the others."""
         with self._lock:
-            found = self._upload(bucket, upload)
-            pieces = tuple(_chosen(found.pieces, wanted))
-            key = found.key
+            pending = self._upload(bucket, upload)
+            pieces = tuple(_chosen(pending.pieces, wanted))
+            key = pending.key
         composite = f"{parts.composite([piece.crc32 for piece in pieces])}-{len(pieces)}"
         made = self._publish(bucket, key, pieces, composite, f"{self._new_etag()}-{len(pieces)}", condition)
         with self._lock:

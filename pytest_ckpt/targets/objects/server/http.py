@@ -177,19 +177,19 @@ class Handler(BaseHTTPRequestHandler):
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
             raise RequestRefused(501, "NotImplemented", "This server copies whole objects, without separate conditions")
-        found = self._store.get(bucket, key)
+        source = self._store.get(bucket, key)
         if not upload:
             if (bucket, key) == (self._bucket, self._key):
                 raise RequestRefused(
                     400, "InvalidRequest", "It is illegal to copy an object to itself without a change"
                 )
-            made = self._store.copy(found, self._bucket, self._key, self._condition())
+            made = self._store.copy(source, self._bucket, self._key, self._condition())
             self._say(200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=moment(made.modified)))
             return
-        if len(found.pieces) > 1:
+        if len(source.pieces) > 1:
             raise RequestRefused(501, "NotImplemented", "This server copies objects of one piece, as parts")
-        self._store.put_part(self._bucket, upload, _part_number(number), found.pieces[0])
-        self._say(200, answered("CopyPartResult", ETag=f'"{found.pieces[0].etag}"'))
+        self._store.put_part(self._bucket, upload, _part_number(number), source.pieces[0])
+        self._say(200, answered("CopyPartResult", ETag=f'"{source.pieces[0].etag}"'))
 
     def _delete_many(self) -> None:
         """Delete the objects listed in a body."""
