@@ -142,7 +142,7 @@ def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, mak
     small = mount("tmpfs", 64)
     sabotage = "import pytest_ckpt.conformance.posix.full as full; full.MAXIMUM_FREE = 1 << 20"
     seen = made(check, make_home("disk"), f"--small-directory={small}", sabotage=sabotage)
-    assert "has 64 MiB free, and no more than 1 MiB are filled" in seen.not_run
+    assert "has 67.1 MB free, and no more than 1.05 MB are filled" in seen.not_run
     tiny = mount("tmpfs", 8)
     assert "are needed" in made(check, make_home("disk"), f"--small-directory={tiny}").not_run
     assert "no small volume" in made(check, make_home("disk")).not_run

@@ -169,7 +169,7 @@ def test_the_plan_says_what_is_written_and_what_a_restore_reads(capsys: pytest.C
     words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512"]
     assert main(["plan", *words, "--ckpt-strategy=incremental:changed=10%"]) == 0
     text = capsys.readouterr().out
-    assert "a full save, then 9 deltas of 529 GiB; " in text
+    assert "a full save, then 9 deltas of 568 GB; " in text
     assert "1.9 x a checkpoint" in text
     # 5.68 TB every 9.28 min would be 882 TB a day.
     assert "cluster writes 168 TB a day" in text

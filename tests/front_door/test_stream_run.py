@@ -147,8 +147,8 @@ def test_the_report_says_how_requests_are_made(streamed: Run) -> None:
     measurement = streamed.measurement()
     assert measurement["engine"] == "stream"
     facts = measurement["engine_facts"]
-    assert facts["requests"] == "4096 KiB, 2 in flight for each rank"
-    assert facts["buffers"].startswith("32 MiB a rank, ")
+    assert facts["requests"] == "4 MiB, 2 in flight for each rank"
+    assert facts["buffers"].startswith("33.6 MB a rank, ")
     assert {"direct", "save", "load"} <= set(facts)
     page = (streamed.report / "certificate.html").read_text()
     assert facts["requests"] in page

@@ -74,7 +74,7 @@ def test_sleep_is_named_only_if_it_explains_the_difference():
 def test_an_fsync_without_its_effect_is_a_reason():
     (reason,) = client_reasons([measured(SEEN, LEFT)])
     assert reason == (
-        "The proof of fsync failed: fsync returned on n1 (rank 3), and 64 KiB of 128 KiB were still not written back "
+        "The proof of fsync failed: fsync returned on n1 (rank 3), and 65.5 kB of 131 kB were still not written back "
         "(counted by cachestat)."
     )
 
@@ -110,7 +110,7 @@ def test_only_what_answers_fsync_replaces_it():
 
 @pytest.mark.parametrize(("fsyncs", "text"), [
     ((), ""),
-    ((SEEN, LEFT), "fsync returned on n1 (rank 3), and 64 KiB of 128 KiB were still not written back"),
+    ((SEEN, LEFT), "fsync returned on n1 (rank 3), and 65.5 kB of 131 kB were still not written back"),
     ((SEEN, UNSEEN), "The effect of fsync was not observable: the kernel counted no dirty page."),
     ((SEEN, AFTER), "no byte that was left to write back after fsync (cachestat, 1 host, before and after the saves)."),
     ((dataclasses.replace(SEEN, counter="device counters"),), "(the counters of the device, 1 host, "),

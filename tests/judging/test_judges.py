@@ -136,8 +136,8 @@ def test_both_readings_of_the_cache_rule_are_told():
     )
     cache = dataclasses.replace(measurement().cache, readings=readings)
     detail = judged("COLD", measurement(cache=cache)).detail
-    assert "n1: rule 1: 8 GiB against 16 GiB of memory, caches must be dropped" in detail
-    assert "n1: rule 2: 8 GiB against 16 GiB of memory, no drop needed" in detail
+    assert "n1: rule 1: 8.59 GB against 17.2 GB of memory, caches must be dropped" in detail
+    assert "n1: rule 2: 8.59 GB against 17.2 GB of memory, no drop needed" in detail
 
 
 # --- DURABLE-CALLS ---------------------------------------------------------------------------------------------------

@@ -163,8 +163,8 @@ def test_ballast_brings_a_volume_to_its_level_and_no_further(used, free, level):
     [
         (0, 100 * GIB, 9 * GIB, ""),
         (5 * GIB, 95 * GIB, 9 * GIB, ""),
-        (6 * GIB, 94 * GIB, 9 * GIB, "6 GiB (6 %) of the volume are in use"),
-        (0, 100 * GIB, 11 * GIB, "has 10 GiB left, and a checkpoint needs 11 GiB"),
+        (6 * GIB, 94 * GIB, 9 * GIB, "6.44 GB (6 %) of the volume are in use"),
+        (0, 100 * GIB, 11 * GIB, "has 10.7 GB left, and a checkpoint needs 11.8 GB"),
         (60 << 20, 200 << 20, 1 << 20, ""),
     ],
 )

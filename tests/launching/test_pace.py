@@ -75,7 +75,7 @@ def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched)
     assert (found.kind, found.rank, found.operation, found.phase, found.file) == ("too slow", 1, SAVE, "write", "f")
     assert after == MAXIMUM / 5
     assert describe_failure(found) == (
-        "Rank 1 on h was far too slow in llama3-8b-full save 2 write of f: it moved 5.86 KiB of 977 KiB in 10 min "
+        "Rank 1 on h was far too slow in llama3-8b-full save 2 write of f: it moved 6 kB of 1 MB in 10 min "
         "(10 B/s) and would take 27.8 h at that pace; at most 50 min are waited for (50 x --ckpt-io-timeout 1 min)."
     )
 

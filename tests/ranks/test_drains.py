@@ -138,8 +138,8 @@ def test_of_large_parts_fewer_are_in_flight_and_it_is_told(clock):
     tier, target = Tier(3 * REQUEST), Target(part_bytes=part)
     facts = drain(tier, target, clock, depth=4).facts()
     assert target.bytes(tier.size) == tier.data.tobytes()
-    assert facts["drain"].startswith("requests of 32768 KiB, 1 read")
-    assert facts["drain buffers"] == "64 MiB a rank"
+    assert facts["drain"].startswith("requests of 32 MiB, 1 read")
+    assert facts["drain buffers"] == "67.1 MB a rank"
 
 
 @pytest.mark.parametrize("side", ["read", "write"])

@@ -140,7 +140,7 @@ def test_a_directory_becomes_a_pattern_without_its_names(tmp_path, capsys) -> No
     out = tmp_path / "job.pattern.json"
     assert main(["record", f"--checkpoint={tmp_path / SECRET}", f"--out={out}", "--label=our job"]) == 0
     told = capsys.readouterr().out
-    assert "4 ranks, 9 files, 30.5 MiB a save" in told
+    assert "4 ranks, 9 files, 32 MB a save" in told
     assert "calls are assumed: a checkpoint shows files and sizes, not how they were written" in told
     assert "ranks are assumed" not in told
     text = out.read_text()

@@ -71,9 +71,9 @@ def test_show_says_it_in_words(recorded: tuple[str, str], tmp_path: Path, capsys
     assert main(["show", str(tmp_path / "j.json")]) == 0
     output = capsys.readouterr().out
     for line in (
-        "2 ranks, 4 files, 7.64 MiB a save",
+        "2 ranks, 4 files, 8.01 MB a save",
         "rank 0, 2 threads:",
-        "  file 0 (2.86 MiB): create, 3 writes of 1,000,000 bytes, fsync, close",
+        "  file 0 (3 MB): create, 3 writes of 1,000,000 bytes, fsync, close",
         "  waits for all ranks, then",
         "commit: rank 0 renames a file when all others have ended",
         "durability: 1 of 4 files not flushed after the last write, 0 fsyncs of directories",

@@ -31,7 +31,7 @@ def test_too_little_shared_memory_is_told_with_what_the_ranks_may_take(tmp_path,
     monkeypatch.setattr(os, "statvfs", lambda _: small)
     found = shared_memory(8, tmp_path)
     assert (found.can, found.needed) == (False, False)
-    assert found.description == f"4 MiB free in {tmp_path}, and 8 ranks may take 8 MiB"
+    assert found.description == f"4.19 MB free in {tmp_path}, and 8 ranks may take 8.39 MB"
     assert "medium: Memory" in found.remedy
 
 

@@ -85,7 +85,9 @@ def test_a_plan_with_a_file_above_the_limit_of_the_user_is_refused(limit, fits):
     if fits:
         check_file_size(plan, limit)
     else:
-        with pytest.raises(UsageError, match=r"files of at most 1 MiB \(RLIMIT_FSIZE\), and the largest file") as error:
+        with pytest.raises(
+            UsageError, match=r"files of at most 1\.05 MB \(RLIMIT_FSIZE\), and the largest file"
+        ) as error:
             check_file_size(plan, limit)
         assert "ulimit -f unlimited" in error.value.remedy
 
@@ -94,7 +96,7 @@ def test_the_limit_of_the_user_is_looked_at_before_anything_is_written(door):
     options = (*TINY, "--ckpt-scale=1/1000")
     run = door.run(*options, around=("prlimit", f"--fsize={30 << 20}"))
     assert run.code == 4, run.text
-    assert "Processes of this user may write files of at most 30 MiB" in run.text
+    assert "Processes of this user may write files of at most 31.5 MB" in run.text
     assert run.left_on_target == []
 
 

@@ -77,7 +77,7 @@ def test_without_a_ramp_the_plan_says_why():
     # Parts of an object are as large as its size demands, so requests may be larger than the option permits.
     model, limits = planned().layout, planned().demand
     large = planned_ramp(model, limits, request_bytes=26 * MIB, operations=10)
-    assert (large.depths, large.because) == ((), "buffers for requests of 26 MiB leave no numbers to compare")
+    assert (large.depths, large.because) == ((), "buffers for requests of 27.3 MB leave no numbers to compare")
     many = planned(operations=str(4093 - OF_RAMP + 1)).ramp
     assert many.because.startswith("the content of 3,774 operations leaves no number")
 

@@ -123,7 +123,7 @@ def test_seconds_for_people(seconds: float, text: str):
 
 def test_more_digits_on_request():
     assert units.format_seconds(27.8425, digits=5) == "27.843 s"
-    assert units.format_bytes(112_425_623_552, digits=6) == "104.705 GiB"
+    assert units.format_binary_bytes(112_425_623_552, digits=6) == "104.705 GiB"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_more_digits_on_request():
     ],
 )
 def test_bytes_carry_the_right_letters(count: int, binary: str, decimal: str):
-    assert units.format_bytes(count) == binary
+    assert units.format_binary_bytes(count) == binary
     assert units.format_bytes(count) == decimal
 
 

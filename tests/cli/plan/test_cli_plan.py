@@ -58,7 +58,7 @@ def test_the_plan_says_how_the_number_of_requests_in_flight_is_found(plan):
     words = ("--ckpt-model=llama3-8b", "--ckpt-engine=stream")
     assert (
         "  depth  found by a ramp before the first save: 1, 2, 4, 8, 16 requests in flight on each rank, each with a "
-        "save and a load of a scratch checkpoint of 2.15 GB, twice; at most 128 MiB of buffers on each rank\n"
+        "save and a load of a scratch checkpoint of 2.15 GB, twice; at most 134 MB of buffers on each rank\n"
     ) in plan(*words)
     smoke = plan(*words, "--ckpt-profile=smoke")
     assert "  depth  2 requests in flight on each rank: a scratch file of a ramp would have 1 request, too" in smoke
@@ -163,7 +163,7 @@ def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
     for words in (
         "cluster of 16,000 accelerators",
         "Llama 3 405B had 419 unexpected interruptions in 54 days on 16,000 accelerators",
-        "llama3-405b-full: 512 ranks, 1,544 files, 5,682,508,791,808 bytes (5,292 GiB) a checkpoint, "
+        "llama3-405b-full: 512 ranks, 1,544 files, 5,682,508,791,808 bytes (5.68 TB) a checkpoint, 5,292 GiB, "
         "published as 5.29 TB",
         "save   within 27.8 s: 204 GB/s",
         "load   within 111 s: 51 GB/s",

@@ -80,7 +80,7 @@ def test_what_the_page_caches_held_as_the_loads_began_is_said(judge, tmp_path):
     assert (
         "Saves and loads are of different runs; the files do not show whether they were cleared in between." in message
     )
-    assert "contained 2.09 GiB when the loads' run began, 2 % of one checkpoint." in message
+    assert "contained 2.25 GB when the loads' run began, 2 % of one checkpoint." in message
     for name in write.iterdir():
         name.unlink()
     assert "The saves are another run's, and the files do not show whether they were cleared" in because(

@@ -35,7 +35,7 @@ def test_the_series_shows_that_loads_crossed_the_network_in_any_time_zone(networ
     assert found["received_bytes"] == pytest.approx(LOADED, rel=1e-9)
     assert (found["loaded_bytes"], found["at_least"], found["crossed"]) == (LOADED, False, True)
     assert found["description"] == (
-        "During the loads the hosts' network interfaces received 1,047 GiB, 100 % of the loaded bytes: the loads "
+        "During the loads the hosts' network interfaces received 1.12 TB, 100 % of the loaded bytes: the loads "
         "crossed the network."
     )
 

@@ -105,8 +105,8 @@ def test_as_many_requests_are_in_flight_as_were_asked_for(tmp_path):
     engine = streaming(shard, request=1 << 20, depth=48)
     save(engine, tmp_path)
     assert load(engine, tmp_path) == everything(shard)
-    assert engine.facts()["requests"] == "1024 KiB, 48 in flight for each rank"
-    assert engine.facts()["buffers"].startswith("52 MiB a rank, ")
+    assert engine.facts()["requests"] == "1 MiB, 48 in flight for each rank"
+    assert engine.facts()["buffers"].startswith("54.5 MB a rank, ")
 
 
 def test_a_save_counts_its_files_and_fsyncs_and_times_its_phases(tmp_path):

@@ -114,9 +114,9 @@ def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
 def test_a_rank_that_has_little_takes_no_more_memory_than_that(tmp_path):
     """Of 1,024 ranks many share a host: 32 MiB of buffers for each would be most of what they take."""
     buffers = streaming(shard_of(0, [("float32", 1 << 10)], [("float32", 1)]), request=4 << 20).facts()["buffers"]
-    assert buffers.startswith("2 MiB a rank, ")
+    assert buffers.startswith("2.1 MB a rank, ")
     whole = streaming(shard_of(0, [("float32", 16 << 20)]), request=4 << 20).facts()["buffers"]
-    assert whole.startswith("32 MiB a rank, ")
+    assert whole.startswith("33.6 MB a rank, ")
 
 
 def test_a_rank_imports_neither_torch_nor_what_only_the_controller_needs(tmp_path):
@@ -144,7 +144,7 @@ def test_requests_that_signals_interrupt_are_made_again(tmp_path):
 
 def test_what_it_says_of_its_buffers_is_true():
     facts = streaming(ODD, request=4 << 20).facts()
-    assert facts["requests"] == "4096 KiB, 2 in flight for each rank"
+    assert facts["requests"] == "4 MiB, 2 in flight for each rank"
     size, _, share = facts["buffers"].partition(" MiB a rank, ")
     # Three files, of a request each, and the largest is smaller than a MiB.
     assert int(size) == 3
