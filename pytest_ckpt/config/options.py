@@ -117,7 +117,7 @@ def resolve(
     if values["keep_last"] and values["keep_last"] > operations:
         raise UsageError(
             f"--ckpt-keep-last {values['keep_last']}: the run has {operations} saves, and no more can be kept.",
-            f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
+            f"Use a smaller number, or leave the option out: then all {operations} stay until they have been loaded.",
         )
     models = Models(parallelism=values["parallel"], optimizer=values["optimizer"], kept=kept or {})
     values["model"] = models.choose(values["model"])
@@ -133,7 +133,7 @@ def resolve(
     _check_tiers(values)
     check_codec(values["engine"], values["strategy"], compressible=values["compressible"])
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
-    # Checks that depend on more than one option.
+    # Values that depend on more than one option.
     fields |= {
         "ranks": values["ranks"] or sum(host.slots for host in values["hosts"]) or DEFAULT_PROCESSES,
         "scale": values["scale"] or profile.scale,
@@ -247,8 +247,8 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
         for engine in engines:
             if strategy.stages and not engine.stages:
                 raise UsageError(
-                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this engine saves the state "
-                    "itself, and no copy of it.",
+                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this engine cannot save "
+                    "a copy of the state while training continues.",
                     f"Take {' or '.join(e.name for e in BUILT_IN if e.stages)}, or --ckpt-strategy="
                     f"{STRATEGIES[0].name}.",
                 )
@@ -299,8 +299,8 @@ def _check_together(values: Mapping[str, Any]) -> None:
             if values[key] and engine.is_collective:
                 flag = _BY_NAME[f"ckpt_{key}"].flag
                 raise UsageError(
-                    f"{flag} with --ckpt-engine {engine.name}: while the storage changes, single ranks meet errors and "
-                    "try again. The ranks of this engine save and load together only.",
+                    f"{flag} with --ckpt-engine {engine.name}: while the storage changes, single ranks get errors and "
+                    "try again. The ranks of this engine save and load only together.",
                     f"Take {' or '.join(e.name for e in BUILT_IN if not e.is_collective)}.",
                 )
 
@@ -396,7 +396,7 @@ def _read_parameters(option: Option, tables: Mapping[str, object], source: str) 
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
-        value = ",".join(map(str, value))  # # also accepted: a list instead of commas
+        value = ",".join(map(str, value))  # also accepted: a list instead of commas
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 

@@ -165,7 +165,7 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
         ("[SPEC._replace(files=SPEC.files._replace(of_rank='{shard}', maximum_bytes=9))]", "without {number}"),
         ("[SPEC._replace(files=SPEC.files._replace(maximum_bytes=-1))]", "bytes are expected"),
         ("[SPEC._replace(files=SPEC.files._replace(writers=2))]", "2 writers"),
-        ("['dump']", "is no pytest_ckpt.vendors.EngineSpec"),
+        ("['dump']", "is not a pytest_ckpt.vendors.EngineSpec"),
         ("SPEC", "expected a list of engines"),
     ],
 )

@@ -1,7 +1,7 @@
 """NAMES and UNLINK: listings of directories, and the removal of files in use.
 
-NAMES: a directory lists its entries, every name once (semantics 20 and 21).
-UNLINK: a process continues to read a file that is removed or replaced.
+NAMES: a directory lists its entries, every name once. UNLINK: a process continues to read a file that is removed or
+replaced.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
         _create(path, before)
         _compare(findings, f"{path}, listed by the client that created the files", _listed(path), before)
         if findings.anomaly_count:
-            break  # # If the creator does not list a name, do not wait until the other client lists it.
+            break  # If the creator does not list a name, do not wait until the other client lists it.
         context.tell("create while the other client lists", str(path))
         seen = other.ask("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
         if seen["agreed"]:

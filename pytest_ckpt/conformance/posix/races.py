@@ -1,7 +1,7 @@
 """MKDIR and EXCLUSIVE: races for the same names, by processes of this host or by two clients of the storage.
 
-MKDIR: several processes create the same directory concurrently; one succeeds, and all can use it immediately (semantics
-18). EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8).
+MKDIR: several processes create the same directory concurrently; one succeeds, and all can use it immediately.
+EXCLUSIVE: a name that is created with O_EXCL has exactly one creator.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _race(
     ``details`` returns additional details for a racer with this name.
     """
     for racer, directory in racers:
-        racer.sees(directory)  # # The racer has started: a late start would not be a race.
+        racer.sees(directory)  # The racer has started: a late start would not be a race.
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
         # Each racer in turn receives the request first.
@@ -119,7 +119,7 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
                 expected="the files that every process has created there",
             )
         if missing:
-            break  # # Each look has its own timeout.
+            break  # Each look has its own timeout.
         findings.trials += len(names)
     findings.facts |= {f"directories made by {who}": f"{count:,}" for who, count in made.items()}
 
