@@ -99,8 +99,8 @@ def test_hours_later_saves_are_as_fast(
 def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
     """Among 25 consecutive saves, five in sequence have times that differ by at most 20 % and drift by at most 10 %.
 
-    Only a steady state predicts the times of later saves. Each save is one round; the report names the first round that
-    ends such a sequence.
+    Only a steady state predicts the times of later saves. A round is one save; the report gives the number of the save
+    that completes the first such sequence.
     """
     found = measurement.patterns.endurance if measurement.patterns else None
     if found is None:

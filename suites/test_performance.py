@@ -155,11 +155,11 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     """At most 1 % of the data to be read is in the client's page cache.
 
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
-    measure the storage. Before every load the test counts the cached pages of its files, and of the file below a loop
-    device. Then it drops the cached names and attributes of files. A target in the host's memory fails. If the kernel
-    does not show how much of the target is cached, the verdict names another proof: loads by hosts that never had the
-    files, timed reads with and without a drop and by another client, or more bytes moved between the save and the load
-    than all caches can store.
+    measure the storage. Before every load the test counts the cached pages of its files, and on a loop device also
+    those of the file below it. Then it drops the cached names and attributes of files. A target in the host's memory
+    fails. If the kernel does not show how much of the target is cached, the verdict names another proof: loads by hosts
+    that never had the files, timed reads with and without a drop and by another client, or more bytes moved between the
+    save and the load than all caches can store.
     """
     cache = measurement.cache
     if cache and (memory := next((s for s in cache.storages if s.memory), None)):
@@ -305,7 +305,7 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
     """The slowest rank takes at most 1.5 times the median rank's time per byte.
 
     All ranks wait for the slowest one, so uneven service wastes bandwidth. With 100 ranks or more, the 99th percentile
-    must also be at most 1.3 times the median. Advisory: no published limit exists.
+    of these times must also be at most 1.3 times the median. Advisory: no published limit exists.
     """
     if not measurement.operations:
         return undecided(measurement, "save")

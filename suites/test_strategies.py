@@ -65,10 +65,10 @@ def test_saves_take_little_from_training(
     """The time that the storage adds to a save's cost for training is at most the save limit.
 
     An asynchronous save copies the state while training waits, then writes the copy while training continues. The copy
-    takes the same time on any storage, so it is reported and not judged. The rest of the wait, and the time by which
-    steps during the save take longer than undisturbed steps, must together meet the limit of a blocking save. Steps are
-    simulated: they wait as for an accelerator and change the state that is saved. No model is trained, and no data are
-    copied from a device.
+    takes the same time on any storage, so it is reported and not judged. The rest of the wait, plus the delay of steps
+    during the save compared with undisturbed steps, must meet the limit of a blocking save. Steps are simulated: they
+    wait as for an accelerator and change the state that is saved. No model is trained, and no data are copied from a
+    device.
     """
     decision = _judge_cost(costs, measurement, limits, lambda cost: cost.added_seconds, describe_loss)
     limit = limits.save_limit_seconds * measurement.share

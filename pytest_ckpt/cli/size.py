@@ -59,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--erasure-overhead",
         metavar="PERCENT",
         default="25%",
-        help="share added by erasure coding: 25%% for 8+2 (default)",
+        help="added by erasure coding: 25%% for 8+2 (default)",
     )
-    group.add_argument("--save-time", metavar="DURATION", help="time of a save, for goodput and the best interval")
+    group.add_argument("--save-time", metavar="DURATION", help="time of a save, for goodput and interval")
     group.add_argument("--load-time", metavar="DURATION", help="time of a load, for goodput")
     parser.add_argument(
         "--table",
