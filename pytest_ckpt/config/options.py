@@ -81,13 +81,14 @@ def resolve(
     kept: Mapping[str, Model] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings of a run. Priority: the command line, then the TOML file, then the ini file, then defaults.
+    """Return the settings of a run. Priority, highest first: command line, TOML file, ini file, file of actions, hooks,
+    environment variables, defaults.
 
     Both mappings are from ini names (``ckpt_target``) to text, None for an option that is not given; ``ini_source``
-    names the second one. ``hooked`` maps ini names to (source, text) of plugins; it has priority only over defaults.
-    ``engines`` are the available engines (default: the built-in ones). ``kept`` are models recorded in a run, by the
-    user's name for each; files of these models are not read. ``environment`` are the environment variables that options
-    may come from. Raises UsageError that names the option, the value, the accepted values and the nearest correct word.
+    names the second one. ``hooked`` maps ini names to (source, text) of plugins. ``engines`` are the available engines
+    (default: the built-in ones). ``kept`` are models recorded in a run, by the user's name for each; files of these
+    models are not read. ``environment`` are the environment variables that options may come from. Raises UsageError
+    that names the option, the value, the accepted values and the nearest correct word.
     """
     layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")

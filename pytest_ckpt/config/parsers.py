@@ -245,7 +245,7 @@ def read_assurance(value: str) -> Assurance:
     if misses and not shows_ten_of_ten(wanted.share, wanted.confidence, misses):
         raise ValueError(
             f"a plan with misses must show at least as much as {MLPERF_TRIALS} of {MLPERF_TRIALS} operations: "
-            f"{misses} misses in {needed} operations show less"
+            f"this plan, with misses={misses} in {needed} operations, shows less"
         )
     return wanted
 

@@ -104,7 +104,7 @@ def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_
         ("95/99:misses=-1", "misses=N is expected"),
         ("95/99:missed=1", "misses=N is expected"),
         ("95/99:misses=9999", "saves and loads would be needed, and a run has at most 4,093"),
-        ("50/50:misses=1", "with misses, a plan that shows as much as 10 of 10 operations is expected: 1 of 3 show"),
+        ("50/50:misses=1", "a plan with misses must show at least as much as 10 of 10 operations: this plan, with misses=1 in"),
         ("95/99.95", "5,990 saves and loads would be needed, and a run has at most 4,093"),
     ],
 )
