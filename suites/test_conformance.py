@@ -24,7 +24,7 @@ _REPRODUCE = 'Run the command after "to reproduce", then look at mount options a
 
 @requirement(
     "COMMIT",
-    title="A rename replaces at once",
+    title="A rename replaces a name in one step",
     source="POSIX rename(); relied on by torch DCP, Megatron-Core, Orbax, Hugging Face",
     needs=("paths",),
     next_step=_REPRODUCE,
@@ -141,7 +141,7 @@ def test_direct_and_buffered_access_agree(observation: Observation, maximum: flo
     help="A check of the target's behaviour failed",
 )
 def test_files_can_be_mapped(observation: Observation, maximum: float | None) -> Decision:
-    """Memory-mapped files show the correct bytes to many concurrent processes, without a signal.
+    """Many concurrent processes read the correct bytes through memory mappings, and none is ended by a signal.
 
     safetensors and torch.load(mmap=True) read through mappings; a read error then kills the process (SIGBUS).
     """
@@ -219,7 +219,7 @@ def test_concurrent_truncation_does_not_hang(observation: Observation, maximum: 
 
 @requirement(
     "MKDIR",
-    title="A directory is made once and seen by all",
+    title="A directory is created once and visible to all",
     source="POSIX mkdir(); relied on by every framework",
     needs=("paths",),
     next_step=_REPRODUCE,
@@ -252,17 +252,17 @@ def test_large_files_keep_their_offsets(observation: Observation, maximum: float
 @requirement(
     "NAMES",
     title="Every name is listed, once",
-    source="POSIX readdir(); the save limit, for the files of a host (NVIDIA's N-013a requires 1,000,000 files)",
+    source="POSIX readdir(); the save limit, to create a host's files (NVIDIA's N-013a requires 1,000,000 files)",
     needs=("paths",),
-    next_step="A name was missing or came twice: look at mount options that let a client keep names (NFS: actimeo, "
-    "lookupcache). The creation took too long: look at the metadata server and the time of a round trip to it.",
+    next_step="If a name was missing or came twice, look at mount options that let a client keep names (NFS: actimeo, "
+    "lookupcache). If the creation took too long, look at the metadata server and the time of a round trip to it.",
     help="STALE, VISIBLE, NAMES on NFS",
 )
 def test_every_name_is_listed_once(observation: Observation, files_of_host: FilesOfHost | None) -> Decision:
     """A directory of 10,000 files lists each name exactly once, and a listing after a change shows the change.
 
-    A listing that drops a name loses a shard; a listing that shows a removed name makes a clean-up fail. The test also
-    measures the rate at which one client creates files: at this rate, each host of the run must create its files of a
+    If a listing omits a name, a restore misses a shard; if it shows a removed name, a clean-up fails. The test also
+    measures the rate at which one client creates files. At this rate, each host of the run must create its files of a
     checkpoint within the save limit.
     """
     return creates_in_time(without_anomaly(observation, None), observation, files_of_host)
@@ -330,7 +330,7 @@ def test_success_never_claims_missing_bytes(observation: Observation, maximum: f
     title="A full volume costs no checkpoint",
     source="our acceptance case: the previous checkpoint stays, the next save works",
     needs=("paths",),
-    next_step="Keep the volume from filling (quota, retention), and have the storage refuse a write it cannot keep.",
+    next_step="Keep the volume from filling (quota, retention). The storage must refuse a write that it cannot store.",
     help="FULL, COMMIT-FULL: a full volume damages checkpoints",
 )
 def test_a_full_volume_costs_no_checkpoint(observation: Observation, maximum: float | None) -> Decision:
@@ -344,7 +344,7 @@ def test_a_full_volume_costs_no_checkpoint(observation: Observation, maximum: fl
 @requirement(
     "COMMIT-FULL",
     title="A commit without space loses no data",
-    source="our acceptance case: the previous checkpoint and a pointer stay, the next save works",
+    source="our acceptance case: the previous checkpoint and the pointer stay, the next save works",
     needs=("paths",),
     next_step="Keep the volume from filling (quota, retention), and find out which calls need space to change a name.",
     help="FULL, COMMIT-FULL: a full volume damages checkpoints",
@@ -354,7 +354,7 @@ def test_a_commit_without_space_loses_nothing(observation: Observation, maximum:
     again.
 
     Space can end when the data are durable, but the metadata, the marker or the pointer to the newest checkpoint are
-    not. The test takes all space before each of these phases in turn, gives it back and saves again.
+    not. Before each of these phases in turn, the test fills the volume; then it frees the space and saves again.
     """
     return without_anomaly(observation, maximum)
 
@@ -380,7 +380,7 @@ def test_no_call_blocks_for_long(observation: Observation, maximum: float | None
     "CAPABILITIES",
     title="What else the file system offers",
     severity="advisory",
-    source="features that frameworks and operators use as well; storage acceptance list of NVIDIA, HSS14 (locks)",
+    source="other features that frameworks and operators use; storage acceptance list of NVIDIA, HSS14 (locks)",
     needs=("paths",),
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",

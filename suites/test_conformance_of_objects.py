@@ -20,13 +20,13 @@ _OF_STORE = 'Run the command after "to reproduce", and send its log to the vendo
 @requirement(
     "OBJECT-COMMIT",
     title="A visible marker means a complete checkpoint",
-    source="S3: strong read-after-write consistency; our limit: no missing and no cut object",
+    source="S3: strong read-after-write consistency; our limit: no object is missing or cut off",
     needs=("objects",),
     next_step=_CACHES,
     help="A check of the object store failed",
 )
 def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maximum: float | None) -> Decision:
-    """A client that sees the marker of a checkpoint finds every object that it names, complete.
+    """A client that sees the marker of a checkpoint finds every object that the marker names, complete.
 
     An object store has no rename: a last object commits a checkpoint. Clients in two processes wait for the marker,
     then read the objects that it names. A missing shard makes a restore fail, or restores old weights.
@@ -36,7 +36,7 @@ def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maxi
 
 @requirement(
     "OBJECT-VISIBLE",
-    title="A change is seen at once, everywhere",
+    title="Every client sees a change immediately",
     source="S3: strong read-after-write consistency of GET, HEAD and LIST",
     needs=("objects",),
     next_step=_CACHES,
@@ -45,9 +45,9 @@ def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maxi
 def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: float | None) -> Decision:
     """After an object is put, overwritten or deleted, GET, HEAD and LIST of every client show the change immediately.
 
-    A job on another node restores a checkpoint right after its save. The clients have looked for each object before it
-    existed, and have read its old bytes. A cache that remembers the missing object finds no checkpoint; a cache that
-    remembers the old bytes returns an old checkpoint.
+    A job on another node restores a checkpoint right after its save. In the test, the clients have looked for each
+    object before it existed, and have read its old bytes before an overwrite. A cache that remembers the missing object
+    finds no checkpoint; a cache that remembers the old bytes returns an old checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -64,8 +64,8 @@ def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: 
 def test_one_creator_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
     """Of many clients that create the same object with If-None-Match, exactly one succeeds; the others get an error.
 
-    Software takes locks and commits in this way. Two winners would write the same checkpoint; a store that ignores the
-    condition overwrites a committed one. The test creates objects in one request and in parts.
+    Software takes locks and commits checkpoints in this way. Two winners would write the same checkpoint. A store that
+    ignores the condition overwrites a committed checkpoint. The test creates objects in one request and in parts.
     """
     return without_anomaly(observation, maximum)
 
@@ -108,7 +108,7 @@ def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximu
 @requirement(
     "OBJECT-LIMITS",
     title="Parts have the limits of S3",
-    source="S3: multipart upload limits: parts 1 to 10,000, 5 MiB at least but for the last",
+    source="S3: multipart upload limits: parts 1 to 10,000, at least 5 MiB each except the last",
     needs=("objects", "parts of S3"),
     next_step="Set the part size and number of parts of your transfer manager to the limits of this store.",
     help="A check of the object store failed",
@@ -134,7 +134,8 @@ def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum:
     """An object or part whose bytes do not match the digest sent with it is refused and is not stored.
 
     Clients send digests so that damage in transit is found at the save, not at the restore. The test sends wrong
-    Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256; the store returns sent checksums on request.
+    Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256. The store must return the checksums that it received, on
+    request.
     """
     return without_anomaly(observation, maximum)
 
@@ -158,7 +159,7 @@ def test_a_range_is_exactly_that_range(observation: Observation, maximum: float 
 
 @requirement(
     "OBJECT-OVERWRITE",
-    title="An overwritten object is one writer's, whole",
+    title="An overwritten object is complete, from one writer",
     source="S3: atomic updates of single keys",
     needs=("objects",),
     next_step=_OF_STORE,
@@ -178,7 +179,7 @@ def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, m
     title="A listing names every object, once",
     source="S3: ListObjectsV2, in the order of the keys' bytes (directory buckets list without order)",
     needs=("objects",),
-    next_step="Ask for a version of the store that lists rightly; until then find checkpoints by their marker.",
+    next_step="Ask for a version of the store that lists correctly; until then find checkpoints by their marker.",
     help="A check of the object store failed",
 )
 def test_a_listing_names_every_object_once(observation: Observation, maximum: float | None) -> Decision:
@@ -193,7 +194,7 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
 
 @requirement(
     "OBJECT-LARGE",
-    title="Large objects are whole and read anywhere",
+    title="Large objects are complete and readable at every offset",
     source="S3: multipart upload limits: objects up to 5 TiB and beyond",
     needs=("objects",),
     next_step="Keep objects below the limit of this store, or use a version of it with a larger limit.",
@@ -202,15 +203,15 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
 def test_large_objects_are_whole_and_read_anywhere(observation: Observation, maximum: float | None) -> Decision:
     """An object above 5 GiB is accepted in parts; its size and its ranges beyond 4 GiB are right on every client.
 
-    Shards and consolidated models of this size are common. If an offset or a size is kept in 32 bits, a restore reads
-    other weights without an error, or the save fails at its last request.
+    Shards and consolidated models of this size are common. If the store keeps an offset or a size in 32 bits, a restore
+    reads other weights without an error, or the save fails at its last request.
     """
     return without_anomaly(observation, maximum)
 
 
 @requirement(
     "OBJECT-CROWD",
-    title="Many clients find a checkpoint at once",
+    title="Many clients find a checkpoint at the same time",
     source="our limit: 60 s for the slowest of 64; S3: after 503 a client tries again",
     needs=("objects",),
     next_step="Raise the number of concurrent connections and requests of gateways, or add gateways.",
@@ -219,8 +220,8 @@ def test_large_objects_are_whole_and_read_anywhere(observation: Observation, max
 def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximum: float | None) -> Decision:
     """When many clients look for one checkpoint at the same moment, all find it, and none is refused.
 
-    After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may answer
-    503 first. A store that still refuses repeated requests, or shows less than the checkpoint, stops the job.
+    After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may first
+    answer 503. If it still refuses repeated requests, or shows only a part of the checkpoint, the job cannot start.
     """
     return without_anomaly(observation, maximum)
 
@@ -230,7 +231,7 @@ def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximu
     title="No request takes long",
     source="our acceptance case: at most 300 s",
     needs=("objects",),
-    next_step="Look at the named request, at the gateway's and the store's log, and the network at that time.",
+    next_step="Look at the named request, at the logs of the gateway and the store, and at the network at that time.",
     help="A check of the object store failed",
 )
 def test_no_request_takes_long(observation: Observation, maximum: float | None) -> Decision:

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 MAXIMUM_STORM_SKEW = 2.0
 # If a rank is late by less than this, its client is the cause, and the delay does not matter.
 _MINIMUM_LAG_SECONDS = 0.25
-# A process that reads samples for more than this share of the time is limited by its CPU.
+# If a process works for more than this share of the time to read samples, its CPU limits the rate.
 _MAXIMUM_BUSY = 0.8
 
 
 @requirement(
     "STORM",
-    title="All replicas restore at once",
+    title="All replicas restore concurrently",
     maximum=1.5,
     units=("s", "slowest / median"),
     ratios=("slowest / median",),
@@ -89,8 +89,8 @@ def test_all_replicas_restore_at_once(
     figure="the time of a restart of all copies, read or projected at the rate of STORM's slowest load",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="as LOAD: load budget x mean time to failure; number of copies: accelerators / accelerators of one copy",
-    next_step="Look at the rate and at the host that was last: the storage or the network gives all replicas together "
-    "too little.",
+    next_step="Look at the rate and at the host that was last: the storage or the network is too "
+    "slow for all replicas together.",
     help="Another kind of load is too slow",
 )
 def test_the_whole_cluster_restarts_within_the_load_limit(
@@ -98,10 +98,11 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
 ) -> Decision:
     """A restart of the cluster reads every data-parallel copy of the model within the load limit.
 
-    LOAD reads one copy. After a failure all copies of the model read. STORM reads as many copies as the ranks have.
-    If the cluster has more, the time is a projection: the bytes of all copies at the rate of STORM's slowest load.
-    More clients may get a higher rate, so a projection beyond the limit is reported and does not fail RESTART. With
-    ZeRO-1, each copy reads the model files and its own part of the optimizer; with ZeRO-3, all of the checkpoint.
+    LOAD reads one copy. After a failure all copies of the model read. STORM reads the copies that the ranks of the run
+    form. If the cluster has more copies, the time is a projection: the bytes of all copies at the rate of STORM's
+    slowest load. More clients may get a higher rate, so a projection beyond the limit is reported and does not fail
+    RESTART. With ZeRO-1, each copy reads the model files and its own part of the optimizer; with ZeRO-3, all of the
+    checkpoint.
     """
     if no_time := _no_time(storm, measurement.cache):
         return no_time
@@ -211,10 +212,11 @@ def test_two_jobs_save_at_the_same_time(
 ) -> Decision:
     """Two jobs that save at the same time both save within the save limit.
 
-    Jobs usually share storage. Each half of the ranks is a job, and both jobs write at a pace: an undelayed save takes
-    0.8 of the save limit, so each job writes at 1.25 times the rate that half of the cluster needs. Each job saves
-    three times while the other one keeps saving. A storage that serves both jobs passes; a storage that starves one of
-    them fails. The pace follows from the cluster, so faster clients do not change the verdict.
+    Jobs usually share storage. Each half of the ranks is a job, and both jobs write at a limited rate, the pace: an
+    undelayed save takes 0.8 of the save limit, so each job writes at 1.25 times the rate that half of the cluster
+    needs. Each job saves three times while the other one keeps saving. A storage that serves both jobs passes; a
+    storage that starves one of them fails. The pace follows from the cluster, so faster clients do not change the
+    verdict.
     """
     paced = _paced(neighbour.pace, measurement, limits)
     if isinstance(paced, Decision):
@@ -247,10 +249,10 @@ def test_two_jobs_save_at_the_same_time(
     title="Saves and data loading coexist",
     severity="advisory",
     units=("s", "s of an empty queue"),
-    figure="the slowest save; the longest time of a turn in which training waited for samples, if it waited",
+    figure="the slowest save; if training waited for samples, the longest wait in one turn",
     limit="the save limit of the cluster ({save} for 16,000 accelerators); 0 s of an empty queue",
     source="as SAVE, and --ckpt-suite=contention:loader-rate, whose default is our proposal",
-    next_step="Ask for a quality-of-service limit for readers or writers, and look which of them lost.",
+    next_step="Check whether readers or writers were slowed, and ask for a quality-of-service limit for the others.",
     help="Other work slows saves or reads",
 )
 def test_saves_and_data_loading_bear_each_other(
@@ -259,9 +261,9 @@ def test_saves_and_data_loading_bear_each_other(
     """During saves the data loader of each host delivers its rate, and each save ends within the save limit.
 
     Training reads its data from the same storage. A save that starves the data loaders delays the next steps; data
-    loaders that slow a save stop all ranks. All ranks save at a pace of 0.8 of the save limit. Every host reads samples
-    at random from uncached files at --ckpt-suite=contention:loader-rate, into a queue that training empties: the queue
-    must never be empty. The 99th percentile of a read is only reported.
+    loaders that slow a save stop all ranks. All ranks save at a limited rate, so that an undelayed save takes 0.8 of
+    the save limit. Every host reads samples at random from uncached files at --ckpt-suite=contention:loader-rate, into
+    a queue that training empties: the queue must never be empty. The 99th percentile of a read is only reported.
     """
     paced = _paced(mixed.pace, measurement, limits)
     if isinstance(paced, Decision):

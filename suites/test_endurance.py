@@ -89,7 +89,7 @@ def test_hours_later_saves_are_as_fast(
     units=("rounds",),
     ratios=("rounds",),
     spans=("endurance",),
-    figure="the save that completed the first steady window of five",
+    figure="the number of the save that completed the first steady sequence of five",
     limit=f"{MAXIMUM_ROUNDS}",
     source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
     asked_by=lambda settings: settings.asks_endurance,
@@ -99,7 +99,8 @@ def test_hours_later_saves_are_as_fast(
 def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
     """Among 25 consecutive saves, five in sequence have times that differ by at most 20 % and drift by at most 10 %.
 
-    Only a steady state predicts the next save. The report names the round in which it was reached.
+    Only a steady state predicts the times of later saves. A round is one save; the report gives the number of the save
+    that completes the first such sequence.
     """
     found = measurement.patterns.endurance if measurement.patterns else None
     if found is None:
@@ -134,9 +135,9 @@ def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
     units=("fraction",),
     ratios=("fraction",),
     hidden_by_load=True,
-    figure="the loss of rate, compared with the volume as it was",
+    figure="the loss of rate, compared with saves before the volume was filled",
     limit=", ".join(f"{loss:g} at {level:.0%}" for level, loss in MAXIMUM_NEAR_FULL_LOSS.items()),
-    source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
+    source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate before the volume was filled",
     asked_by=lambda settings: settings.asks_endurance,
     needs=("volume",),
     next_step="State the fill level up to which the storage keeps its speed, and keep more space free.",
@@ -145,8 +146,9 @@ def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
 def test_a_volume_that_is_nearly_full_is_nearly_as_fast(near_full: NearFull) -> Decision:
     """At 80 % full, saves keep at least 90 % of their rate; at 90 % full, at least 80 %.
 
-    Allocation and clean-up slow down when little space is left. The test fills the volume with ballast that is really
-    written and always removed. Measured with --ckpt-suite=endurance:near-full, only on a volume without other data.
+    Allocation and clean-up slow down when little space is left. The test fills the volume with ballast: files that are
+    really written, and removed at the end in any case. Measured with --ckpt-suite=endurance:near-full, only on a volume
+    without other data.
     """
     empty, *filled = near_full.levels
     base = statistics.median(empty.save_seconds)
@@ -169,6 +171,6 @@ def test_a_volume_that_is_nearly_full_is_nearly_as_fast(near_full: NearFull) -> 
         f"at {level:.0%} {format_percent(1 - loss)} (at least {format_percent(1 - MAXIMUM_NEAR_FULL_LOSS[level])})"
         for level, loss in losses.items()
     )
-    because = f"Save rate compared with the volume as it was: {numbers}."
+    because = f"Save rate compared with saves before the volume was filled: {numbers}."
     reason: Reason = "over limit" if losses[worst] > MAXIMUM_NEAR_FULL_LOSS[worst] else "met"
     return measured_as(reason, losses[worst], MAXIMUM_NEAR_FULL_LOSS[worst], "fraction", because, detail)

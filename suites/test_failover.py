@@ -36,8 +36,8 @@ MAXIMUM_NEXT_SAVE = 1.5
     title="A broken component costs no byte and little time",
     maximum=60.0,
     units=("s", "faults", "bytes"),
-    figure="the longest stall of a rank; the save after it, if it was late; faults, if there are any",
-    limit=f"{{maximum:g}}; {MAXIMUM_NEXT_SAVE:g} x the save limit for the save after it; no fault",
+    figure="the longest stall of a rank; the time of the next save, if it was too slow; faults, if there are any",
+    limit=f"{{maximum:g}}; {MAXIMUM_NEXT_SAVE:g} x the save limit for the next save; no fault",
     source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
     own_launch="failover",
     asked_by=lambda settings: settings.asks_failover,
@@ -68,7 +68,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     if failover.not_run:
         return not_decided("command failed", failover.not_run, detail)
     if len(failover.trials) < len(BREAKS) or not failover.integrity:
-        because = f"Something was broken in {len(failover.trials)} of {len(BREAKS)} operations only."
+        because = f"A component was broken in only {len(failover.trials)} of {len(BREAKS)} operations."
         return not_decided("not measured", because, detail)
     operations = [operation for trial in failover.trials for operation in trial.operations]
     quick = sum(stall_seconds(failover, operation) <= STALL_SECONDS for operation in operations)

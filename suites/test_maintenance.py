@@ -85,12 +85,12 @@ def test_storage_that_is_changed_goes_on_serving(
 
 @requirement(
     "SNAPSHOT",
-    title="A snapshot in the middle of a save contains no commit of it, or a complete one",
+    title="A snapshot during a save shows that save complete or not at all",
     maximum=0.10,
     units=("fraction", "faults", "bytes"),
     figure="how much longer saves with a snapshot took; faults, if there are any",
-    limit="{maximum:g}; no committed checkpoint that is not intact",
-    source="our proposal: a clone shows no commit of the save or a complete one, a snapshot costs at most 10 %",
+    limit="{maximum:g}; every committed checkpoint is intact",
+    source="our proposal: a snapshot shows the save complete or not at all, and costs at most 10 %",
     own_launch="snapshots",
     asked_by=lambda settings: settings.asks_snapshots,
     not_given="No commands were given that take and remove a snapshot (--ckpt-actions [snapshot]).",
@@ -101,13 +101,13 @@ def test_storage_that_is_changed_goes_on_serving(
     help="A component broke, or the storage was maintained",
 )
 def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum: float) -> Decision:
-    """A snapshot taken in the middle of a save contains no commit of it or a complete checkpoint, and costs little.
+    """A snapshot that is taken during a save shows that save complete or not at all, and slows the save little.
 
     Backups and clones are taken during writes. The operator gives a command that takes a snapshot (--ckpt-actions
     [snapshot] take). The command is run at a random moment of each of six saves. The snapshot must contain the
-    previously committed checkpoint completely. If the snapshot shows the save as committed, this checkpoint must be
-    complete, too. In the median, a save with a snapshot takes at most 10 % longer than the preceding
-    save without a snapshot.
+    previously committed checkpoint completely. If the snapshot shows the new save as committed, the new checkpoint must
+    be complete, too. In the median, a save with a snapshot takes at most 10 % longer than the preceding save without a
+    snapshot.
     """
     detail = tuple(_detail_of_snapshots(snapshots))
     if decided := wrong_bytes(snapshots.integrity, detail) or _wrong_clone(snapshots, detail):
@@ -123,8 +123,8 @@ def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum
     late = next((number for number, trial in enumerate(snapshots.trials, 1) if _is_no_snapshot(trial)), 0)
     if late:
         because = (
-            f"Clone {late} shows a commit that came after the snapshot command had returned: its output does not name "
-            "a snapshot."
+            f"Clone {late} shows a commit that came after the snapshot command had returned: the output of the "
+            "command does not name a snapshot."
         )
         return not_decided("command failed", because, detail)
     return missing_bytes(snapshots.integrity, detail) or _cost(
@@ -189,7 +189,7 @@ def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]
         return not_decided("perhaps late", because, detail)
     shown = sum(trial.is_committed for trial in found.trials)
     clones = (
-        f"{PAIRS} clones: {PAIRS - shown} show no commit of the save that they were taken in, {shown} a complete one; "
+        f"{PAIRS} clones: {PAIRS - shown} do not show the save during which they were taken, {shown} show it complete; "
         f"{counted(compared, 'byte')} compared, no fault."
     )
     because = f"{clones} In the median {figures}."

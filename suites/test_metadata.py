@@ -39,9 +39,9 @@ _CACHED_NAMES = {
     "(storage acceptance list of NVIDIA, N-013a: 1,000,000 files, N-013b: 500,000 sub-directories)",
     asked_by=lambda settings: settings.asks_metadata,
     of_strategy=saves_whole,
-    next_step="A name was missing or stayed: look at the metadata servers, and at mount options that let a client keep "
-    "names (NFS: actimeo, lookupcache). A call failed: its error names the cause, such as a quota of files or a limit "
-    "of entries in a directory.",
+    next_step="If a name was missing or stayed, look at the metadata servers, and at mount options that let a client "
+    "keep names (NFS: actimeo, lookupcache). If a call failed, its error names the cause, such as a quota of files or "
+    "a limit of entries in a directory.",
     help="STALE, VISIBLE, NAMES on NFS",
 )
 def test_many_names_are_kept(metadata: Metadata, measurement: Measurement, limits: ClusterLimits) -> Decision:

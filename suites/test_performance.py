@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# Errors that mean that the storage has lost the bytes; other errors mean that it cannot be reached.
+# These errors mean that the storage has lost the bytes; other errors mean that the storage cannot be reached.
 _LOST = frozenset({"EBADMSG", "EILSEQ", "EIO", "ENODATA", "ENOENT", "EREMOTEIO", "EUCLEAN"})
 MAXIMUM_TAIL = 1.3
-# Loads that become this much faster come from a cache that the earlier ones had not yet filled.
+# A load that is this many times faster than earlier loads came from a cache that the earlier loads filled.
 _CACHED_RATIO = 3.0
-# The minimum number of loads of which one may be slow without affecting the median.
+# With at least this number of loads, one slow load does not affect the median.
 _MINIMUM_FIRST = 3
 _MAXIMUM_SHOWN = 4
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
@@ -67,9 +67,9 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
     """Every save ends within the save limit.
 
     A synchronous save stops every accelerator until the slowest rank has made its files durable and the checkpoint is
-    committed. The save limit is the save budget times the interval between checkpoints; the interval follows from
-    the failure rate of a cluster of this size. Every save must meet the limit, not their mean: one slow save stops the
-    whole cluster. If the run planned misses (--ckpt-confidence), that many saves may miss it, and the verdict states
+    committed. The save limit is the save budget times the interval between checkpoints; the interval follows from the
+    failure rate of a cluster of this size. Every save must meet the limit, not their mean: one slow save stops the
+    whole cluster. If --ckpt-confidence permits misses, that number of saves may miss the limit, and the verdict states
     how many did.
     """
     return within(saves, limits.save_limit_seconds, limits.reason("save_limit_seconds"), limits.stated.assurance)
@@ -90,10 +90,10 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
 def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -> Decision:
     """Every uncached load ends within the load limit.
 
-    After each failure all ranks load the last checkpoint before training continues. The load limit is the load
-    budget times the mean time to failure. The clock stops when the slowest rank has all its tensors in memory. A load
-    with missing bytes does not count. If the run planned misses (--ckpt-confidence), that many loads may miss the
-    limit, and the verdict states how many did.
+    After each failure all ranks load the last checkpoint before training continues. The load limit is the load budget
+    times the mean time to failure. The clock stops when the slowest rank has all its tensors in memory. A load with
+    missing bytes does not count. If --ckpt-confidence permits misses, that number of loads may miss the limit, and the
+    verdict states how many did.
     """
     return within(loads, limits.load_limit_seconds, limits.reason("load_limit_seconds"), limits.stated.assurance)
 
@@ -105,8 +105,8 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
     figure="faults found; the number of compared bytes, if it is too low",
     limit="no fault, every byte",
     source="zero tolerance",
-    next_step="Repeat with --ckpt-keep-files and the same --ckpt-seed, and read the places that the faults name on the "
-    "storage itself.",
+    next_step="Repeat with --ckpt-keep-files and the same --ckpt-seed. Then read, on the storage itself, the files and "
+    "offsets that the faults name.",
     help="INTEGRITY: bytes are wrong",
 )
 def test_every_byte_comes_back(measurement: Measurement) -> Decision:
@@ -143,22 +143,23 @@ def test_every_byte_comes_back(measurement: Measurement) -> Decision:
     "COLD",
     title="Loads come from the storage",
     units=("fraction",),
-    figure="the largest share that was resident before a load",
+    figure="the largest cached share of the data, before a load",
     limit=f"{MAXIMUM_RESIDENT:g}",
     source="MLPerf Storage rules require dropped caches; at most 1 % resident is our limit",
     next_step="Make the drop work: run as root, or name the command that empties the client's cache "
-    f"(--ckpt-drop-caches). If the kernel counts no cached pages, one of these proves it, too: {OTHER_PROOFS}. A "
-    "target in memory (tmpfs, zram, a file in memory) cannot meet it.",
+    f"(--ckpt-drop-caches). If the kernel counts no cached pages, give another proof: {OTHER_PROOFS}. A "
+    "target in memory (tmpfs, zram, a file in memory) cannot meet COLD.",
     help="COLD: the page cache was warm",
 )
 def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     """At most 1 % of the data to be read is in the client's page cache.
 
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
-    measure the storage. Before every load the test counts the cached pages of its files, also those of a file below a
-    loop device; then the names and attributes of files are dropped too. Storage that is memory of the host fails. If
-    the kernel shows no cache of the target, the verdict names its other proof: loads by hosts that never had the files,
-    timed reads with and without a drop and by another client, or more bytes moved in between than all caches can store.
+    measure the storage. Before every load the test counts the cached pages of its files, and on a loop device also
+    those of the file below it. Then it drops the cached names and attributes of files. A target in the host's memory
+    fails. If the kernel does not show how much of the target is cached, the verdict names another proof: loads by hosts
+    that never had the files, timed reads with and without a drop and by another client, or more bytes moved between the
+    save and the load than all caches can store.
     """
     cache = measurement.cache
     if cache and (memory := next((s for s in cache.storages if s.memory), None)):
@@ -213,8 +214,8 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     figure="fsynced files; the missing calls, if any",
     limit="all",
     source="fsync on every file and directory, then commit; IO500 rule 6",
-    next_step="Look which fsync returned an error, and in the kernel's log (dmesg) of that host; on an object store, "
-    "which request of the commit did, and in the store's log.",
+    next_step="Find the fsync that returned an error, and read the kernel's log (dmesg) of that host. On an object "
+    "store, find the request of the commit that returned an error, and read the store's log.",
     help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
     also_known_as=("IO500 rule 6",),
 )
@@ -294,17 +295,17 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     units=("slowest / median", "p99 / p50"),
     ratios=("slowest / median", "p99 / p50"),
     hidden_by_load=True,
-    figure="the ranks' times for a byte, in the most uneven operation",
-    limit=f"{{maximum:g}}; the 99th percentile of 100 ranks and more {MAXIMUM_TAIL:g}",
-    source="our proposal: slowest / median at most 1.5; from 100 ranks on p99 / p50 at most 1.3",
+    figure="the ratio of the ranks' times per byte, in the most uneven operation",
+    limit=f"{{maximum:g}}; with 100 ranks or more, {MAXIMUM_TAIL:g} for the 99th percentile",
+    source="our proposal: slowest / median at most 1.5; with 100 ranks or more, p99 / p50 at most 1.3",
     next_step="Check the named rank's host, its link, and the server that stores its files.",
     help="STRAGGLER: one rank is late",
 )
 def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -> Decision:
     """The slowest rank takes at most 1.5 times the median rank's time per byte.
 
-    All ranks wait for the slowest one, so uneven service wastes bandwidth. From 100 ranks on, the 99th percentile may
-    also be at most 1.3 times the median. Advisory: no published limit exists.
+    All ranks wait for the slowest one, so uneven service wastes bandwidth. With 100 ranks or more, the 99th percentile
+    of these times must also be at most 1.3 times the median. Advisory: no published limit exists.
     """
     if not measurement.operations:
         return undecided(measurement, "save")
@@ -335,7 +336,7 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
             for o in measurement.operations
         ),
     )
-    # The displayed value is the one that is closest to its limit, or furthest beyond it.
+    # The verdict shows the ratio that is closest to its limit, or furthest beyond it.
     unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
     return measured_as("over limit" if failed else "met", measured, limit, unit, because, detail)
 
@@ -356,8 +357,8 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
 def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: float) -> Decision:
     """The times of the saves, and of the loads, vary by at most 10 % (coefficient of variation).
 
-    If the times of storage vary, it meets a limit today and misses it tomorrow. Advisory: published procurements
-    require 5 to 10 %.
+    Storage whose times vary may meet a limit today and miss it tomorrow. Advisory: published procurements require 5 to
+    10 %.
     """
     # Deltas and restores of chains take other times than full checkpoints.
     alike = {k: measurement.whole(k) for k in _KINDS}
@@ -431,7 +432,7 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
     source="IO500 rule 7; our proposal: within 5 %",
     asked_by=lambda settings: settings.data_pairs > 0,
     of_strategy=lambda strategy: not strategy.compresses,
-    next_step="Ask whether the storage compresses or deduplicates: its speed for unique data is what counts.",
+    next_step="Ask whether the storage compresses or deduplicates. Checkpoints need its speed with unique data.",
     help="Saves become slower with time, fill level or content",
     also_known_as=("IO500 rule 7",),
 )
@@ -450,7 +451,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
     times = {kind: format_ratio(ratio, maximum) for kind, ratio in ratios.items()}
     because = (
         f"Unique data took {times['save']} x the time of constant data to save and {times['load']} x to load "
-        f"(at most {maximum}). The result counts for unique data in any case."
+        f"(at most {maximum}). All other requirements use unique data."
     )
     detail = tuple(f"{kind}s: unique {format_times(u)}; constant {format_times(c)}" for kind, (u, c) in pairs.items())
     if data.fault_count:

@@ -22,12 +22,12 @@ _WAYS = {"reads": "by reads", "mmap": "from mappings"}
     title="Serving replicas load a model in time",
     severity="advisory",
     units=("s",),
-    figure="the slowest cold load of the weights by all replicas concurrently",
+    figure="the slowest cold load, in which all replicas load the weights concurrently",
     limit="--ckpt-suite=serving:load-limit; by default the load limit of the cluster",
     source="given by the user, or as LOAD",
     asked_by=lambda settings: settings.asks_serving,
     of_strategy=lambda strategy: not strategy.saves_deltas,
-    next_step="Compare cold and warm, reads and mappings: the slow one shows the cause of the limit.",
+    next_step="Compare the times of cold and warm loads, by reads and from mappings: they differ by the slow part.",
     help="Another kind of load is too slow",
 )
 def test_serving_replicas_load_a_model_in_time(
@@ -36,8 +36,8 @@ def test_serving_replicas_load_a_model_in_time(
     """Concurrent replicas of a serving engine load a model's weights within the limit, from cold caches.
 
     The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of its
-    ranks a part of every file: once by reads, once from mappings of the files, each cold and then again warm. The
-    slowest cold load decides; every byte is compared. Advisory: it is not part of training.
+    ranks a part of every file: once with read calls and once from memory mappings, each first cold and then warm. The
+    slowest cold load decides; every byte is compared. Advisory: serving is not part of training.
     """
     share = serving.bytes / serving.full_bytes
     limit = (limits.stated.serving_seconds or limits.load_limit_seconds) * share
@@ -78,7 +78,7 @@ def test_serving_replicas_load_a_model_in_time(
     source="our proposal: one hour at full size",
     asked_by=lambda settings: settings.asks_serving,
     of_strategy=lambda strategy: not strategy.saves_deltas,
-    next_step="Ask what one client of this storage can read and write at most, and consolidate from several.",
+    next_step="Ask for the maximum rates of one client of this storage, and consolidate with several clients.",
     help="Another kind of load is too slow",
 )
 def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidation, limits: ClusterLimits) -> Decision:
@@ -107,7 +107,7 @@ def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidatio
 def _part(share: float) -> tuple[str, ...]:
     if share >= 1:
         return ()
-    return (f"the run had {share:.4g} of a model's weights, and has as small a part of the limit",)
+    return (f"the run had {share:.4g} of a model's weights; the limit is this share of the full limit",)
 
 
 def _described(found: Serving) -> tuple[str, ...]:

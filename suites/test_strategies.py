@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# Kills after the end of a save do not test the middle of a save.
+# The smallest share of kills before a commit: kills after it do not test the middle of a save.
 _MINIMUM_EARLY_KILLS = 0.1
-# If a save spends at least this share in the codec, it is limited by a rank's cores.
+# If a save spends at least this share of its time in the codec, the rank's cores limit it.
 _LIMITS_FROM = 0.5
 
 
@@ -50,8 +50,8 @@ _LIMITS_FROM = 0.5
     "BLOCKING",
     title="Saves take little time from training",
     units=("s",),
-    figure="the most that a save took from training: blocked, less the copy of the state in the client's memory, and "
-    "longer steps during the save",
+    figure="the largest time that a save took from training: the wait, without the copy of the state in the client's "
+    "memory, and the delay of steps during the save",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="as SAVE: save budget x interval, for every strategy",
     of_strategy=lambda strategy: not strategy.blocks,
@@ -65,10 +65,10 @@ def test_saves_take_little_from_training(
     """The time that the storage adds to a save's cost for training is at most the save limit.
 
     An asynchronous save copies the state while training waits, then writes the copy while training continues. The copy
-    takes as long on any storage: it is reported and not judged. The rest of the wait, and the time by which steps
-    during the save take longer than undisturbed steps, must together meet the limit of a blocking save. Steps are
-    simulated: they wait as for an accelerator and change the state that is saved. No model is trained, and no data are
-    copied from a device.
+    takes the same time on any storage, so it is reported and not judged. The rest of the wait, plus the delay of steps
+    during the save compared with undisturbed steps, must meet the limit of a blocking save. Steps are simulated: they
+    wait as for an accelerator and change the state that is saved. No model is trained, and no data are copied from a
+    device.
     """
     decision = _judge_cost(costs, measurement, limits, lambda cost: cost.added_seconds, describe_loss)
     limit = limits.save_limit_seconds * measurement.share
@@ -103,7 +103,7 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
     """Every save is committed within the interval between two checkpoints.
 
     The clock runs from the start of the save until the slowest rank has made its files durable and the checkpoint is
-    committed. Storage that takes longer makes the next save wait, and training with it.
+    committed. If the storage takes longer, the next save must wait, and training waits with it.
     """
     reason = (
         f"{limits.reason('interval_seconds')} A save that is not committed by then makes the next one wait; saves of "
@@ -114,10 +114,10 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
 
 @requirement(
     "LOST-WORK",
-    title="Saving and the work at risk cost no more than a save that blocks",
+    title="A save and the work at risk cost no more than a blocking save",
     units=("s",),
-    figure="the most that a save cost: the time that the storage took from training (as in BLOCKING), and the time "
-    "until its commit / checkpoints per failure",
+    figure="the largest cost of a save: the time that the storage took from training (as in BLOCKING), plus the time "
+    "until the commit divided by the checkpoints per failure",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="derived from the cluster: a failure before the commit costs the work since the previous save",
     of_strategy=lambda strategy: strategy.stages,
@@ -146,7 +146,7 @@ def test_saves_risk_little_work(
 
 @requirement(
     "CRASH-ASYNC",
-    title="Training that dies in a save loses no checkpoint",
+    title="Training that is killed during a save loses no checkpoint",
     units=("faults", "bytes"),
     figure="faults in the newest committed checkpoint, after every kill; the number of compared bytes, if it is too "
     "low",
@@ -213,8 +213,8 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
     """When older checkpoints are deleted during a save that fails, the newest committed one loads completely.
 
     Jobs keep a few checkpoints and delete the oldest during the next save. If that save is interrupted, only the newest
-    committed checkpoint is left. In every kill of CRASH-ASYNC the previous one is deleted during the save; then caches
-    are dropped, the newest is loaded and every byte compared.
+    committed checkpoint is left. During every save that CRASH-ASYNC kills, the second newest committed checkpoint is
+    deleted. After the kill, caches are dropped, the newest checkpoint is loaded and every byte is compared.
     """
     detail = tuple(_describe_kills(crashes))
     for number, kill in enumerate(crashes.kills, start=1):
@@ -257,10 +257,10 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
 def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compression, maximum: float) -> Decision:
     """Saves with a codec take at most 5 % longer than plain saves of the same content.
 
-    Compression saves bytes of storage and costs processor time of the client. Three saves and loads of each kind are
-    made in turns, caches are dropped before each load, every byte is compared. Content compresses as one measured
-    training state does: zstd stores mixed-precision states in about 0.9 of their bytes, and LZ4 does not reduce them. A
-    job's own data may compress differently. Advisory: no published limit exists.
+    Compression saves bytes of storage and costs processor time of the client. Compressed and plain saves and loads take
+    turns, three of each. Caches are dropped before each load, and every byte is compared. The content compresses like
+    one measured training state: zstd stores mixed-precision states in about 0.9 of their bytes, and LZ4 does not reduce
+    them. A job's own data may compress differently. Advisory: no published limit exists.
     """
     saves, loads = (
         statistics.median(compressed) / statistics.median(plain)
@@ -298,14 +298,14 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
 
 @requirement(
     "PREEMPT",
-    title="A job that is given notice saves in time",
+    title="After a preemption notice a job saves in time",
     severity="advisory",
     units=("s",),
     figure="the slowest save after a notice, from the notice to the ranks until the commit",
     limit="the notice, --ckpt-suite=strategies:preemption-notice",
     source="given by the user",
     asked_by=lambda settings: bool(settings.preemption_notice_seconds),
-    next_step="Look at the phase that took longest, and whether a save in the background was waited for.",
+    next_step="Look at the phase that took longest, and check whether the save waited for a save in the background.",
     help="A save in the background costs too much",
 )
 def test_a_job_that_is_given_notice_saves_in_time(
@@ -313,9 +313,9 @@ def test_a_job_that_is_given_notice_saves_in_time(
 ) -> Decision:
     """After a preemption notice, the state of a job is saved and committed before the job ends.
 
-    Schedulers and clouds give a job notice, often two minutes. Rank 0 notifies all ranks, which save their state; the
-    clock runs until that save is committed on the target. If saves run in the background, a save has just begun when
-    the notice is given. No signal is sent, and no checkpoint is loaded. Measured with
+    Schedulers and clouds warn a job before they end it, often two minutes ahead. Rank 0 notifies all ranks, which save
+    their state; the clock runs until that save is committed on the target. If saves run in the background, a save has
+    just begun when the notice is given. No signal is sent, and no checkpoint is loaded. Measured with
     --ckpt-suite=strategies:preemption-notice. Advisory: the user sets the notice.
     """
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
@@ -326,7 +326,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     if not strategy_of(measurement.subject).blocks:
         detail.append("a save had just begun when the notice came: the last one waits for it")
     if measurement.share < 1:
-        detail.append(f"the run wrote {measurement.share:.4g} of the full size, and has as small a part of the notice")
+        detail.append(f"the run wrote {measurement.share:.4g} of the full size; the limit is this share of the notice")
     took, allowed = compared(slowest, limit)
     because = f"Slowest of {counted(len(preempt.committed_seconds), 'save')} at notice: {took}; limit {allowed}."
     return measured_as("over limit" if slowest > limit else "met", slowest, limit, "s", because, detail)
@@ -344,7 +344,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     limit="{maximum:g}",
     source="our proposal: at most 5 % longer, with a 95 % interval",
     of_strategy=lambda strategy: not strategy.blocks,
-    next_step="Look what the save takes from training: cores, memory bandwidth or the network.",
+    next_step="Find out what the save takes from training: cores, memory bandwidth or the network.",
     help="A save in the background costs too much",
 )
 def test_saves_in_the_background_hardly_slow_training(measurement: Measurement, maximum: float) -> Decision:
@@ -378,7 +378,7 @@ def test_saves_in_the_background_hardly_slow_training(measurement: Measurement, 
 
 
 def _describe_kills(found: Crashes) -> Iterator[str]:
-    yield (f"saves of {format_bytes(found.bytes)}; from copy to commit {format_seconds(found.usual_seconds)} at least")
+    yield (f"saves of {format_bytes(found.bytes)}; from copy to commit at least {format_seconds(found.usual_seconds)}")
     for reached in get_args(Reached):
         of = [kill for kill in found.kills if kill.reached == reached]
         there = sum(kill.is_committed for kill in of)
@@ -428,8 +428,8 @@ def _describe_steps(training: Training) -> Iterator[str]:
         beside = sum(batch.seconds for batch in save.beside)
         each = f", {format_seconds(beside / save.steps)} each" if save.steps else ""
         yield (
-            f"save {save.checkpoint}: {counted(save.steps, 'step')} beside it{each}; "
-            f"alone {format_seconds(save.undisturbed_seconds)}"
+            f"save {save.checkpoint}: {counted(save.steps, 'step')} during it{each}; "
+            f"undisturbed {format_seconds(save.undisturbed_seconds)} each"
         )
 
 

@@ -55,8 +55,8 @@ def test_the_longest_chain_is_restored_in_time(
     """The longest chain, a full save and all its deltas, is restored within the load limit.
 
     A restore from deltas reads the full save and every delta since. Caches are dropped first, and every page is
-    compared with the content of its checkpoint, so that a missing, damaged or older delta is found. Then one delta is
-    deleted: its file must be gone for every rank. The client's work to combine the pages is not included.
+    compared with the content of its checkpoint, so the test detects a missing, damaged or older delta. Then one delta
+    is deleted, and its file must be gone for every rank. The client's work to combine the pages is not included.
     """
     longest = max(loads.all, key=lambda load: (measurement.bytes_of(load), load.seconds))
     limit = limits.load_limit_seconds * measurement.share
@@ -69,7 +69,7 @@ def test_the_longest_chain_is_restored_in_time(
     deltas = _deltas_of(measurement, longest.checkpoint)
     what = f"a full save and {counted(deltas, 'delta')}"
     if longest.bytes != whole:
-        because = f"The restore of {what} brought {format_count(longest.bytes)} of {counted(whole, 'byte')}."
+        because = f"The restore of {what} returned {format_count(longest.bytes)} of {counted(whole, 'byte')}."
         return lost(because, detail)
     took, allowed = compared(longest.seconds, limit)
     if longest.seconds > limit:
@@ -80,8 +80,8 @@ def test_the_longest_chain_is_restored_in_time(
     if found is None:
         return without_pattern(measurement, ("chains",))
     if not found.misses_deleted:
-        return lost("A delta that was deleted was still served: a restore would load over what is gone.", detail)
-    because = f"The restore of {what} took {took}; limit {allowed}. A delta that was deleted was missed."
+        return lost("A deleted delta could still be read: a restore would use data that are gone.", detail)
+    because = f"The restore of {what} took {took}; limit {allowed}. A deleted delta was gone for every rank."
     return measured_as("met", longest.seconds, limit, "s", because, detail)
 
 
@@ -89,11 +89,11 @@ def test_the_longest_chain_is_restored_in_time(
     "RETAIN-CHAIN",
     title="Deleting old checkpoints breaks no chain that is kept",
     units=("faults", "bytes"),
-    figure="faults in a chain that was loaded when all before it was deleted; bytes that came back, where too few did",
-    limit="no fault, every byte; half of the space is free again, if 1 GB or more was deleted",
+    figure="faults in a chain that was loaded after the older checkpoints were deleted; the freed bytes, if too few",
+    limit="no fault, every byte; half of the deleted bytes are free again, if 1 GB or more was deleted",
     source="zero tolerance; the share of the space is our proposal",
     of_strategy=lambda strategy: strategy.saves_deltas,
-    next_step="Look at what the sentence names: a wrong page of the chain, or space that did not come back.",
+    next_step="Look at the fault that the verdict names: a wrong page of the chain, or space that was not freed.",
     help="A committed checkpoint did not survive",
 )
 def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
@@ -112,8 +112,8 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
     if tells and freed is not None and freed < chains.deleted_bytes * _MINIMUM_FREED:
         because = (
             f"{counted(chains.deleted, 'checkpoint was', 'checkpoints were')} deleted, "
-            f"{format_bytes(chains.deleted_bytes)} in all, and {format_bytes(max(0, freed))} of the volume came back: "
-            "it would run full."
+            f"{format_bytes(chains.deleted_bytes)} in all, and {format_bytes(max(0, freed))} of the volume became "
+            "free: the volume would run full."
         )
         return measured_as("over limit", float(max(0, freed)), float(chains.deleted_bytes), "bytes", because, detail)
     because = (
@@ -152,4 +152,4 @@ def _describe_space(found: Chains) -> Iterator[str]:
         deleted = format_bytes(found.deleted_bytes)
         yield f"{deleted} were deleted: too little to distinguish from writes of other clients"
     else:
-        yield f"{format_bytes(max(0, found.freed_bytes))} came back of {format_bytes(found.deleted_bytes)}"
+        yield f"{format_bytes(max(0, found.freed_bytes))} of {format_bytes(found.deleted_bytes)} deleted became free"

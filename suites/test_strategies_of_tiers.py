@@ -83,8 +83,8 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
         return without_pattern(measurement, ("tiers",))
     detail += _describe_concurrent_saves(found)
     ratio = statistics.median(found.during_drain_seconds) / statistics.median(found.undisturbed_seconds)
-    # Times of single saves vary: a save during a drain counts as slower only if it exceeds every undisturbed one by
-    # that much. Within the save limit its cost for training is permitted.
+    # Times of single saves vary: saves during a drain count as slower only if each takes more than ``maximum`` times as
+    # long as the slowest undisturbed save. If they still meet the save limit, their cost for training is permitted.
     is_slower = min(found.during_drain_seconds) > maximum * max(found.undisturbed_seconds)
     slowest, save_limit = max(found.during_drain_seconds), limits.save_limit_seconds * share
     if is_slower and slowest > save_limit:
@@ -116,8 +116,8 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     """A restore uses the newest checkpoint that is complete on all ranks, from the local tier or from the target.
 
     If the local tier has a newer checkpoint than the target, the local one is loaded. Then the files of one rank are
-    deleted there, as when its host is lost: the checkpoint that was drained last must be loaded from the target, with
-    caches dropped, and never a mixture of two. Every byte is compared.
+    deleted from the local tier, as when its host is lost. The checkpoint that was drained last must then be loaded from
+    the target, with caches dropped, and never a mixture of two checkpoints. Every byte is compared.
     """
     detail = tuple(_describe_restores(tiers))
     for when, restore in (
@@ -158,10 +158,10 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
 
     Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
     tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
-    durable in its tier. Then the complete tier of the last host is deleted, its own files and its copies for another
-    host. Its files are returned by its partner, all ranks load, and every byte is compared, so that an older copy is
-    detected. The copies are made only for this requirement: no other measurement includes them. With one host it is not
-    decided, and saves in tiers are not certified.
+    durable in its tier. Then the complete tier of the last host is deleted: its own files, and the copies that it keeps
+    for another host. Its partner returns its files, all ranks load, and every byte is compared, so that an older copy
+    is detected. The copies are made only for this requirement: no other measurement includes them. With one host
+    NODE-LOSS is not decided, and saves in tiers are not certified.
     """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:
@@ -196,7 +196,7 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
 def _describe_loss_of_host(loss: NodeLoss, measurement: Measurement, limits: ClusterLimits) -> Iterator[str]:
     yield (
         f"copies to the next host of {counted(loss.hosts, 'host')}: {format_bytes(loss.copied_bytes)} over the network "
-        f"of the ranks in {format_seconds(loss.copy_seconds)}, which no other figure of the run contains"
+        f"of the ranks in {format_seconds(loss.copy_seconds)}, which no other time of the run includes"
     )
     if not loss.missing:
         yield f"return {format_seconds(loss.return_seconds)}, load {format_seconds(loss.load_seconds)}"

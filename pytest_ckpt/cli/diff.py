@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 HELP = "compare two runs: settings, environment, versions, verdicts and operation times"
 DESCRIPTION = (
-    "Compare two runs from their directories. The exit code is 0, whatever differs; with --encryption it is 0 when "
-    "that costs at most 10 %, 1 when it costs more, 8 when the two runs do not decide it."
+    "Compare two runs from their directories. The exit code is 0, also if they differ. With --encryption it is 0 "
+    "if encryption costs at most 10 %, 1 if it costs more, 8 if the two runs do not decide this."
 )
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.published.export import ExportedMeasurement
 
-HELP = "write the times of a run in the format of DLIO's results, marked as no submission"
+HELP = "write the times of a run in the format of DLIO's results, marked as not a submission"
 DESCRIPTION = (
     "Write a run as a tree of results in the format of DLIO and mlpstorage, which pytest-ckpt judge and other tools "
-    "read: times of full checkpoints, saved while the job is blocked. The tree is not a submission, and contains a "
-    "notice of that. Verdicts and proofs are in its file pytest-ckpt.json."
+    "read: times of full checkpoints, saved while the job is blocked. The tree is not a submission, and a notice in "
+    "it states this. Verdicts and proofs are in its file pytest-ckpt.json."
 )
 _DIVISION, _SUBMITTER = "not-a-submission", "pytest-ckpt"
 _MAXIMUM_LETTERS = 60
@@ -78,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
     (out / "NOT-A-SUBMISSION.txt").write_text(NOT_A_SUBMISSION + "\n")
     if changed := changes_of_facts(directory):
         print(
-            printable(f"The directory is not as its run left it: {', '.join(changed)}. So are the times written here.")
+            printable(
+                f"The directory is not as its run left it: {', '.join(changed)}. The exported times may be wrong."
+            )
         )
     for line in left_out:
         print(printable(f"left out: {line}"))
@@ -88,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_existing_file(out: Path) -> None:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UsageError(f"--mlperf {out} is there already.", "Name a directory that does not exist, or that is empty.")
+        raise UsageError(f"--mlperf {out} already exists.", "Name a directory that does not exist, or that is empty.")
 
 
 def _exported(directory: Path, report: Mapping[str, Any], measurement: Measurement) -> ExportedMeasurement:

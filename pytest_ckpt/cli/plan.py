@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     add_options(parser, listed=OFTEN_USED)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.add_argument("--ranks", action="store_true", help="with every file of every rank")
+    parser.add_argument("--ranks", action="store_true", help="also list every file of every rank")
 
 
 def run(args: argparse.Namespace) -> int:

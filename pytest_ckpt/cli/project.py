@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.measurement import OperationKind
 
-HELP = "project save and load rates to more clients, by a run with a few counts of them, or several runs"
+HELP = "project save and load rates to more clients, from one run with several client counts or several runs"
 DESCRIPTION = (
     "Fit saturation models to the rates of different counts of clients (one run with --ckpt-suite=scaling, or several "
     "runs), and project the rates of more clients: a median and an interval, or bounds if the runs do not determine "
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--clients", metavar="N", required=True, help="hosts, or ranks if all runs had one host")
     parser.add_argument("--client-rate", metavar="SIZE", help="bytes a second that the network gives one client")
-    parser.add_argument("--ceiling", metavar="SIZE", help="bytes a second that the vendor declares as the most")
+    parser.add_argument("--ceiling", metavar="SIZE", help="maximum bytes a second that the vendor declares")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -91,7 +91,7 @@ def _clients(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= _MAXIMUM_CLIENTS:
         raise UsageError(
             f"--clients={text}: a whole number from 1 to {_MAXIMUM_CLIENTS:,} is expected.",
-            "Say --clients=128, for example.",
+            "Write --clients=128, for example.",
         )
     return int(text)
 
@@ -103,7 +103,7 @@ def _rate(args: argparse.Namespace, name: str) -> float | None:
     try:
         rate = parse_size(text.removesuffix("/s"))
     except ValueError as error:
-        raise UsageError(f"{flag}={text}: {error}.", f"Say {flag}=25GB, for bytes a second.") from None
+        raise UsageError(f"{flag}={text}: {error}.", f"Write {flag}=25GB, for bytes a second.") from None
     if rate <= 0:
-        raise UsageError(f"{flag}={text}: more than 0 is expected.", f"Say {flag}=25GB, for bytes a second.")
+        raise UsageError(f"{flag}={text}: more than 0 is expected.", f"Write {flag}=25GB, for bytes a second.")
     return float(rate)

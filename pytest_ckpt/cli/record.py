@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--each",
         metavar="GLOB",
         default="",
-        help="the job saves several times: how the directories of its saves are called",
+        help="if the job saves several times: name pattern of the directories of its saves",
     )
-    parser.add_argument("--no-pauses", action="store_true", help="leave out how long threads paused between calls")
+    parser.add_argument("--no-pauses", action="store_true", help="do not record the pauses of threads between calls")
     parser.add_argument(
         "--from",
         dest="logs",
@@ -109,14 +109,14 @@ def _of_checkpoint(args: argparse.Namespace) -> int:
     lines = pattern_lines(pattern)
     lines.append("calls are assumed: a checkpoint shows files and sizes, not how they were written")
     if not ranks_are_named(files):
-        lines.append("ranks are assumed: no name of a file contains one, so rank 0 writes all")
+        lines.append("ranks are assumed: no file name contains a rank, so rank 0 writes all files")
     return _write(args.out, out, pattern, lines)
 
 
 def _out(args: argparse.Namespace) -> Path:
     out = user_path(args.out, "--out")
     if not out.parent.is_dir():
-        raise UsageError(f"--out {args.out}: its directory is not there.", "Name a file in a directory that exists.")
+        raise UsageError(f"--out {args.out}: its directory does not exist.", "Name a file in a directory that exists.")
     return out
 
 

@@ -43,20 +43,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, _OPTIONS)
     group = parser.add_argument_group("the simulation")
     group.add_argument("--days", metavar="N", default="30", help="days of training (default: 30)")
-    group.add_argument("--runs", metavar="N", default="1000", help="training runs a cluster (default: 1000)")
+    group.add_argument(
+        "--runs", metavar="N", default="1000", help="training runs for each cluster size (default: 1000)"
+    )
     group.add_argument("--seed", metavar="N", default="1", help="seed of the random numbers (default: 1)")
-    group.add_argument("--restart-time", metavar="DURATION", default="0s", help="restart of the job, without its load")
+    group.add_argument(
+        "--restart-time", metavar="DURATION", default="0s", help="time to restart the job, without the load"
+    )
     group.add_argument(
         "--interval",
         metavar="HOW",
         default="rule",
-        help="rule, best (Daly) or a duration (default: rule)",
+        help="between saves: rule, best (Daly) or a duration (default: rule)",
     )
     group.add_argument(
         "--arrivals",
         metavar="KIND",
         default="exponential",
-        help="exponential, weibull:0.7 or bursts:20%%",
+        help="failures: exponential, weibull:0.7 or bursts:20%%",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--html", metavar="FILE", help="write one page with a picture")

@@ -46,12 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tiers = parser.add_argument_group("strategy tiered")
     for option in _TIERS:
         tiers.add_argument(f"--{option.name}", dest=option.ini_name, metavar=option.metavar,
-                           help=f"as of {option.flag} (default: {option.default})".replace("%", "%%"))  # fmt: skip
+                           help=f"see {option.flag} (default: {option.default})".replace("%", "%%"))  # fmt: skip
     group = parser.add_argument_group("retention and capacity")
     group.add_argument("--keep-last", metavar="N", default="3", help="newest checkpoints kept (default: 3)")
-    group.add_argument("--keep-daily", metavar="N", default="0", help="older ones kept, one a day (default: 0)")
-    group.add_argument("--copies", metavar="N", default="1", help="copies of each (default: 1)")
-    group.add_argument("--usable-capacity", metavar="SIZE", help="such as 500TB, for drive writes per day")
+    group.add_argument("--keep-daily", metavar="N", default="0", help="older checkpoints kept, one a day (default: 0)")
+    group.add_argument("--copies", metavar="N", default="1", help="copies of each checkpoint (default: 1)")
+    group.add_argument("--usable-capacity", metavar="SIZE", help="for drive writes per day, such as 500TB")
     group.add_argument(
         "--write-amplification", metavar="FACTOR", default="1", help="bytes written by drives per byte (default: 1)"
     )
@@ -59,10 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--erasure-overhead",
         metavar="PERCENT",
         default="25%",
-        help="erasure coding, 25%% for 8+2 (default: 25%%)",
+        help="added by erasure coding: 25%% for 8+2 (default)",
     )
-    group.add_argument("--save-time", metavar="DURATION", help="of a save, for goodput and the best interval")
-    group.add_argument("--load-time", metavar="DURATION", help="of a load, for goodput")
+    group.add_argument("--save-time", metavar="DURATION", help="time of a save, for goodput and interval")
+    group.add_argument("--load-time", metavar="DURATION", help="time of a load, for goodput")
     parser.add_argument(
         "--table",
         metavar="NAME",

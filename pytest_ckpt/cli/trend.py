@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _share(text: str) -> float:
-    remedy = "Say by how much slower is too slow, such as --fail-on-regression=10%."
+    remedy = "Write the slowdown that is too large, such as --fail-on-regression=10%."
     try:
         share = parse_fraction(text)
     except ValueError as error:

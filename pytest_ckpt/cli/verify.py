@@ -80,7 +80,7 @@ def _lines(
     if is_broken:
         lines.append("CHANGED: this directory is not as its run left it")
     elif unfinished:
-        lines.append("INCOMPLETE: the run wrote no report, so it is not known whether the directory is as it was left")
+        lines.append("INCOMPLETE: the run wrote no report, so it is not known whether the directory was changed")
     elif any(c.name == "signature" and c.outcome == "holds" for c in checks):
         # The signed manifest lists the pages, so they are verified even if they cannot be written again.
         lines.append("UNCHANGED since it was signed")

@@ -50,7 +50,9 @@ class Engines:
         """
         if name not in self.known:
             if why := _NOT_OURS.get(name):
-                raise UsageError(f"{OPTION} {name}: {why}", f"Choose one that there is: {OPTION}={DEFAULT.name}.")
+                raise UsageError(
+                    f"{OPTION} {name}: {why}", f"Choose an available engine, such as {OPTION}={DEFAULT.name}."
+                )
             raise ValueError(f"one of {', '.join(self.known)} is expected{nearest(name, self.known)}")
         return self.known[name]()
 
@@ -106,9 +108,11 @@ def check_installed(spec: EngineSpec) -> None:
 def read_spec(given: object, owner: str) -> EngineSpec:
     """Check an engine of another package, and return it with its owner. Raises ValueError with the problem."""
     if not isinstance(given, EngineSpec):
-        raise ValueError(f"{given!r} is no pytest_ckpt.vendors.EngineSpec")
+        raise ValueError(f"{given!r} is not a pytest_ckpt.vendors.EngineSpec")
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
-        raise ValueError(f"the name {given.name!r} is not of small letters, digits, dots, hyphens and underscores")
+        raise ValueError(
+            f"the name {given.name!r} contains signs other than small letters, digits, dots, hyphens and underscores"
+        )
     if not isinstance(given.make, str) or not _REFERENCE.fullmatch(given.make):
         raise ValueError(f"make of engine {given.name} is {given.make!r}, and 'module:function' is expected")
     memory = given.memory
@@ -165,13 +169,13 @@ def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec
     for engine in engines:
         if not _writes_through_us(engine):
             raise UsageError(
-                f"--ckpt-strategy {named[0]} with --ckpt-engine {engine.name}: its library writes files itself, past "
-                "the codec.",
+                f"--ckpt-strategy {named[0]} with --ckpt-engine {engine.name}: its library writes files itself, "
+                "without the codec.",
                 f"Take {' or '.join(spec.name for spec in BUILT_IN if _writes_through_us(spec))}.",
             )
     if compressible:
         raise UsageError(
-            f"--ckpt-compressible with --ckpt-strategy {named[0]}: zeros in the content would flatter the codec.",
+            f"--ckpt-compressible with --ckpt-strategy {named[0]}: added zeros would make the codec look better.",
             "Leave --ckpt-compressible out: content compresses as a measured training state does.",
         )
 
@@ -246,7 +250,7 @@ def _owner(point: importlib.metadata.EntryPoint) -> str:
 def _refuse_two(owners: dict[str, str], name: str, owner: str) -> None:
     if name in owners:
         raise UsageError(
-            f"Two engines are called {name}: one of {owners[name]}, one of {owner}.", "Run without one of the two."
+            f"Two engines have the name {name}: one of {owners[name]}, one of {owner}.", "Run without one of the two."
         )
     owners[name] = owner
 

@@ -1,4 +1,4 @@
-"""Gate tables and waivers as TOML files: built-in ones and a vendor's own."""
+"""Gate tables and waivers as TOML files: built-in tables, and files of a user."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         )
     if gate_kind not in GATE_TABLES:
         return gates
-    # Some rows are judged only if an option supplies their means. For these, "required" and "where given" are
+    # Some requirements are judged only if an option supplies a command. For these, "required" and "where given" are
     # equivalent.
     asked = {name: known for name, known in known_names(catalogue).items() if not _is_given_first(name, catalogue)}
     return with_relaxations(gates, built_in(gate_kind), asked)

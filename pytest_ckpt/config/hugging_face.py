@@ -35,7 +35,7 @@ _ADDS_NONE = re.compile(r"(^|_)(coef|loss|logits|jitter|capacity|dropout|scaling
 _BESIDE = frozenset(("num_nextn_predict_layers",))
 _KINDS_OF_ATTENTION = frozenset(("full_attention", "sliding_attention", "chunked_attention"))
 
-# Newer configurations name them as ``dtype``.
+# The values of the field ``torch_dtype``, which newer configurations name ``dtype``.
 _PRECISIONS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 
 
@@ -43,7 +43,7 @@ class _Family(NamedTuple):
     """One family of models.
 
     ``always`` has values that all its models share. ``more`` returns values that follow from other fields. ``tied``:
-    embeddings are tied by default.
+    embeddings are tied by default. ``names`` has the fields whose names differ from `_NAMES`.
     """
 
     always: Mapping[str, Any] = {}
@@ -144,7 +144,7 @@ def _mixtral(given: ConfigFields) -> Numbers:
 
 def _qwen3_experts(given: ConfigFields) -> Numbers:
     if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
-        raise UncountedError("layers without experts among those with them are not known: describe it in a TOML file")
+        raise UncountedError("a model in which only some layers have experts is not known: describe it in a TOML file")
     return {
         "query_key_norm": 2 * _head(given),
         "experts": given["num_experts"],
@@ -156,7 +156,7 @@ def _qwen3_experts(given: ConfigFields) -> Numbers:
 
 def _deepseek(given: ConfigFields) -> Numbers:
     if given.get("moe_layer_freq", 1) != 1:
-        raise UncountedError("layers without experts among those with them are not known: describe it in a TOML file")
+        raise UncountedError("a model in which only some layers have experts is not known: describe it in a TOML file")
     return {
         # Multi-token prediction (num_nextn_predict_layers) is a separate module and not part of its 671 B.
         "query_rank": given.get("q_lora_rank") or 0,
@@ -191,7 +191,7 @@ def _glm4_experts(given: ConfigFields) -> Numbers:
 
 def _gpt_oss(given: ConfigFields) -> Numbers:
     return {
-        # An attention sink of each head; no other value counts it.
+        # One attention sink for each head. It is counted here because no other field has a place for it.
         "query_key_norm": given["num_attention_heads"],
         "biases": _ALL_BIASES,
         "experts": given["num_local_experts"],

@@ -3,10 +3,10 @@
 A separate process lists the tensors (`config.library_tensors`), because the import takes seconds and much memory. This
 module converts the list into kinds of layers; layers are numbered as in `Model.tensors`.
 
-- The layers are the series of numbered modules with the most elements (``model.layers.7.…``).
-- Tensors before the first layer (embedding, vision tower, projector) are layer 0, which the first pipeline stage has.
-- The output matrix is layer L + 1; all other tensors after the layers are layer L + 2.
-- A tensor with ``experts`` in its name belongs to experts. Its shape or its number gives the count of experts.
+- The layers are the series of numbered modules with the most elements (``model.layers.7.…``). - Tensors before the
+first layer (embedding, vision tower, projector) are layer 0, which the first pipeline stage has. - The output matrix is
+layer L + 1; all other tensors after the layers are layer L + 2. - A tensor with ``experts`` in its name belongs to
+experts. The numbers in such names, or the first size of the shape, give the count of experts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXTRA = "pip install 'pytest-ckpt[models]'"
 
 _PROGRAM = "pytest_ckpt.config.library_tensors"
 _NEEDED = ("transformers", "torch")
-# A limit of CPU time ends the program; on a busy machine the elapsed time is a multiple of it.
+# The program ends itself at a limit of CPU time. This limit of elapsed time is longer, for a busy machine.
 _MAXIMUM_SECONDS = 900
 _MAXIMUM_TENSORS = 200_000
 # If weights are bfloat16, norms and routers in float32 are under a thousandth of all bytes.

@@ -96,7 +96,7 @@ class Parallelism:
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAXIMUM_RANKS:
                 raise ValueError(f"{name} is {value!r:.40}; a whole number from 1 to {_MAXIMUM_RANKS:,} is expected")
         if given.get("zero", 1) not in _STAGES:
-            raise ValueError("zero is a ZeRO stage: 1 or 2 (the optimizer is cut), or 3 (fully sharded)")
+            raise ValueError("zero is a ZeRO stage: 1 or 2 (the optimizer is sharded), or 3 (fully sharded)")
         found = cls(**{_FIELDS[name]: value for name, value in given.items()})
         if found.processes > _MAXIMUM_RANKS:
             raise ValueError(f"it has {found.processes:,} ranks; at most {_MAXIMUM_RANKS:,} are expected")
@@ -269,13 +269,16 @@ def checked_model(model: Model) -> Model:
             model.processes < cut or model.processes % cut != 0,
             "its ranks are not a multiple of tp x pp",
         ),
-        (model.hidden**2 < model.processes, f"it is too small to be cut over {model.processes:,} ranks"),
+        (model.hidden**2 < model.processes, f"it is too small to be sharded across {model.processes:,} ranks"),
         (own.dense_layers > model.layers, "dense_layers is more than layers"),
         (
             bool(own.experts) and not own.expert_feed_forward and not own.layer_kinds,
             "experts need their own feed_forward",
         ),
-        (bool(own.experts) and not 1 <= own.active_experts <= own.experts, "active experts are 1 up to all of them"),
+        (
+            bool(own.experts) and not 1 <= own.active_experts <= own.experts,
+            "active experts are from 1 to the number of experts",
+        ),
         (not own.experts and own.expert_parallel > 1, "expert parallel needs experts"),
         (own.experts % own.expert_parallel != 0, f"{own.expert_parallel} ranks cannot share {own.experts} experts"),
         (
@@ -304,9 +307,9 @@ def _check_kinds(model: Model, own: OwnModel) -> None:
     if not all(1 <= elements <= _MAXIMUM**2 for both in counts for part in both for elements in part):
         raise ValueError("a tensor of a kind of layers has at least one element")
     if any(elements % max(1, own.experts) for kind in kinds for elements in kind.experts):
-        raise ValueError(f"tensors of experts are those of {own.experts} experts")
+        raise ValueError(f"the elements of a tensor of experts are a multiple of {own.experts} experts")
     if bool(own.experts) != any(kind.experts for kind in kinds):
-        raise ValueError("a count of experts and tensors of experts are given together")
+        raise ValueError("a count of experts without tensors of experts, or the reverse, is not possible")
 
 
 def _check_name(name: str) -> None:

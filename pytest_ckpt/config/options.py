@@ -81,13 +81,14 @@ def resolve(
     kept: Mapping[str, Model] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings of a run. Priority: the command line, then the TOML file, then the ini file, then defaults.
+    """Return the settings of a run. Priority, highest first: command line, TOML file, ini file, file of actions, hooks,
+    environment variables, defaults.
 
     Both mappings are from ini names (``ckpt_target``) to text, None for an option that is not given; ``ini_source``
-    names the second one. ``hooked`` maps ini names to (source, text) of plugins; it has priority only over defaults.
-    ``engines`` are the available engines (default: the built-in ones). ``kept`` are models recorded in a run, by the
-    user's name for each; files of these models are not read. ``environment`` are the environment variables that options
-    may come from. Raises UsageError that names the option, the value, the accepted values and the nearest correct word.
+    names the second one. ``hooked`` maps ini names to (source, text) of plugins. ``engines`` are the available engines
+    (default: the built-in ones). ``kept`` are models recorded in a run, by the user's name for each; files of these
+    models are not read. ``environment`` are the environment variables that options may come from. Raises UsageError
+    that names the option, the value, the accepted values and the nearest correct word.
     """
     layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
@@ -117,7 +118,7 @@ def resolve(
     if values["keep_last"] and values["keep_last"] > operations:
         raise UsageError(
             f"--ckpt-keep-last {values['keep_last']}: the run has {operations} saves, and no more can be kept.",
-            f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
+            f"Use a smaller number, or leave the option out: then all {operations} stay until they have been loaded.",
         )
     models = Models(parallelism=values["parallel"], optimizer=values["optimizer"], kept=kept or {})
     values["model"] = models.choose(values["model"])
@@ -133,7 +134,7 @@ def resolve(
     _check_tiers(values)
     check_codec(values["engine"], values["strategy"], compressible=values["compressible"])
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
-    # Checks that depend on more than one option.
+    # Values that depend on more than one option.
     fields |= {
         "ranks": values["ranks"] or sum(host.slots for host in values["hosts"]) or DEFAULT_PROCESSES,
         "scale": values["scale"] or profile.scale,
@@ -247,8 +248,8 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
         for engine in engines:
             if strategy.stages and not engine.stages:
                 raise UsageError(
-                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this engine saves the state "
-                    "itself, and no copy of it.",
+                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this engine cannot save "
+                    "a copy of the state while training continues.",
                     f"Take {' or '.join(e.name for e in BUILT_IN if e.stages)}, or --ckpt-strategy="
                     f"{STRATEGIES[0].name}.",
                 )
@@ -299,8 +300,8 @@ def _check_together(values: Mapping[str, Any]) -> None:
             if values[key] and engine.is_collective:
                 flag = _BY_NAME[f"ckpt_{key}"].flag
                 raise UsageError(
-                    f"{flag} with --ckpt-engine {engine.name}: while the storage changes, single ranks meet errors and "
-                    "try again. The ranks of this engine save and load together only.",
+                    f"{flag} with --ckpt-engine {engine.name}: while the storage changes, single ranks get errors and "
+                    "try again. The ranks of this engine save and load only together.",
                     f"Take {' or '.join(e.name for e in BUILT_IN if not e.is_collective)}.",
                 )
 

@@ -33,7 +33,7 @@ from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
 MAXIMUM_HOSTS = 16_384
 """The maximum number of hosts in a list or file of hosts."""
 
-# The maximum number of processes. Only ASCII digits match.
+# A number of slots: at most five digits. Only ASCII digits match.
 _SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
 _COMMA_OUTSIDE = re.compile(r",(?![^\[\]]*\])")
 _BRACKETS_OF_HOSTS = re.compile(r"\[([^\[\]]*)\]")
@@ -109,7 +109,7 @@ def _ranges(inside: str, name: str) -> list[tuple[int, int, int]]:
 
 _FIRST_PORT, _LAST_PORT = 1024, 65_535
 _REQUEST_STEP_BYTES, _MAXIMUM_REQUEST_BYTES = 64 << 10, 16 << 20
-# Shorter steps would be hidden by the ranks' synchronisation; of longer steps too few run during a save.
+# The ranks' synchronisation would hide shorter steps, and too few of longer steps would run during a save.
 _MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
 _MINIMUM_CHANGED = 0.01
 _MINIMUM_ASSURANCE = 0.5
@@ -118,7 +118,7 @@ _MISSES = re.compile(r"misses\s*=\s*(\d{1,4})", re.ASCII)
 _MAXIMUM_SECONDS = 30 * 86_400.0
 _MAXIMUM_NAME, _MAXIMUM_PATH = 255, 4095
 _RAREST = 1e-9  # failures a day
-# The resolution of a checkpoint's content (`ranks.content`); larger than any cluster.
+# The first two are the ranks and checkpoints that the content of a page can encode (`sizing.content_places`).
 _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS = (
     16_384,
     4_093,
@@ -143,7 +143,7 @@ def read_endpoints(value: str) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(word.strip().rstrip("/") for word in value.split(",")))
     if EMBEDDED in words:
         if len(words) > 1:
-            raise ValueError(f"{EMBEDDED} stands alone")
+            raise ValueError(f"{EMBEDDED} cannot be combined with other endpoints")
         return words
     for word in words:
         try:
@@ -244,8 +244,8 @@ def read_assurance(value: str) -> Assurance:
         )
     if misses and not shows_ten_of_ten(wanted.share, wanted.confidence, misses):
         raise ValueError(
-            f"with misses, a plan that shows as much as {MLPERF_TRIALS} of {MLPERF_TRIALS} operations is expected: "
-            f"{misses} of {needed} show less"
+            f"a plan with misses must show at least as much as {MLPERF_TRIALS} of {MLPERF_TRIALS} operations: "
+            f"this plan, with misses={misses} in {needed} operations, shows less"
         )
     return wanted
 
@@ -312,7 +312,7 @@ def read_suites(value: str) -> tuple[str, ...]:
             raise ValueError(f"'{name}' is not a suite{nearest(name, known)}; valid values: {', '.join(known)}")
     if "auto" in names:
         if len(names) > 1:
-            raise ValueError("auto stands alone")
+            raise ValueError("auto cannot be combined with other suites")
         return ("auto",)
     return tuple(name for name in SUITES if name in names or "all" in names)
 

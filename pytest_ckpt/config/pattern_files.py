@@ -59,7 +59,7 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
     path = shipped_path(word) if word in SHIPPED else user_path(word, option)
     if word not in SHIPPED and "/" not in word and not word.endswith(".json"):
         raise UsageError(
-            f"{option} {word}: no pattern is called so{nearest(word, SHIPPED)}.",
+            f"{option} {word}: unknown pattern{nearest(word, SHIPPED)}.",
             f"Name a file that pytest-ckpt record wrote{_known()}.",
         )
     if not _NAME.fullmatch(path.name):

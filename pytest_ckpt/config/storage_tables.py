@@ -23,7 +23,7 @@ def load_table(word: str) -> StorageTable:
         return read_table((resources.directory("templates") / "storage_tables" / f"{word}.toml").read_text())
     if "/" not in word and not word.endswith(".toml"):
         raise UsageError(
-            f"--table={word}: no table is called so{nearest(word, SHIPPED)}.",
+            f"--table={word}: unknown table{nearest(word, SHIPPED)}.",
             f"Valid values: {', '.join(SHIPPED)}, or a TOML file.",
         )
     try:
@@ -79,5 +79,5 @@ def _rates(part: Mapping[str, Any], name: str, count: int) -> list[float]:
         raise ValueError(f"{name} of {part['what']} is a list of {count} numbers, one for each level")
     for rate in rates:
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MAXIMUM_GB:
-            raise ValueError(f"{name} of {part['what']} holds {rate!r}; a number above 0 is expected")
+            raise ValueError(f"{name} of {part['what']} contains {rate!r}; a number above 0 is expected")
     return [rate * _GB for rate in rates]

@@ -40,8 +40,8 @@ def main() -> int:
     args = _parser().parse_args()
     check = BY_NAME[args.check]
     base = Path(args.directory).absolute()
-    # A killed check leaves its directory. So a directory is created only if the check needs one and the caller passes
-    # no path.
+    # A killed check leaves its witness directory behind. So one is created only if the check needs it and the caller
+    # passes no path.
     with _witness(args) as witness:
         directory = base / f"{check.name}-{os.getpid()}"
         small = Path(args.small_directory).absolute() / f"small-{directory.name}" if args.small_directory else None
@@ -93,8 +93,8 @@ def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSEr
     """Create the check's directories; return the error if the target refuses one of them.
 
     ``bases`` are directories that several checks of a run share; they may exist already. With ``bases``, a missing
-    parent is an error of the target too, because it existed when the run began. Without ``bases``, it raises
-    FileNotFoundError: the user may have named a wrong directory.
+    parent is an error of the target too, because it existed when the run began. Without ``bases``, a missing parent
+    raises FileNotFoundError: the user may have named a wrong directory.
     """
     for directory in directories:
         _tell("mkdir", str(directory))
@@ -121,7 +121,7 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Perform a check and return its observation. A call that fails, and that succeeds on a healthy target, is an
+    """Perform a check and return its observation. A failed call that would succeed on a healthy target is an
     anomaly.
     """
     findings = Findings(unit=check.unit)
@@ -156,26 +156,35 @@ def _parser() -> argparse.ArgumentParser:
         "--directory", required=True, help="a directory on the target; the check works in a new one below it"
     )
     parser.add_argument("--second-directory", help="path of that directory on the second client")
-    parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
+    parser.add_argument(
+        "--second-command", help="command that starts the second client's agent (default: on this host)"
+    )
     parser.add_argument("--second-ports", help="range of ports for the agent's connection, such as 20000-20100")
     parser.add_argument(
         "--small-directory", help="a directory on a volume or quota of the same storage that may be filled"
     )
-    parser.add_argument("--power-cut", metavar="COMMAND", help="cuts the target's power and brings it back")
+    parser.add_argument(
+        "--power-cut", metavar="COMMAND", help="cuts the power of the target, and returns when it is restored"
+    )
     parser.add_argument("--power-cuts", type=int, default=3, help="how often the power is cut")
     parser.add_argument("--witness", help="a directory that is not on the target")
     parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
     parser.add_argument(
-        "--space-seconds", type=float, default=60.0, help="seconds after which space taken or given back must show"
+        "--space-seconds",
+        type=float,
+        default=60.0,
+        help="seconds within which a change of the free space must be visible",
     )
     parser.add_argument(
         "--commit",
         choices=COMMITS,
         default="rename",
-        help="how checkpoints are committed: by the rename of a directory, or by a marker file where that is refused",
+        help="how checkpoints are committed: by the rename of a directory, or by a marker file if this is refused",
     )
     parser.add_argument("--keep", action="store_true", help="leave the check's directory on the target")
-    parser.add_argument("--make-directory", action="store_true", help="make the directories named above, too")
+    parser.add_argument(
+        "--make-directory", action="store_true", help="also create the directories that the options name"
+    )
     return parser
 
 

@@ -84,7 +84,7 @@ def remove(path: str) -> None:
 
 
 def rename(path: str, *, to: str) -> None:
-    """Rename a name, and replace an existing target."""
+    """Rename a file or directory; an existing name ``to`` is replaced."""
     os.replace(path, to)  # noqa: PTH105
 
 

@@ -1,8 +1,8 @@
 """``python -m pytest_ckpt.conformance.agent``: the second client of a check; performs its requests on this host.
 
-The agent connects to the process that had it started, at the address in its environment (`wire.caller`), receives
-requests there and answers them. It needs only the standard library, so that ``mpiexec -n 1 -host B``, ``srun`` or a
-container can start it wherever the storage is mounted. It ends when the connection ends.
+The agent connects to the process of the check, at the address in the agent's environment (`wire.caller`), receives
+requests and answers them. It needs only the standard library, so that ``mpiexec -n 1 -host B``, ``srun`` or a container
+can start it wherever the storage is mounted. It ends when the connection ends.
 
 A request names a function of ``actions``, or ``module:function`` of ``posix``. The function takes the path and the
 details of the request. A function that loops also takes ``stopped``, which returns whether the check has requested the

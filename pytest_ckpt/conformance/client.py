@@ -33,7 +33,7 @@ class Client:
     ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another. It forwards the
     environment, which contains the address to which the agent connects. The agent is started with the first request and
     ends when the connection ends, and therefore whenever this process ends. ``patience`` is how many seconds a request
-    may take. The callback ``tell`` receives each request before it is sent, so that a blocked request is named;
+    may take. The callback ``tell`` receives each request before it is sent, so that a blocked request can be reported;
     ``name`` is the client's name in failure texts. The agent calls back at one of ``ports``, if given.
     """
 

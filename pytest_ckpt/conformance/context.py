@@ -101,7 +101,7 @@ class CheckContext(Effort):
         if not self.other.sees(self.other_directory):
             raise OSError(
                 errno.ENOENT,
-                "a directory that this client has made is not found by the other for 10 s",
+                "the other client did not see a directory within 10 s after this client created it",
                 self.other_directory,
             )
         return self.other, self.other_directory
@@ -159,7 +159,8 @@ class Findings:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRace:
-    """A race of ``wanted`` changes and as many looks of the watcher. Messages call them ``change`` and ``look``.
+    """A race of ``wanted`` changes against the same number of looks by the watcher. ``change`` and ``look`` are the
+    words for one change and one look in messages.
 
     The race continues until both counts are reached, or until its time is over. On some storage, each change of a name
     that another client uses takes seconds. After a timeout the findings count only if there were at least ``minimum``

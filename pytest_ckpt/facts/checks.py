@@ -70,7 +70,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="commit:replace_file_second",
         needs="second client",
         relies="torch DCP, ByteCheckpoint, NVRx local, safetensors, Megatron-Core, Orbax",
-        how="As COMMIT file, with the reader on the other client.",
+        how="As COMMIT.file, with the reader on the other client.",
     ),
     Check(
         requirement="COMMIT",
@@ -78,7 +78,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="commit:rename_directory_second",
         needs="second client",
         relies="Orbax, Hugging Face",
-        how="As COMMIT directory, with the watcher on the other client.",
+        how="As COMMIT.directory, with the watcher on the other client.",
     ),
     Check(
         requirement="VISIBLE",
@@ -214,8 +214,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="overwrite:in_place",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
         how="A small file is overwritten in place. A reader sees the old text, the new text or an empty text, never a "
-        "mixture. Empty is a text of no bytes, or of zeros only; these are counted. A longer text is never cut at the "
-        "old length.",
+        "mixture. A text of no bytes or of only zeros counts as empty; such reads are counted. A longer text is never "
+        "cut at the old length.",
     ),
     Check(
         requirement="POINTER",
@@ -225,7 +225,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=1.0,
         unit="s",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="As POINTER overwrite, with the reader on the other client. Measured: the time during which the old text "
+        how="As POINTER.overwrite, with the reader on the other client. Measured: the time during which the old text "
         "is read.",
     ),
     Check(
@@ -291,7 +291,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="offsets",
         code="sparse:large_offsets",
         relies="software that saves into a single file",
-        how="Sparse files are written around 2 GiB, 4 GiB, 2 TiB and 8 TiB and read back, with their size.",
+        how="Sparse files are written around 2 GiB, 4 GiB, 2 TiB and 8 TiB; their bytes and sizes are read back.",
     ),
     Check(
         requirement="NAMES",
@@ -435,7 +435,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=60.0,
         unit="s",
         relies="operators",
-        how="After writing, free space falls by the written bytes within 60 s.",
+        how="After a write, free space falls by at least half of the written bytes within 60 s.",
     ),
     Check(
         requirement="CAPABILITIES",
@@ -481,7 +481,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:head",
         relies="s3torchconnector, s3fs and Orbax, which look whether a checkpoint exists",
-        how="As OBJECT-VISIBLE get, by HEAD.",
+        how="As OBJECT-VISIBLE.get, by HEAD.",
     ),
     Check(
         requirement="OBJECT-VISIBLE",
@@ -489,7 +489,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="visible:listing",
         relies="readers of the newest checkpoint: Lightning, Orbax, Hugging Face",
-        how="As OBJECT-VISIBLE get, by LIST.",
+        how="As OBJECT-VISIBLE.get, by LIST.",
     ),
     Check(
         requirement="OBJECT-CREATE",
@@ -506,7 +506,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="writers:create_of_parts",
         relies="locks and commits by If-None-Match of large objects",
-        how="As OBJECT-CREATE put, by CompleteMultipartUpload.",
+        how="As OBJECT-CREATE.put, by CompleteMultipartUpload.",
     ),
     Check(
         requirement="OBJECT-UPDATE",
@@ -568,7 +568,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="requests:digest_of_part",
         relies="AWS SDKs, which send a checksum with every part",
-        how="As OBJECT-DIGEST object, of parts.",
+        how="As OBJECT-DIGEST.object, of parts.",
     ),
     Check(
         requirement="OBJECT-DIGEST",

@@ -139,7 +139,7 @@ BUILT_IN = (
     ),
     EngineSpec(
         name="dcp-s3torchconnector",
-        help="torch.distributed.checkpoint into a bucket by Amazon's s3torchconnector, which commits itself",
+        help="torch.distributed.checkpoint into a bucket by Amazon's s3torchconnector, committed by this library",
         make="pytest_ckpt.ranks.engines.dcp_s3torchconnector:make",
         # Measured in docs/performance.md: a load keeps the data that the client has read ahead, up to half a GB.
         memory=MemoryRule(process_bytes=1_200_000_000, state_share=1.7),
@@ -154,7 +154,7 @@ BUILT_IN = (
     ),
     EngineSpec(
         name="dcp-s3fs",
-        help="torch.distributed.checkpoint into a bucket by fsspec and s3fs, which commit themselves",
+        help="torch.distributed.checkpoint into a bucket by fsspec and s3fs, committed by these libraries",
         make="pytest_ckpt.ranks.engines.dcp_fsspec:make",
         memory=MemoryRule(process_bytes=600_000_000, state_share=2.0),
         commits="engine",

@@ -22,7 +22,7 @@ GROUPS: tuple[Group, ...] = ("target", "cluster and limits", "workload", "checks
 """The groups of ``--help`` and of the documentation, in order."""
 
 ROLES: dict[Role, str] = {
-    "limit": "`pytest-ckpt judge` has this option too, to judge a finished run with another value.",
+    "limit": "`pytest-ckpt judge` also has this option: it judges a finished run with another value.",
     "plan": "`pytest-ckpt judge` keeps the value of the run, because the value decided what was measured.",
     "condition": "A trend compares only runs with the same value.",
     "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
@@ -148,7 +148,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="unversioned", group="target", default="off", parse="read_switch", example="on",
            roles=("disclosed",), is_flag=True, is_listed=False,
            help="declaration that the bucket keeps no versions",
-           more="Needed if the credentials may not query the versioning of the bucket."),
+           more="The option is needed if the credentials do not permit a query of the bucket's versioning."),
     Option(key="hosts", group="target", metavar="LIST", default="localhost", parse="read_hosts",
            example="node1:8,node2:8", roles=("condition", "disclosed"), unset=(),
            help="hosts and slots: a:8,b:8 or @file",
@@ -159,8 +159,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="launcher", group="target", metavar="CMD", parse="read_command",
            example="srun --mpi=pmix --distribution=arbitrary --nodelist={ranks}", roles=("disclosed",),
            help="command that starts ranks: 'srun --mpi=pmix'",
-           more="{processes}, {hosts} (a:8,b:8), {nodes} (a,b) and {ranks} (a,a,b,b) are replaced. Without the option, "
-           "the installed mpiexec starts the ranks."),
+           more="The run replaces {processes}, {hosts} (a:2,b:2), {nodes} (a,b) and {ranks} (a,a,b,b) by its values. "
+           "Without the option, the installed mpiexec starts the ranks."),
     Option(key="ports", group="target", metavar="FIRST-LAST", parse="read_ports", example="20000-20100", roles=(),
            is_listed=False,
            help="TCP ports for connections between hosts",
@@ -187,9 +187,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="failures", group="cluster and limits", metavar="RATE", default="llama3", parse="read_failures",
            example="observed:419/54d@16000", roles=("limit", "plan", "disclosed"),
            help="failure model: mttf:50000h",
-           more="This is the mean time to failure of one accelerator. Other values are llama3, node-days:6.5 (failures "
-           "in 1,000 days of a node of 8) and observed:419/54d@16000 (419 failures in 54 days of 16,000 "
-           "accelerators)."),
+           more="With mttf, the value is the mean time to failure of one accelerator. Other values are llama3, "
+           "node-days:6.5 (6.5 failures in 1,000 days of a node with 8 accelerators) and observed:419/54d@16000 (419 "
+           "failures in 54 days of 16,000 accelerators)."),
     Option(key="gate_table", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help="requirements of a certificate, and limits",
@@ -240,13 +240,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="replay_file", group="workload", parent="engine", owners=("replay",), name="file", metavar="FILE",
            parse="read_path", example="job.pattern.json", field="-", roles=("plan", "condition", "disclosed"),
            help="recorded job to replay",
-           more="A file of pytest-ckpt record, or a shipped one such as dcp."),
+           more="A file that pytest-ckpt record wrote, or the name of a built-in pattern, such as dcp."),
     Option(key="replay_timing", group="workload", parent="engine", owners=("replay",), name="timing", metavar="PACE",
            parse="read_pace", example=PACES[1], unset=PACES[0], field="-",
            roles=("plan", "condition", "disclosed"),
            help="pauses between calls: asap or recorded",
            more="With asap, each call starts when the previous call has ended. With recorded, each call starts after "
-           "the pause of the job. Without the parameter, asap applies."),
+           "the pause that the job made. Without the parameter, asap applies."),
     Option(key="strategy", group="workload", metavar="NAME", default=STRATEGIES[0].name, parse="read_strategies",
            example="sync,async", roles=("plan", "disclosed"), field="strategies",
            help="when training resumes during a save",
@@ -268,11 +268,12 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="drain_every", group="workload", parent="strategy", owners=("tiered",), name="drain-every", metavar="N",
            default="10", parse="read_number", example="5", roles=("plan", "disclosed"),
            help="saves from one drain to the target to the next",
-           more="A run makes only saves that are drained. The time limit of a drain follows from this number."),
+           more="In a run every save is drained, and represents this number of saves of a job. The time limit of a "
+           "drain follows from this number."),
     Option(key="target_share", group="workload", parent="strategy", owners=("tiered",), name="target-share",
            metavar="PERCENT", default="10%", parse="read_share", example="5%", roles=("plan", "disclosed"),
            help="share of failures that restore from the target",
-           more="After these failures the local tiers are lost."),
+           more="In these failures the local tiers are lost."),
     Option(key="compress", group="workload", parent="strategy", owners=("compressed",), name="codec", metavar="CODEC",
            parse="read_codec", example="lz4", roles=("plan", "condition", "disclosed"), unset="zstd:1",
            help="codec and level: zstd:1 to zstd:22, lz4:0 to lz4:12",
@@ -302,12 +303,12 @@ OPTIONS: tuple[Option, ...] = (
            help="confidence/share within the limit, such as 95/99",
            more="The run has enough saves and loads to show this share with this confidence, if all of them meet the "
            "limit and are independent: 59 of each for 95/95, 299 for 95/99. With `95/99:misses=1` it has 473 of each, "
-           "and one save and one load may miss the limit. A plan with misses must show at least as much as ten of ten "
-           "operations."),
+           "and one save and one load may miss the limit. A plan with misses is refused if it shows less than ten of "
+           "ten operations."),
     Option(key="keep_last", group="workload", metavar="K", parse="read_operations", example="2",
            roles=("plan", "condition", "disclosed"), unset=0,
            help="keep only the newest K checkpoints",
-           more="Loads cycle over them, with caches dropped before each (requirement RETENTION)."),
+           more="Loads read these checkpoints in turn, with caches dropped before each load (requirement RETENTION)."),
     Option(key="compressible", group="workload", metavar="SHARE", parse="read_share", example="30%",
            roles=("plan", "condition", "disclosed"), unset=0.0, is_listed=False,
            help="share of zeros in every page",
@@ -315,7 +316,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="seed", group="workload", metavar="N", parse="read_seed", example="42", roles=("disclosed",),
            is_listed=False,
            help="seed of the content of the checkpoints",
-           more="Random by default. The report contains it."),
+           more="By default the seed is random. The report contains it."),
     Option(key="keep_files", group="workload", default="off", parse="read_switch", example="on",
            roles=("plan", "disclosed"), is_flag=True, is_listed=False,
            help="leave the checkpoints on the target"),
@@ -336,7 +337,7 @@ OPTIONS: tuple[Option, ...] = (
            more="Requirement PREEMPT."),
     Option(key="duration", group="checks", parent="suite", owners=("endurance",), name="duration", metavar="DURATION",
            parse="read_days", example="4h", roles=("plan", "disclosed"), field="duration_seconds", unset=0.0,
-           help="duration of the saves in a cycle, up to 30d",
+           help="duration of the repeated saves, up to 30d",
            more="Requirement ENDURE."),
     Option(key="near_full", group="checks", parent="suite", owners=("endurance",), name="near-full", default="off",
            parse="read_switch", example="on", roles=("plan", "disclosed"), is_flag=True,
@@ -346,13 +347,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="serving_readers", group="checks", parent="suite", owners=("serving",), name="readers", metavar="N",
            default="8", parse="read_number", example="16", roles=("plan", "disclosed"),
            help="ranks that load one replica of the weights together",
-           more="Each rank reads its part of every file. As many replicas load at the same time as there are such "
-           "groups of ranks."),
+           more="Each rank reads its part of every file. The ranks form groups of this size, and all groups load at "
+           "the same time, one replica each."),
     Option(key="serving_limit", group="checks", parent="suite", owners=("serving",), name="load-limit",
            metavar="DURATION", parse="read_seconds", example="60s", roles=("plan", "disclosed"),
            field="serving_limit_seconds", unset=0.0,
            help="time limit for replicas to load the weights, cold",
-           more="Requirement MODEL-LOAD. Without it, the load limit of the cluster applies."),
+           more="Requirement MODEL-LOAD. Without the parameter, the load limit of the cluster applies."),
     Option(key="consolidate_limit", group="checks", parent="suite", owners=("serving",), name="consolidate-limit",
            metavar="DURATION", default="1h", parse="read_seconds", example="20min", roles=("plan", "disclosed"),
            field="consolidate_limit_seconds",
@@ -370,7 +371,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="metadata_directories", group="checks", parent="suite", owners=("metadata",), name="directories",
            metavar="N", default="1000", parse="read_number", example="500000", roles=("plan", "disclosed"),
            help="sub-directories that contain these files",
-           more="Each one contains the same number of files, give or take one. Requirement METADATA."),
+           more="The files are distributed evenly over them. Requirement METADATA."),
     Option(key="loader_rate", group="checks", parent="suite", owners=("contention",), name="loader-rate",
            metavar="RATE", default="10MB/s", parse="read_loader_rate", example="8xresnet50",
            roles=("plan", "disclosed"), field="loader_bytes_per_second",
@@ -384,12 +385,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="client_cache", group="checks", metavar="SIZE", parse="read_cache_size", example="200GB",
            roles=("plan", "disclosed"), field="client_cache_bytes", is_listed=False,
            help="on-disk cache of the storage client per host; 0: no cache",
-           more="If the kernel cannot report cached pages, the volume that was moved can prove COLD, and the size of "
-           "the cache is needed for this proof. Without the option, the cache counts as unknown."),
+           more="If the kernel cannot report cached pages, COLD can be proved by the number of bytes that were moved "
+           "between a save and its load. This proof needs the size of the cache. Without the option, the size counts "
+           "as unknown."),
     Option(key="small_volume", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-small",
            roles=("plan", "disclosed"),
            help="directory on a small volume that may be filled",
-           more="The volume or quota is separate, on the same storage. Checks fill it for a moment."),
+           more="The volume or quota is separate from the target, on the same storage. Checks fill it temporarily."),
     Option(key=ACTIONS, group="checks", metavar="FILE", parse="read_path", example="actions.toml", field="-",
            roles=(),
            help="commands (TOML) for power cut, failover, snapshot",
@@ -397,7 +399,7 @@ OPTIONS: tuple[Option, ...] = (
            "on this host without a shell."),
     Option(key="power_cut", group="checks", parent=ACTIONS, owners=("power_cut",), name="command", metavar="COMMAND",
            parse="read_command", example="/usr/local/sbin/pull-the-plug --and-wait", roles=("plan", "disclosed"),
-           help="command that cuts the power of the storage and returns when it is back",
+           help="command that cuts the power of the storage and returns when the storage is back",
            more="On a network mount the command prints boot-id ID or uptime SECONDS of the server, before and after "
            "the cut."),
     Option(key="power_cuts", group="checks", parent=ACTIONS, owners=("power_cut",), name="times", metavar="N",
@@ -439,8 +441,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="io_timeout", group="checks", metavar="DURATION", default="300s", parse="read_seconds",
            example="10min", field="io_timeout_seconds", roles=("disclosed",), is_listed=False,
            help="time without progress after which a rank counts as hung",
-           more="A slow save or load of a rank is ended too, if at its pace it would take more than 50 times this time "
-           "and more than 10 times its limit."),
+           more="A save or load that makes progress is also ended if it is far too slow: at its present rate it would "
+           "take more than 50 times this time and more than 10 times its limit."),
     Option(key="report", group="evidence", metavar="DIR", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
            help="directory of the certificate and the evidence"),
@@ -453,7 +455,7 @@ OPTIONS: tuple[Option, ...] = (
            more="pytest-ckpt doctor --write-system FILE writes a template."),
     Option(key="pdf", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
            help="also write certificate.pdf",
-           more="Needs the extra: pip install 'pytest-ckpt[pdf]'."),
+           more="The option needs the extra: pip install 'pytest-ckpt[pdf]'."),
     Option(key="sign", group="evidence", metavar="KEY", parse="read_path", example="key.pem", roles=(),
            help="private key (Ed25519, PEM) that signs the report",
            more="The run signs report and manifest at its end."),
@@ -467,7 +469,7 @@ OPTIONS: tuple[Option, ...] = (
            "'pytest-ckpt[metrics]'."),
     Option(key="config", group="evidence", metavar="FILE", parse="read_path", example="nightly.toml", roles=(),
            field="-",
-           help="all options (TOML); see: pytest-ckpt options",
+           help="file of options (TOML); see: pytest-ckpt options",
            more="Each line of the file is an option, such as ckpt_save_budget = \"3%\"; a table such as "
            "[suite.endurance] contains parameters."),
 )  # fmt: skip

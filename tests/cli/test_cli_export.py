@@ -158,7 +158,7 @@ def test_what_is_there_is_left_alone(tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")
     assert main(["export", str(tmp_path / "run"), "--mlperf", str(tmp_path / "out")]) == 4
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine"]
 
 

@@ -104,7 +104,7 @@ def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_
         ("95/99:misses=-1", "misses=N is expected"),
         ("95/99:missed=1", "misses=N is expected"),
         ("95/99:misses=9999", "saves and loads would be needed, and a run has at most 4,093"),
-        ("50/50:misses=1", "with misses, a plan that shows as much as 10 of 10 operations is expected: 1 of 3 show"),
+        ("50/50:misses=1", "a plan with misses must show at least as much as 10 of 10 operations: this plan, with"),
         ("95/99.95", "5,990 saves and loads would be needed, and a run has at most 4,093"),
     ],
 )
@@ -229,7 +229,7 @@ def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fa
     expected = f"(?s){re.escape(flag)} with --ckpt-engine dcp: .*Take stream or torch"
     with pytest.raises(UsageError, match=expected) as caught:
         settings_of(stated)
-    assert "save and load together only" in str(caught.value)
+    assert "save and load only together" in str(caught.value)
     assert settings_of(stated | {"engine": "stream,torch"}).engines == BUILT_IN[:2]
 
 

@@ -169,7 +169,7 @@ def test_data_compares_unique_with_constant_data(streamed: Watched) -> None:
     verdict = streamed.run.verdict("DATA")
     assert (verdict["severity"], verdict["limit"]) == ("advisory", 1.05)
     assert verdict["outcome"] in ("met", "failed")
-    assert "The result counts for unique data in any case." in verdict["because"]
+    assert "All other requirements use unique data." in verdict["because"]
 
 
 def test_what_was_not_asked_for_is_no_part_of_the_report(by_torch: Watched) -> None:

@@ -93,7 +93,7 @@ def test_bits_that_flip_in_what_is_stored_are_found_and_named(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--ckpt-engine=dcp",), "past the codec"),
+        (("--ckpt-engine=dcp",), "without the codec"),
         (("--ckpt-engine=replay:file=dcp",), "--ckpt-strategy compressed with --ckpt-engine replay"),
         (("--ckpt-compressible=30%",), "Leave --ckpt-compressible out"),
         (("--ckpt-strategy=codec=zstd:23",), "zstd:1 to zstd:22 are expected"),

@@ -242,7 +242,7 @@ def test_a_byte_that_a_store_flips_fails_integrity(
     (("--ckpt-strategy=tiered:local-tier=/tmp",), "saves to a directory first"),
     (("--ckpt-strategy=incremental:changed=10%",), "saves some checkpoints as pages"),
     (("--ckpt-strategy=compressed",), "--ckpt-strategy compressed"),
-    ((actions(fault_command="true", repair_command="true"),), "save and load together only"),
+    ((actions(fault_command="true", repair_command="true"),), "save and load only together"),
 ])  # fmt: skip
 def test_what_the_library_cannot_do_is_refused(front_door, monkeypatch, engine, options, says):
     for name, value in CREDENTIALS.items():

@@ -189,7 +189,7 @@ def test_a_job_is_replayed_while_training_goes_on(
     [
         (["--ckpt-engine=replay"], "needs the pattern of a job"),
         (["--ckpt-engine=file=x.json"], "no engine that was chosen replays a job"),
-        (["--ckpt-engine=replay:file=x"], "no pattern is called so"),
+        (["--ckpt-engine=replay:file=x"], "unknown pattern"),
         (["--ckpt-engine=replay:file=./none.json"], "it cannot be read"),
         (["--ckpt-engine=replay:file={}", "--ckpt-strategy=incremental:changed=10%"],
          "the record does not show which bytes it would have left out or compressed"),

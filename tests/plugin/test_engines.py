@@ -153,8 +153,8 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ("[SPEC, SPEC]", "Two engines are called dump"),
-        ("[SPEC._replace(name='torch')]", "Two engines are called torch"),
+        ("[SPEC, SPEC]", "Two engines have the name dump"),
+        ("[SPEC._replace(name='torch')]", "Two engines have the name torch"),
         ("[SPEC._replace(name='A B')]", "the name 'A B'"),
         ("[SPEC._replace(make='acme')]", "'module:function' is expected"),
         ("[SPEC._replace(memory=3)]", "a MemoryRule"),
@@ -165,7 +165,7 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
         ("[SPEC._replace(files=SPEC.files._replace(of_rank='{shard}', maximum_bytes=9))]", "without {number}"),
         ("[SPEC._replace(files=SPEC.files._replace(maximum_bytes=-1))]", "bytes are expected"),
         ("[SPEC._replace(files=SPEC.files._replace(writers=2))]", "2 writers"),
-        ("['dump']", "is no pytest_ckpt.vendors.EngineSpec"),
+        ("['dump']", "is not a pytest_ckpt.vendors.EngineSpec"),
         ("SPEC", "expected a list of engines"),
     ],
 )

@@ -153,7 +153,7 @@ def test_a_directory_becomes_a_pattern_without_its_names(tmp_path, capsys) -> No
 def test_ranks_that_no_name_tells_are_reported_as_assumed(tmp_path, capsys) -> None:
     make(tmp_path / "ckpt", SAFETENSORS)
     assert main(["record", f"--checkpoint={tmp_path / 'ckpt'}", f"--out={tmp_path / 'p.json'}"]) == 0
-    assert "ranks are assumed: no name of a file contains one, so rank 0 writes all" in capsys.readouterr().out
+    assert "ranks are assumed: no file name contains a rank, so rank 0 writes all files" in capsys.readouterr().out
 
 
 def test_a_prefix_of_a_bucket_becomes_the_same_pattern(tmp_path, monkeypatch, capsys) -> None:

@@ -99,4 +99,4 @@ def test_what_stays_stale_for_ever_is_given_up(target):
 def test_renames_of_a_directory_cannot_be_watched_where_listings_are_wrong_anyway(fault, target):
     target.fault(fault)
     seen = on(target, "COMMIT.directory", tidy=False)
-    assert "before any rename (NAMES and STALE are about that)" in seen.not_run
+    assert "before any rename (NAMES and STALE test this)" in seen.not_run

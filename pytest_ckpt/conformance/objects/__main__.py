@@ -80,10 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target",
         required=True,
-        help="s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX; the check works in a new one below",
+        help="s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX; the check works in a new prefix below",
     )
     parser.add_argument(
-        "--endpoint", default="", help="URL of the store; of several, the second client takes the second"
+        "--endpoint", default="", help="URL of the store; if there are several, the second client uses the second"
     )
     parser.add_argument("--ca-bundle", default="", help="certificates of the endpoint's authority")
     parser.add_argument("--embedded", action="store_true", help="the endpoint is a server that a run itself started")

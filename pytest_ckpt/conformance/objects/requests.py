@@ -37,7 +37,7 @@ def digest_of_object(context: ObjectContext, findings: Findings) -> None:
                 findings.wrong("refused object is there", where=left.where, seen=f"{len(left.data):,} bytes",
                            expected="no object")  # fmt: skip
             _must_take_digest(findings, here.put(name, data, right), header)
-            # A store that ignores a digest is named once for it.
+            # For a store that ignores this digest, one anomaly is enough.
             if not is_refused:
                 break
             _must_refuse_digest(findings, here.put(name, other, right), header)

@@ -1,12 +1,12 @@
 """COMMIT and PUBLISH: the view of a reader during a commit, and the time until it sees the checkpoint.
 
-COMMIT: a rename replaces a name atomically for every reader (semantics 1 and 2).
-PUBLISH: another client that sees a checkpoint's marker soon finds all of its files, complete (semantics 1, 2, 6, 15).
+COMMIT: a rename replaces a name atomically for every reader. PUBLISH: another client that sees a checkpoint's marker
+soon finds all of its files, complete.
 
 In PUBLISH the other client looks for the marker before it is written, like a serving or evaluating job that waits for
-the next checkpoint. The other client measures the time. It starts with the message that the commit has returned. It
-ends when the client has seen the marker and opened every file with correct size, first and last page. Then the client
-reads and compares all bytes.
+the next checkpoint. The other client measures the time. The time starts when the client receives the message that the
+commit has returned. The time ends when the client has seen the marker, opened every file, and found the size, the first
+and the last page correct. Then the client reads and compares all bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REPLACEMENTS, _RENAMES, _FILES = 10_000, 1_000, 1_000
 _MINIMUM_REPLACEMENTS, _MINIMUM_RENAMES = 200, 50
 # Operations between two messages to the watcher. The number is small, so that a fault of every rename is found early.
 _AT_ONCE = 250
-# The kernel itself tries twice. If every one of these tries meets a new replacement, it is not by chance.
+# The kernel itself tries each open twice. If this many opens in a row fail with ESTALE, this is not by chance.
 _STALE_IN_A_ROW = 5
 
 
@@ -226,7 +226,7 @@ def _begin_whole(watcher: Client, path: str, files: int) -> None:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
         raise NotRun(
             f"no rename can be watched: {watcher.name} lists {path} with {found} names instead of {files:,}, for 10 s "
-            "and before any rename (NAMES and STALE are about that)"
+            "and before any rename (NAMES and STALE test this)"
         )
 
 
@@ -278,7 +278,7 @@ def _whole(findings: Findings, directory: Path, files: int, where: str, when: st
         findings.wrong(
             f"name listed twice {when}" if more[0] in expected else f"unknown name {when}",
             where=where,
-            seen=f"{more[0]}, beside {len(listed) - 1:,} others",
+            seen=f"{more[0]}, in addition to {len(listed) - 1:,} others",
             expected=f"the {files:,} names, each once",
         )
     return False

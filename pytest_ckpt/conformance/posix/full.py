@@ -2,8 +2,8 @@
 
 ERRORS: write, fsync and close report every error, so success means that the bytes are stored. FULL: space ends while
 shards are written. COMMIT-FULL: space ends in any phase of a commit; the previous checkpoint stays, and later saves
-work (semantics 5). Checkpoint software is least prepared for a full volume after all data are durable. It then writes
-metadata, the marker, or the pointer to the newest checkpoint.
+work. Checkpoint software is least prepared for a full volume after all data are durable. It then writes metadata, the
+marker, or the pointer to the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def free_bytes(directory: Path) -> int:
 
 def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
     """Fill a volume with ballast except for ``room`` bytes."""
-    # Removed completely, because a truncation may itself need space.
+    # The file "room" reserves the space. It is removed, not shortened: a truncation may itself need space.
     try:
         write_durably(directory / "room", random_bytes(room, room), calls)
     except OSError as error:
         if error.errno not in FULL:
             raise
-        # If a quota is not visible in statvfs, the free space is smaller from the start.
+        # A quota that statvfs does not show leaves less than ``room`` bytes free, so no ballast is needed.
         remove(directory / "room", calls)
         return
     _take_space(directory / "ballast", free, calls)

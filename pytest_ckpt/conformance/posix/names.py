@@ -1,7 +1,7 @@
 """NAMES and UNLINK: listings of directories, and the removal of files in use.
 
-NAMES: a directory lists its entries, every name once (semantics 20 and 21).
-UNLINK: a process continues to read a file that is removed or replaced.
+NAMES: a directory lists its entries, every name once. UNLINK: a process continues to read a file that is removed or
+replaced.
 """
 
 from __future__ import annotations

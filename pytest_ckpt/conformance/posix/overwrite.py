@@ -1,7 +1,7 @@
 """POINTER and TRUNCATE: files that are rewritten in place while other processes read or truncate them.
 
-POINTER: a small file is overwritten in place, like a file that names the latest checkpoint (semantics 15). TRUNCATE:
-several processes open one file with O_TRUNC concurrently.
+POINTER: a small file is overwritten in place, like a file that names the latest checkpoint. TRUNCATE: several processes
+open one file with O_TRUNC concurrently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MKDIR and EXCLUSIVE: races for the same names, by processes of this host or by two clients of the storage.
 
-MKDIR: several processes create the same directory concurrently; one succeeds, and all can use it immediately (semantics
-18). EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8).
+MKDIR: several processes create the same directory concurrently; one succeeds, and all can use it immediately.
+EXCLUSIVE: a name that is created with O_EXCL has exactly one creator.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ _WAYS: dict[str, Callable[[int, int], None]] = {
 
 _GIB, _TIB = 1 << 30, 1 << 40
 _BOUNDARIES = (("2 GiB", 2 * _GIB), ("4 GiB", 4 * _GIB), ("2 TiB", 2 * _TIB), ("8 TiB", 8 * _TIB))
-# A reported size limit is only a fact, unless a single file of a large model exceeds it.
+# A size limit of the storage below this size is a fault: one rank's file of a large model may exceed it.
 _MINIMUM_BYTES = _TIB
 _PIECE_BYTES = 64 << 10
 # The piece that crosses the boundary begins this many bytes before it, within a page and within a sector.
@@ -342,7 +342,7 @@ def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, 
     with path.open("xb", buffering=0) as file:
         try:
             os.truncate(file.fileno(), size)
-            # This file may be so large. The actual size depends on the writes.
+            # The target permits a file of this size. Shrink it again: the writes determine the size that is checked.
             os.truncate(file.fileno(), 0)
         except OSError as error:
             if error.errno == errno.ENOSPC and (free := _free_bytes(path)) < size:

@@ -1,8 +1,7 @@
 """VISIBLE and STALE: the view of another client after a change, and its delay.
 
-VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6). The same applies
-to appended bytes. Two clients that append in turn lose no data.
-STALE: how long another client continues to see an old state (semantics 7).
+VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open). The same applies to appended
+bytes. Two clients that append in turn lose no data. STALE: how long another client continues to see an old state.
 
 In STALE the other client looks first, so that its caches contain the old state, as fresh as possible. Then this client
 makes a change. The clock of this client runs from the end of that call until the other client has answered that it sees

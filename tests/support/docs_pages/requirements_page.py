@@ -37,7 +37,7 @@ SUITES = {
     ),
     "strategies": (
         "Saves during which the job continues",
-        "Part of a run if `--ckpt-strategy` names another strategy than `sync`; PREEMPT if "
+        "Part of a run if `--ckpt-strategy` names a strategy other than `sync`. PREEMPT is part of a run if "
         "`--ckpt-suite=strategies:preemption-notice` is given. Each requirement is judged on the checkpoints of the "
         "strategies to which it applies. If a strategy does not block, BLOCKING replaces SAVE. "
         "[strategies.md](strategies.md) explains the measurements.",
@@ -60,7 +60,7 @@ SUITES = {
     "scaling": (
         "More clients",
         "Part of a run if `--ckpt-suite` names `scaling`, or `--ckpt-suite=scaling:vendor-max-rate` is given. "
-        "[two_clients.md](two_clients.md) explains how it is measured, and its meaning for a cluster.",
+        "[two_clients.md](two_clients.md) explains how SCALING is measured, and its meaning for a cluster.",
     ),
     "metadata": (
         "Many names",

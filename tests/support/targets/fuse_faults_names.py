@@ -127,8 +127,8 @@ class RefusesToRenameDirectories(
     # These checks commit a checkpoint by the rename of its directory.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls PUBLISH.directory",
 ):
-    """A directory keeps its name: rename answers EMFILE, as gcsfuse does without a limit for such renames. With
-    ``files`` a file does so, too, as with mountpoint-s3.
+    """The rename of a directory fails with EMFILE, as with gcsfuse without the option rename-dir-limit. With
+    ``files`` the rename of a file fails too, as with mountpoint-s3.
     """
 
     files = False

@@ -15,7 +15,7 @@ _GRAIN = 1 << 16
 
 
 class SlowFile(Fault, name="slow file"):
-    """Each read and write of the files whose path matches takes some time longer."""
+    """Each read and write of files whose path matches a pattern takes longer, by 50 ms if no other time is set."""
 
     seconds = 0.05
     # The standard deviation of the logarithm of the time; its median is ``seconds``.
@@ -167,8 +167,8 @@ class FastForDuplicates(_Rated, name="fast for duplicate data"):
 
 
 class FastWhenCached(_Rated, name="fast when cached"):
-    """A cache of 256 MiB after the client returns recently written or read data immediately; other reads are limited to
-    50 MB/s.
+    """A cache of 256 MiB between client and storage returns recently written or read data immediately; other reads are
+    limited to 50 MB/s.
     """
 
     cache_bytes = 256 << 20

@@ -245,7 +245,7 @@ class Truncated(
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
     says="not intact",
 ):
-    """GET of an object of some size returns its first half with 200."""
+    """GET of an object of 10 kB to 1 GiB returns its first half with status 200."""
 
     handler = _of_command("GET")
 
@@ -260,7 +260,7 @@ class Flipped(
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
     says="not intact",
 ):
-    """GET of an object of some size returns it with one bit changed."""
+    """GET of an object of 10 kB to 1 GiB returns the object with one bit changed."""
 
     handler = _of_command("GET")
 

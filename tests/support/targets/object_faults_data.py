@@ -174,7 +174,7 @@ class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept"
 
 
 class ShiftedRange(Store, fault="shifted range", fails="RANGE.bytes RANGE.overwritten", says="wrong bytes in a range"):
-    """A range that does not begin at the start returns the bytes one byte before."""
+    """A range that does not begin at the start returns bytes from one byte earlier."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:

@@ -18,7 +18,7 @@ _FEW = 24
 class FoldedOffsets(
     Store, fault="offsets of 32 bits", fails="LARGE.ranges LIMITS.many", says="wrong bytes in a large object"
 ):
-    """A range beyond 4 GiB returns the bytes 4 GiB before."""
+    """A range beyond 4 GiB returns bytes from 4 GiB earlier."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -111,7 +111,7 @@ class Stalled(
     says="did not answer in time",
     silent_seconds=0.4,
 ):
-    """An object of 5 MiB that is sent in one request is never answered."""
+    """A request that sends an object of 5 MiB or more gets no answer."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
