@@ -1,4 +1,4 @@
-"""Hooks around a launch: what fails, skips, ends or is interrupted in them costs what it touches, and is told."""
+"""Hooks around a launch: one that fails, skips, ends or is interrupted loses only its measurement, with a message."""
 
 from __future__ import annotations
 
