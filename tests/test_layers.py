@@ -189,7 +189,7 @@ def test_every_library_has_an_owner():
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] in {*DECIDE, "sizing", "analysis"}
                                   or p.name == "vendors.py"], ids=str)  # fmt: skip
 def test_what_decides_is_pure(path):
-    """Evaluators use no file, process, clock or randomness, so a result can be evaluated again from its files."""
+    """These modules use no file, process, clock or randomness, so a result can be judged again from its files."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
     if path.as_posix() == "analysis/statistics.py":
         impure -= {"random"}  # its bootstrap uses a fixed seed, so the answer is always the same
@@ -293,7 +293,7 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
 
 
 def test_no_judge_matches_a_text_with_a_regular_expression():
-    """Evaluators get typed facts, so they need not search texts."""
+    """These packages get typed facts, so they need not search texts."""
     judging = {path: tree for path, tree in trees() if path.parts[0] in DECIDE}
     assert judging
     assert {str(path) for path, tree in judging.items() if "re" in imported(tree, path)} == set()
