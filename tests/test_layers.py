@@ -210,8 +210,8 @@ BY_NAME = {
     "write_text", "read_text", "truncate", "symlink_to", "hardlink_to", "touch", "rmtree", "mkdtemp", "fsync",
     "fallocate", "posix_fadvise", "pwrite", "preadv", "FileIO",
 }  # fmt: skip
-# Methods of that name that are no file's: a store's, a text's, and those of records. And those of a library that writes
-# into a draft's location itself, which a rank only watches.
+# Methods of these names that do not belong to files: of stores, texts and records. Also calls of a library that itself
+# writes into a draft's location, which a rank only watches.
 NOT_FILES = {
     ("open", "store"), ("open", "self._store"), ("replace", "dataclasses"), ("replace", "name"),
     ("mkdir", "super()"), ("exists", "super()"), ("rename", "super()"),

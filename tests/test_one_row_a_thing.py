@@ -22,8 +22,8 @@ from tests.support.vendor_directory import QUICK
 # has no space for one more option of daily use; this module would copy the tree again.
 LENGTH_OF_THE_HELP = "tests/config/test_options_in_help.py::test_our_part_of_pytest_s_help_is_one_page"
 OF_THE_WHOLE_TREE = ("tests/docs/test_counts_on_pages.py", "tests/test_one_row_a_thing.py", LENGTH_OF_THE_HELP)
-# Tests of modules that know requirements, checks, models, engines or options: judges, sizes, settings, pages, the plan,
-# the tests of a run.
+# Tests of modules that know requirements, checks, models, engines or options: verdicts, sizes, settings, pages, the
+# plan, the tests of a run.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/plan/test_cli_plan.py",
     "tests/docs/test_generated_pages.py", "tests/file_systems",

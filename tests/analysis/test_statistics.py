@@ -132,7 +132,7 @@ def test_a_series_that_is_too_short_shows_nothing_and_one_that_is_just_not_does(
     ],
 )  # fmt: skip
 def test_a_real_slowdown_is_found_through_noise(spread, slow, runs, share):
-    """As documented: 15 % is found within 8 to 13 nights with 2 % of noise, within 13 to 21 with 5 %."""
+    """As documented: a slowdown of 15 % is found in 8 to 13 nights with 2 % of noise, in 13 to 21 with 5 %."""
     rng = random.Random(5)
     found = [
         find_change(noisy(rng, 40, spread=spread) + noisy(rng, runs, spread=spread, slow=slow)) for _ in range(300)

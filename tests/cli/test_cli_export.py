@@ -1,4 +1,4 @@
-"""``pytest-ckpt export --mlperf`` writes our runs in the format of DLIO's results; ``judge`` decides them the same."""
+"""``pytest-ckpt export --mlperf`` writes our runs in the format of DLIO's results; ``judge`` gives the same verdicts."""
 
 from __future__ import annotations
 

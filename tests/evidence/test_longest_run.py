@@ -1,4 +1,4 @@
-"""The longest run that the options allow leaves files that can be read, judged and verified; a longer is refused.
+"""The longest run that the options allow can be read, judged and verified; a longer one is refused.
 
 Days of saves are made up, as only their size in the files matters here.
 """

@@ -110,7 +110,7 @@ def test_they_are_none_of_the_loads(run: Run) -> None:
 
 
 def test_two_jobs_save_at_a_pace_in_turns(run: Run) -> None:
-    """The run is a rehearsal with a long limit, so a part of the checkpoint is saved, in a second by the pace."""
+    """The run is a rehearsal with a long limit, so only a part of the checkpoint is saved, at a pace of one second."""
     found = run.measurement(SUBJECT)["patterns"]["neighbour"]
     pace = found["pace"]
     assert pace["seconds"] == pytest.approx(1.0, rel=0.05)

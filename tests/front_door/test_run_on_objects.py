@@ -333,8 +333,8 @@ def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
         table = door.home / "gates.toml"
         row = 'FAILOVER = { gate = "required", limit = 120 }'
         table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
-        # An error is retried for a share of the deadline. The option keeps the deadline long, for a busy machine, and
-        # the share short.
+        # An error is retried for a share of the deadline. The plugin shortens the share; the deadline stays long enough
+        # for a busy machine.
         run = started(door, f"--ckpt-endpoint={endpoints}", f"--ckpt-gate-table={table}", *commands, "--ckpt-seed=7",
                       "-p", "tests.support.gives_up_soon", "--ckpt-engine=stream",
                       suite="performance,failover").finish()  # fmt: skip

@@ -111,7 +111,7 @@ def test_every_file_directory_and_commit_is_counted_as_durable(good: Run) -> Non
     assert good.measurement()["durability"] == {
         "files": 8,  # two saves x two ranks x two files
         "files_synced": 8,
-        "directories": 4,  # per save: by one rank of the host the checkpoint's, by the committing rank its parent
+        "directories": 4,  # per save: the checkpoint's, by one rank of the host; its parent, by the committing rank
         "directories_synced": 4,
         "saves": 2,
         "commits": 2,

@@ -76,7 +76,7 @@ GATES = 'name = "ours"\nextends = "speed-only"\nclients = {}\n'
 
 @pytest.fixture
 def judged(tmp_path, capsys):
-    """Judge a made-up run by gates with these demands. Its host has 64 cores and no other facts as a client."""
+    """Judge a made-up run by a gate table with these demands. Its host has 64 cores and no other facts as a client."""
 
     def run(*demands):
         gates = tmp_path / "ours.toml"

@@ -1,4 +1,4 @@
-"""The forecast for the whole cluster: it is not a verdict, and without a basis there is none."""
+"""The forecast for the whole cluster: it is not a verdict, and without a basis there is no forecast."""
 
 from __future__ import annotations
 

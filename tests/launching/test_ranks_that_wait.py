@@ -43,7 +43,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
 
 def ranks() -> dict[int, list[str]]:
-    """Return {process id: lines of the kernel's status of the first thread} of each rank."""
+    """Return {process id: lines of /proc/PID/status} of each rank."""
     words = {pid: Path("/proc", str(pid), "cmdline").read_bytes() for pid in marked_processes(RUN)}
     return {
         pid: Path("/proc", str(pid), "status").read_text().splitlines()

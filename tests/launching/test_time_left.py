@@ -1,4 +1,4 @@
-"""The estimate of a run's remaining time: it follows from completed steps, and without any there is none."""
+"""The estimate of a run's remaining time follows from completed steps; before the first, there is no estimate."""
 
 from __future__ import annotations
 

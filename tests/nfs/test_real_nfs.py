@@ -24,8 +24,8 @@ MACHINES = ((("4.2",), HERE), (("4.2", "4.2-actimeo=1"), ON_TWO))
 MADE = [(name, check) for configurations, checks in MACHINES for name in configurations for check in checks]
 DEADLINE_SECONDS = 900.0
 
-# Faults that NFS really has. By default a client caches attributes of files for at least 3 s and of directories, and so
-# the presence of names, for at least 30 s.
+# Faults that NFS really has. By default a client caches the attributes of files for at least 3 s. It caches those of
+# directories, and so the presence of names, for at least 30 s.
 NOTHING: frozenset[str] = frozenset()
 TRUE_FAULTS = {
     ("4.2", "STALE.names"): frozenset({"stale name"}),

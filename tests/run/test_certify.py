@@ -44,7 +44,7 @@ def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(m
 
 
 class EndedError(Exception):
-    """A process that fails without being started."""
+    """Raised instead of starting the process."""
 
 
 class Recorded:

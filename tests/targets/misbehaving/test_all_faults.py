@@ -1,4 +1,4 @@
-"""Every fault of the table has a test in this directory, and several faults can act concurrently."""
+"""Every fault of the table is tested here or in the matrix of faults, and several faults can act together."""
 
 from __future__ import annotations
 
