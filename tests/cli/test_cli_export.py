@@ -1,4 +1,4 @@
-"""``pytest-ckpt export --mlperf`` writes our runs in the format of DLIO's results; ``judge`` gives the same verdicts."""
+"""``pytest-ckpt export --mlperf`` writes runs in DLIO's format; ``judge`` gives the same verdicts on them."""
 
 from __future__ import annotations
 
