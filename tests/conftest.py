@@ -1,4 +1,4 @@
-"""What several of the project's own tests share: directories on a real disk, mounts, the front door."""
+"""Fixtures for the project's own tests: directories on a real disk, mounts, and pytest runs end to end."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from tests.support.front_door import FrontDoor, opened_door
 from tests.support.machine import Mounts, file_system_of, need
 
 pytest_plugins = ["pytester", "tests.support.selection"]
-# Tests that three launchers share: a failure shows what was found.
+# Three launchers share these modules of tests. Rewriting makes a failed assert show its values.
 pytest.register_assert_rewrite("tests.support.hosts.bad_luck", "tests.support.hosts.reached")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What runs keep for the next one is the tests' own, not the user's."""
+    """Keep the data that runs store for later runs in a directory of the tests, not of the user."""
     with pytest.MonkeyPatch.context() as patch:
-        # Threads of numpy's library spin for a twentieth of a second in each controller that starts.
+        # Without this, threads of numpy's library spin for 50 ms in each controller that starts.
         patch.setenv("OPENBLAS_NUM_THREADS", "1")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        # Hundreds of processes start; where this is set, each compiles every module again.
+        # Tests start hundreds of processes. If this variable were set, each would compile every module again.
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 
 @pytest.fixture(autouse=True)
 def signals_given_back() -> Iterator[None]:
-    """A run that is ended in this process ignores signals to its end; processes of later tests would inherit that."""
+    """Restore signal handlers.
+
+    A run that is ended in this process ignores signals, which later processes would inherit.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -41,7 +44,7 @@ def signals_given_back() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """Return a function that makes an empty directory on a disk: memory is never cold."""
+    """Return a function that makes an empty directory on a disk. A file system in memory is never cold."""
     base, made = tmp_path_factory.getbasetemp(), None
     if file_system_of(base) == "tmpfs":
         need(
@@ -60,20 +63,20 @@ def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
 @pytest.fixture
 def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
-    """The front door of a test with runs of its own."""
+    """Run pytest end to end, for a test that starts its own runs."""
     with opened_door(make_home("run")) as opened:
         yield opened
 
 
 @pytest.fixture
 def front_door(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
-    """Return a function that runs pytest with the arguments that it is given, in the directory of ``pytester``."""
+    """Return a function that runs pytest with the given arguments in the directory of ``pytester``."""
     return FrontDoor(pytester.path).pytest
 
 
 @pytest.fixture
 def mount(make_home: Callable[[str], Path]) -> Iterator[Mounts]:
-    """Return a function that mounts a small file system of its own, ``tmpfs`` or on a loop device."""
+    """Return a function that mounts a small file system, ``tmpfs`` or one on a loop device."""
     mounts = Mounts(make_home)
     yield mounts
     mounts.unmount_all()

@@ -1,4 +1,4 @@
-"""Each program of benchmarks/ can be imported, and what it imports later, in its functions, is there."""
+"""Each program of benchmarks/ can be imported, and the names that its functions import later exist."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OURS = ("pytest_ckpt", "tests")
 
 
 def imports(file: Path) -> Iterator[ast.ImportFrom]:
-    """Give what a program imports of this tree by names, also in functions."""
+    """Yield the imports by name from this tree, including those inside functions."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
             yield node
 
 
 def names_of(module: str) -> set[str]:
-    """Return the names that a module has, by its text: some start MPI when they are imported. Raises ImportError."""
+    """Return the names that a module defines, from its text, as importing some starts MPI. Raises ImportError."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ImportError(module)

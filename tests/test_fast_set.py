@@ -1,4 +1,4 @@
-"""Plain ``pytest`` leaves out what takes long, and nothing else: it has a test for each row of these tables."""
+"""Plain ``pytest`` omits only slow tests: it contains a test for each row of these tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_OF = {"requirements": set(REQUIREMENTS), "commands": set(COMMANDS), "faults"
 
 @pytest.fixture(scope="module")
 def held(request, tmp_path_factory):
-    """{test of the fast set: what it is marked to hold}."""
+    """Return {test of the fast set: the rows that its mark ``covers`` names}."""
     if getattr(request.config, "workerinput", {}).get(HAS_FAST_SET):
         return held_by(request.session.items)
     file = tmp_path_factory.mktemp("held") / "held.json"
@@ -50,5 +50,5 @@ def test_the_fast_set_goes_through_the_front_door(held):
 
 
 def test_no_module_of_tests_imports_what_takes_seconds_before_its_tests_run(request):
-    """Each process of the tests collects every module."""
+    """Each worker process collects every test module, so slow imports would be repeated in each."""
     assert request.config.stash[IMPORTED] == set()

@@ -1,4 +1,4 @@
-"""Imports point downward: read from the syntax trees, so that an import inside a function counts too."""
+"""Imports point downward. They are read from the syntax trees, so imports inside functions count too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rooms_of(page):
     return tuple(re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", table, re.MULTILINE))
 
 
-# A module may import from its own room and from those below.
+# A module may import from its own package and from those below it.
 ROOMS = (*rooms_of(ARCHITECTURE), "__init__")
 # Uses of dict[str, Any] and Mapping[str, Any], by package; fewer are welcome. A document in a file is a plain table:
 # its JSON schema checks it first, and a class would repeat the schema. `report/` writes pages from one, `evidence/`
@@ -36,7 +36,7 @@ MAXIMUM_PLAIN = {
     "targets": 7, "vendors": 1,
 }  # fmt: skip
 
-# Libraries that cost time or have effects when they are imported, and who may import them.
+# Libraries whose import is slow or has effects, and the modules that may import them.
 OWNERS = {
     "mpi4py": ("ranks/process/mpi_group.py",),
     "torch": ("ranks/engines/", "config/library_tensors.py"),
@@ -67,8 +67,7 @@ OWNERS = {
 }
 
 
-# In a checkout, suites/ lies at the top and is linked into the package.
-# The packages that turn facts into verdicts.
+# The packages that turn facts into verdicts. In a checkout, suites/ is at the top and linked into the package.
 DECIDE = frozenset(("grading", "suites", "judging"))
 
 PATHS = [p.relative_to(PACKAGE) for p in sorted({*PACKAGE.rglob("*.py"), *PACKAGE.glob("suites/*.py")})]
@@ -80,7 +79,7 @@ def tree_of(path):
 
 
 def trees():
-    """Return every path below the package with its tree."""
+    """Return every path below the package with its syntax tree."""
     return [(path, tree_of(path)) for path in PATHS]
 
 
@@ -114,7 +113,7 @@ def is_module(package, name):
 
 
 def own(names):
-    """Return the path below the package of every module of ours among the names."""
+    """Yield the path below the package of each of our modules among the names."""
     for name in names:
         first, *rest = name.split(".")
         if first == PACKAGE.name:
@@ -137,7 +136,7 @@ def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
 
 
 def test_no_room_has_more_plain_tables_than_it_is_allowed():
-    """A table of anything is checked by nobody before it runs: what is known is a dataclass."""
+    """The fields of a plain dict are not checked before the code runs, so known data is a dataclass."""
     found = Counter(
         room_of(path)
         for path, tree in trees()
@@ -190,29 +189,29 @@ def test_every_library_has_an_owner():
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] in {*DECIDE, "sizing", "analysis"}
                                   or p.name == "vendors.py"], ids=str)  # fmt: skip
 def test_what_decides_is_pure(path):
-    """No file, no process, no clock, no chance: so a result can be judged again from its files alone."""
+    """These modules use no file, process, clock or randomness, so a result can be judged again from its files."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
     if path.as_posix() == "analysis/statistics.py":
-        impure -= {"random"}  # a bootstrap with a seed of its own gives the same answer every time
+        impure -= {"random"}  # its bootstrap uses a fixed seed, so the answer is always the same
     assert not impure & {name.split(".")[0] for name in imported(tree_of(path), path)}
 
 
 def test_judging_needs_neither_ranks_nor_targets_nor_checks():
-    """Deciding again needs files alone: no code that runs beside a job or touches storage is even imported."""
+    """A second judgement needs only files, so these packages import no code that runs in ranks or accesses storage."""
     for path, tree in trees():
         if room_of(path) in DECIDE:
             assert not {room_of(other) for other in own(imported(tree, path))} & {"conformance", "ranks", "targets"}
 
 
-# What opens, makes, changes or asks about a file by its name; of a path or of os, shutil, tempfile, io or mmap.
+# Calls that open, create, change or inspect a file by its name: of a path or of os, shutil, tempfile, io or mmap.
 BY_NAME = {
     "open", "mkdir", "makedirs", "rmdir", "unlink", "remove", "rename", "replace", "stat", "lstat", "statvfs",
     "scandir", "iterdir", "listdir", "glob", "rglob", "exists", "is_dir", "is_file", "read_bytes", "write_bytes",
     "write_text", "read_text", "truncate", "symlink_to", "hardlink_to", "touch", "rmtree", "mkdtemp", "fsync",
     "fallocate", "posix_fadvise", "pwrite", "preadv", "FileIO",
 }  # fmt: skip
-# Methods of that name that are no file's: a store's, a text's, and those of records. And those of a library that writes
-# into a draft's location itself, which a rank only watches.
+# Methods of these names that do not belong to files: of stores, texts and records. Also calls of a library that itself
+# writes into a draft's location, which a rank only watches.
 NOT_FILES = {
     ("open", "store"), ("open", "self._store"), ("replace", "dataclasses"), ("replace", "name"),
     ("mkdir", "super()"), ("exists", "super()"), ("rename", "super()"),
@@ -221,7 +220,7 @@ NOT_FILES = {
 
 
 def calls_by_name(tree):
-    """Yield (the call, what it is called on, its first argument) of everything that may touch a file by its name."""
+    """Yield (the call, the object it is called on, its first argument) of every call that may access a file by name."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -233,7 +232,7 @@ def calls_by_name(tree):
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] == "ranks"], ids=str)
 def test_ranks_touch_no_file_but_those_of_the_kernel(path):
-    """What is on the target is reached through a store; a rank reads its own host in /proc and /sys."""
+    """Ranks access the target only through a store; they read data of their own host in /proc and /sys."""
     touched = [
         (call, on, argument)
         for call, on, argument in calls_by_name(tree_of(path))
@@ -246,7 +245,7 @@ def test_ranks_touch_no_file_but_those_of_the_kernel(path):
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] not in {"targets", "conformance"}], ids=str)
 def test_no_module_builds_a_path_of_the_target(path):
-    """The place of an area is joined with names, and given to Path, in the target's own room alone."""
+    """Only the package of targets joins an area's location with names or passes it to Path."""
     built = [
         ast.unparse(node)
         for node in ast.walk(tree_of(path))
@@ -257,13 +256,13 @@ def test_no_module_builds_a_path_of_the_target(path):
     assert not built, f"{path} builds paths of the target: {built}"
     names = {name for name in imported(tree_of(path), path) if name.startswith("pytest_ckpt.targets.")}
     if path.parts[0] == "ranks":
-        # A file object over any source names no target either.
+        # A file object over any source does not name a target either.
         protocols = {f"pytest_ckpt.targets.{name}" for name in ("protocol", "without_paths")}
         assert names <= protocols, "ranks know targets by their protocols alone"
 
 
 def is_place(node):
-    """Whether an expression is where an area or a target is."""
+    """Whether an expression contains the location of an area or a target."""
     return any(isinstance(part, ast.Attribute) and part.attr == "location" for part in ast.walk(node))
 
 
@@ -274,7 +273,7 @@ def test_the_catalogue_alone_imports_the_suites():
 
 
 def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
-    """What every pytest run of the environment pays for; the libraries are checked at run time elsewhere."""
+    """Every pytest run of the environment pays for these imports. Another test checks the libraries at run time."""
     seen, left = set(), [Path("plugin/session_hooks.py")]
     while left:
         path = left.pop()
@@ -294,7 +293,7 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
 
 
 def test_no_judge_matches_a_text_with_a_regular_expression():
-    """What a judge needs to know comes to it as a typed fact."""
+    """These packages get typed facts, so they need not search texts."""
     judging = {path: tree for path, tree in trees() if path.parts[0] in DECIDE}
     assert judging
     assert {str(path) for path, tree in judging.items() if "re" in imported(tree, path)} == set()

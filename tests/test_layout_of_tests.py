@@ -1,4 +1,4 @@
-"""The tests have the rooms of the package; what several of them use lies in one place, and no test imports another."""
+"""The tests have the directories of the package, shared code is in one place, and no test imports another."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.support import CHECKOUT
 
 TESTS = CHECKOUT / "tests"
 ROOMS = {path.name for path in (CHECKOUT / "pytest_ckpt").iterdir() if path.is_dir()}
-# Of no room: the whole from outside, its pages, a kernel with NFS, other real file systems, attacks; ``support`` are
-# the helpers of all tests.
+# Directories without a package of that name: end-to-end tests, pages, a kernel with NFS, real file systems of other
+# projects and attacks; ``support`` has the helpers of all tests.
 OTHERS = {"front_door", "docs", "nfs", "file_systems", "fuzz", "support", "support_room"}
 FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("*.py"))
 
 
 def imported(path: Path) -> set[str]:
-    """Return the dotted names of what a file imports."""
+    """Return the dotted names that a file imports."""
     names = set()
     for node in ast.walk(ast.parse((TESTS / path).read_text())):
         if isinstance(node, ast.Import):

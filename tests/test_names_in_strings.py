@@ -1,4 +1,4 @@
-"""Code inside strings of the tests imports names that exist: neither mypy nor ruff reads what a string holds."""
+"""Code inside strings of the tests imports only names that exist. Neither mypy nor ruff reads these strings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unknown(NamedTuple):
 
 
 def unknown_names(text: str) -> Iterator[Unknown]:
-    """Yield the names of ours that code in strings of a module uses and that do not exist, with the string's line."""
+    """Yield each unknown name of ours that code in strings of a module uses, with the line of the string."""
     for line, string in _strings(ast.parse(text)):
         if _STATEMENT.search(string):
             for statement in _parsed(string):
@@ -34,7 +34,7 @@ def unknown_names(text: str) -> Iterator[Unknown]:
 
 
 def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and value of each string; what an f-string inserts is replaced by a name."""
+    """Yield the line and value of each string; the name ``inserted`` replaces each value that an f-string inserts."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.JoinedStr):
             parts = (str(part.value) if isinstance(part, ast.Constant) else "inserted" for part in node.values)
@@ -46,7 +46,7 @@ def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _parsed(string: str) -> list[ast.Module]:
-    """Return the string as code; of one that is a template, or prose around code, each line that is an import."""
+    """Return the string as code. From a template, or prose around code, return each line that is an import."""
     try:
         return [ast.parse(textwrap.dedent(string))]
     except SyntaxError:
@@ -76,7 +76,7 @@ def _unknown(code: ast.Module) -> Iterator[str]:
                     yield alias.name
                 elif _is_ours(alias.name) and alias.asname:
                     modules[alias.asname] = alias.name
-    # An attribute that is set on a module patches it: a wrong name would patch nothing.
+    # A test that sets an attribute of a module patches it. A wrong name would patch nothing.
     for node in ast.walk(code):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             module = modules[node.value.id]
@@ -101,7 +101,7 @@ def _file_of(module: str) -> Path | None:
 
 @functools.cache
 def _bound_in(file: Path) -> frozenset[str]:
-    """Return the names of a module. They are read, as importing some of the modules takes seconds."""
+    """Return the names that a module defines. They are read from its text, as importing some modules takes seconds."""
     names = {"__file__", "__name__", "__doc__"}
     for node in _top_level(ast.parse(file.read_text())):
         match node:

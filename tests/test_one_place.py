@@ -1,4 +1,7 @@
-"""What was once made in several places is made in one: a second one fails here, and names the first."""
+"""Code that once existed in several places exists in one.
+
+A second place fails here, and the failure names the first.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ PACKAGE = CHECKOUT / "pytest_ckpt"
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 PAGES = sorted((CHECKOUT / "templates").glob("*.j2"))
 
-# Names of attributes, and the one module that may use them.
+# Names of attributes, and the one module that may use each of them.
 PLACES = {
     "a process that dies with its parent": ("prctl", "", "support/die_with_parent.py"),
     "what a file system answers that has no direct I/O": ("EOPNOTSUPP", "", "targets/posix/direct_io.py"),
@@ -43,7 +46,7 @@ def test_it_is_made_in_one_place(what: str) -> None:
         ({}, 0, ": passed", "It passed"),
         ({"outcome": "failed"}, 1, ": did not pass", "It did not pass"),
         ({"outcome": "not run"}, 8, ": not everything required was run", "Nothing failed, but not everything"),
-        # The verdicts decide, also where a code of another cause stands beside them.
+        # The verdicts decide, even if the exit code has another cause.
         ({"outcome": "failed"}, 0, ": did not pass", "It did not pass"),
         ({}, 8, ": not everything required was run", "Nothing failed, but not everything"),
     ],
@@ -61,7 +64,7 @@ def test_page_and_terminal_say_the_same_of_a_rehearsal(
 
 
 def test_nothing_looks_for_a_word_in_a_sentence_or_in_json_text() -> None:
-    """Whether something failed, or was late, is a field: a sentence may be worded anew, and JSON spaced otherwise."""
+    """Whether something failed or was late is a field, because wording and the spaces of JSON may change."""
     asked = {
         path.name: found
         for path in PAGES

@@ -1,8 +1,6 @@
-"""A requirement, check, pattern, model, engine and option are one row each: added to a copy.
+"""One more requirement, check, pattern, model, engine and option, each added to a copy as ARCHITECTURE.md says.
 
-They are added where ARCHITECTURE.md says.
-
-Nothing else of the tree is changed: whatever lists them by name elsewhere fails here.
+Nothing else of the copy is changed, so code that lists their names elsewhere fails here.
 """
 
 from __future__ import annotations
@@ -20,11 +18,12 @@ from tests.support.machine import need_fuse
 from tests.support.new_rows import THINGS, add
 from tests.support.vendor_directory import QUICK
 
-# A count on a page is changed by hand, as ARCHITECTURE.md says of models and engines; the help has no room for one more
-# option of daily use; of two copies none is added to.
+# These tests are left out: counts on pages are changed by hand, as ARCHITECTURE.md says of models and engines; the help
+# has no space for one more option of daily use; this module would copy the tree again.
 LENGTH_OF_THE_HELP = "tests/config/test_options_in_help.py::test_our_part_of_pytest_s_help_is_one_page"
 OF_THE_WHOLE_TREE = ("tests/docs/test_counts_on_pages.py", "tests/test_one_row_a_thing.py", LENGTH_OF_THE_HELP)
-# What knows requirements, checks, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
+# Tests of modules that know requirements, checks, models, engines or options: verdicts, sizes, settings, pages, the
+# plan, the tests of a run.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/plan/test_cli_plan.py",
     "tests/docs/test_generated_pages.py", "tests/file_systems",
@@ -64,7 +63,7 @@ NOT_COPIED = shutil.ignore_patterns(
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of the tree with one more of each."""
+    """A copy of the tree with one more entry of each kind."""
     copy = tmp_path_factory.mktemp("copy") / "tree"
     shutil.copytree(CHECKOUT, copy, ignore=NOT_COPIED, symlinks=True)
     for kind in THINGS:
@@ -167,7 +166,7 @@ def test_the_new_engine_saves_and_loads(tree, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.timeout(PATIENCE_SECONDS + 300)
 def test_every_fast_test_passes_with_one_more_of_each(tree):
-    """Also one that nobody thought of as one that knows them."""
+    """This includes tests of modules that are not in ``RELEVANT``."""
     left_out = [f"--deselect={test}" for test in OF_THE_WHOLE_TREE]
     found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *left_out)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

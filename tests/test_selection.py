@@ -1,4 +1,4 @@
-"""Which tests run, how many at a time, and which of them alone."""
+"""Which tests run, how many run concurrently, and which of them run alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.machine import patience
 from tests.support.selection import LABS, MATRICES, NOT_LABS, WITH_TORCH_TOO, beside_others
 
 LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
-# Thirty cases; the test that is added behind them is thorough, too.
+# Thirty test cases. The test that is appended to them is thorough, too.
 CASES = """
 import pytest
 
@@ -146,7 +146,7 @@ def test_each_test_has_a_limit_and_may_have_another(front_door, pytester):
 
 
 def may_enter(directory, how):
-    """Whether a lock of a room can be had at this moment."""
+    """Whether a lock can be taken at this moment; ``how`` is shared or exclusive."""
     with (directory / "room.lock").open("w") as room:
         try:
             fcntl.flock(room, how | fcntl.LOCK_NB)
@@ -182,7 +182,7 @@ def test_patience_is_never_less_than_what_was_asked():
 
 @pytest.mark.thorough
 def test_without_what_the_tests_need_pytest_tells_of_itself_and_what_they_need(tmp_path):
-    """As a newcomer types them in a checkout, in an environment without hypothesis."""
+    """A newcomer's commands in a checkout, in an environment without hypothesis."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['hypothesis'] = None\n")

@@ -1,4 +1,4 @@
-"""Bounds of acceptance sampling, against published tables and against their own definition."""
+"""Bounds of acceptance sampling, compared with published tables and with their own definitions."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_sampling_plans_with_misses_are_those_of_published_tables(confidence, sh
 
 
 def at_most(misses, trials, missed):
-    """Return the probability of at most ``misses`` in ``trials``, in whole numbers."""
+    """Return the exact probability of at most ``misses`` in ``trials``; ``missed`` is the probability of one miss."""
     return sum(math.comb(trials, i) * missed**i * (1 - missed) ** (trials - i) for i in range(misses + 1))
 
 
 @given(st.integers(500, 999), st.integers(500, 999), st.integers(0, 12))
 def test_a_sampling_plan_is_the_smallest_that_shows_it_by_the_exact_binomial(confidence, share, misses):
-    """One trial fewer would pass storage of the missed share more often than the confidence allows."""
+    """With one trial fewer, storage that misses this share would pass more often than the confidence allows."""
     trials = trials_for(share / 1000, confidence / 1000, misses)
     missed, risk = Fraction(1000 - share, 1000), Fraction(1000 - confidence, 1000)
     assert at_most(misses, trials, missed) <= risk
@@ -104,7 +104,10 @@ def test_k_factors_are_those_of_published_tables(count, share, confidence, k):
 
 
 def test_the_bound_holds_as_often_as_it_says_where_times_are_log_normal():
-    """The bound covers the true 99 % quantile, exp(z), in 95 % of 2,000 draws of ten; 3 standard deviations: 1.5 %."""
+    """In 95 % of 2,000 draws of ten times, the bound is above the true 99 % quantile, exp(z).
+
+    Three standard deviations of this share are 1.5 %.
+    """
     draw = random.Random(1)
     true = math.exp(2.3263478740408408)
     held = sum(tolerance([draw.lognormvariate(0, 1) for _ in range(10)]).seconds >= true for _ in range(2_000))

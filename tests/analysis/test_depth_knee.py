@@ -1,4 +1,4 @@
-"""The knee of a ramp: the smallest depth that is nearly the best."""
+"""The knee of a ramp: the smallest depth whose rates are close to the best."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ramps = st.dictionaries(st.integers(1, 64), st.tuples(rates, rates), min_size=1,
         ({1: (1.0, 1.0), 2: (2.0, 2.0), 4: (4.0, 4.0), 8: (4.1, 4.1)}, 4),
         ({1: (1.0, 1.0), 2: (2.0, 2.0), 4: (4.0, 4.0), 8: (4.3, 4.3)}, 8),
         ({1: (1.0, 1.0), 2: (1.0, 1.0), 4: (1.0, 1.0)}, 1),
-        # Saves need one request in flight, loads need four.
+        # Saves reach their best rate with one request in flight, loads with four.
         ({1: (5.0, 1.0), 2: (5.0, 2.0), 4: (5.0, 4.0), 8: (5.0, 4.0)}, 4),
-        # More requests slow the saves, and speed up the loads: neither may lose much.
+        # More requests slow the saves and speed up the loads: neither rate may be far below its best.
         ({1: (10.0, 4.0), 2: (8.0, 8.0), 4: (2.0, 10.0)}, 2),
         ({16: (1.0, 1.0)}, 16),
         ({1: (0.0, 0.0), 2: (0.0, 0.0)}, 1),

@@ -1,4 +1,4 @@
-"""Projections to more clients: arrays of which the truth is known, and what the rates do not determine."""
+"""Projections to more clients, for arrays whose true rates are known and for rates that determine no projection."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_too_few_counts_are_refused() -> None:
 
 
 def test_intervals_hold_the_truth() -> None:
-    """The benchmark tries 1,000 arrays; these few would fall below nine in ten only where something broke."""
+    """At least 88 % of the intervals contain the true rate. The benchmark tries 1,000 arrays; this test tries fewer."""
     shapes = ("ceiling", "contention", "coherency")
     found = [(shape, project(measured(shape, 0.05, seed), 128)) for seed in range(examples(40)) for shape in shapes]
     held = [p.low <= 2e9 * SHAPES[shape](128) <= p.high for shape, p in found]

@@ -1,4 +1,4 @@
-"""The statistics: known values, and how often they raise a false alarm or miss a change, by simulation."""
+"""The statistics: known values, and by simulation the number of false alarms and of missed changes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ DRAWN = {
 
 
 def noisy(rng, count, *, spread=0.05, slow=1.0):
-    """Times of runs as they are: skewed, with one in twenty far off."""
+    """Return times like those of real runs: skewed, and one in twenty is an outlier."""
     return [slow * rng.lognormvariate(0.0, spread) * (rng.uniform(1.5, 4) if rng.random() < 0.05 else 1)
             for _ in range(count)]  # fmt: skip
 
 
 def by_enumeration(before, after):
-    """Try every way in which the ranks can fall."""
+    """Compute the probability by trying every order of the values."""
     whole = sorted([*before, *after])
     seen = sum(a > b for a in after for b in before)
     pairs = len(before) * len(after)
@@ -59,7 +59,7 @@ def test_the_rank_test_is_exact(values, cut):
 
 
 def test_a_published_value():
-    """Mann and Whitney's own table: n = 3, m = 3, U = 0 has probability 0.05 on one side."""
+    """Mann and Whitney's own table: n = 3, m = 3, U = 0 has a one-sided probability of 0.05."""
     assert rank_test([1, 2, 3], [4, 5, 6]) == pytest.approx(0.1)
     assert rank_test(range(10), range(10, 20)) == pytest.approx(2 / math.comb(20, 10))
 
@@ -71,7 +71,10 @@ def test_ties_are_no_evidence():
 
 @pytest.mark.parametrize("spread", [0.005, 0.05, 0.3])
 def test_an_unchanged_noisy_series_raises_fewer_false_alarms_than_promised(spread):
-    """Under 1 %, whatever the noise; seeded, so that the count is always the same."""
+    """Fewer than 1 % of unchanged series raise an alarm, with any noise.
+
+    The seed is fixed, so the count is repeatable.
+    """
     rng = random.Random(f"unchanged {spread}")
     alarms = sum(find_change(noisy(rng, 61, spread=spread)) is not None for _ in range(SERIES))
     assert alarms / SERIES < 0.01
@@ -87,7 +90,10 @@ def test_a_short_series_raises_no_more_of_them(before):
 @pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.02, 0.05])
 def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
-    """Each look is below 0.05 %, and there are 365 of them, in 60 unchanged years; seeded, as above."""
+    """In 60 unchanged years with a look on each of 365 days, at most three raise an alarm.
+
+    None reports a slowdown of 10 % or more. The seed is fixed.
+    """
     rng = random.Random(f"years {spread}")
     found = slower = 0
     for _ in range(60):
@@ -101,7 +107,7 @@ def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
 
 @pytest.mark.parametrize(("before", "runs"), [(22, 5), (12, 8), (8, 13), (6, 21)])
 def test_a_clear_change_shows_as_soon_as_it_can(before, runs):
-    """As documented: after so many runs where so many came before, and not one run earlier."""
+    """As documented: a change is reported ``runs`` runs after the ``before`` runs, and not one run earlier."""
     quiet = [1.0 + i * 7 % 11 / 1000 + i / 1e6 for i in range(before + runs)]
     series = quiet[:before] + [1.2 * v for v in quiet[before:]]
     found = find_change(series)
@@ -126,7 +132,7 @@ def test_a_series_that_is_too_short_shows_nothing_and_one_that_is_just_not_does(
     ],
 )  # fmt: skip
 def test_a_real_slowdown_is_found_through_noise(spread, slow, runs, share):
-    """As the documentation tells it: 15 % through 2 % of noise within 8 to 13 nights, through 5 % within 13 to 21."""
+    """As documented: a slowdown of 15 % is found in 8 to 13 nights with 2 % of noise, in 13 to 21 with 5 %."""
     rng = random.Random(5)
     found = [
         find_change(noisy(rng, 40, spread=spread) + noisy(rng, runs, spread=spread, slow=slow)) for _ in range(300)
@@ -161,7 +167,10 @@ def test_the_interval_holds_the_ratio_and_is_always_the_same():
 
 @pytest.mark.thorough
 def test_the_interval_covers_what_it_promises_about():
-    """95 % in theory; a percentile interval of ten values is somewhat short of it or beyond, and is held to 90 %."""
+    """The theoretical coverage is 95 %.
+
+    A percentile interval of ten values deviates from it; the test requires 90 %.
+    """
     rng = random.Random(3)
     found = [ratio_of_medians(noisy(rng, 10), noisy(rng, 10, slow=1.2)) for _ in range(60)]
     assert sum(f.low <= 1.2 <= f.high for f in found) / len(found) >= 0.9
@@ -226,7 +235,7 @@ def test_ranks_that_are_all_alike_stay_so_and_few_times_say_nothing() -> None:
 
 
 def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_says_nothing_of_others() -> None:
-    """Twenty operations of 8 ranks, of which some stand behind a slow server."""
+    """Twenty operations of 8 ranks. The first ``slow`` ranks use a slow server."""
     chance = random.Random("slow server")
 
     def found(slow: int):

@@ -1,4 +1,4 @@
-"""Simulated training runs: they agree with the closed form, their parts add up, and a seed gives the same again."""
+"""Simulated training runs agree with the closed form, their parts add up, and a seed repeats its result."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_goodput_is_that_of_the_closed_form(accelerators, save_budget, restore, 
     first_order = effective_training_time_ratio(
         save_seconds=save, load_seconds=load, interval_seconds=interval, mttf_seconds=mttf
     )
-    # Daly 2006, equation 20: M e^(R/M) (e^(I/M) - 1) is what a cycle takes with failures, restores among them.
+    # Daly 2006, equation 20: a cycle takes M e^(R/M) (e^(I/M) - 1), including failures and restores.
     exact = (interval - save) / (mttf * math.exp(load / mttf) * math.expm1(interval / mttf))
-    # The form is a mean; of few failures the median lies a little beside it.
+    # The closed form is a mean. With few failures, the median differs a little from it.
     assert found.goodput.mean() == pytest.approx(first_order, abs=0.005)
     assert quantiles(found.goodput)[0] == pytest.approx(first_order, abs=0.0075)
     assert found.goodput.mean() == pytest.approx(exact, abs=0.001)
@@ -54,7 +54,7 @@ def test_background_saves_put_more_work_at_risk() -> None:
     )
     found = simulated(times, mttf, interval)
     assert found.goodput.mean() == pytest.approx(expected, abs=0.005)
-    # Half of the time a save is in flight.
+    # A save is in flight during half of the time.
     assert found.met_save.sum() / found.failures.sum() == pytest.approx(0.5, abs=0.03)
 
 
@@ -89,7 +89,7 @@ def test_failures_that_come_together_keep_their_mean(arrivals) -> None:
 
 
 def test_failures_that_come_together_lose_less_work() -> None:
-    """A failure right after another one finds little to lose: the mean between failures is the same."""
+    """Both simulations have the same mean time between failures. A failure soon after another one loses little work."""
     mttf, interval = 10_000.0, 2_000.0
     alone = simulated(constant(20.0, 10.0), mttf, interval)
     together = simulated(constant(20.0, 10.0), mttf, interval, arrivals=FailureArrivals(kind="bursts", shape=0.5))

@@ -1,4 +1,4 @@
-"""``pytest-ckpt export --mlperf``: our runs in the format of DLIO's results; judging them there gives the same."""
+"""``pytest-ckpt export --mlperf`` writes runs in DLIO's format; ``judge`` gives the same verdicts on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = ("SAVE", "LOAD", "REPEAT")
 
 
 def committed(measurement, seconds=0.75):
-    """Let every save end so much after its slowest rank: rank 0 commits it."""
+    """Let every save end this many seconds after its slowest rank, when rank 0 commits it."""
     operations = [
         dataclasses.replace(o, seconds=o.seconds + seconds) if o.kind == "save" else o for o in measurement.operations
     ]
@@ -28,7 +28,7 @@ def committed(measurement, seconds=0.75):
 
 @pytest.fixture
 def exported(tmp_path, capsys):
-    """Make a full run and export it; return its report, the directory of its files, and what judge says of these."""
+    """Make a full run and export it; return its report, the exported directory, and the output of ``judge`` on it."""
 
     def run(name="run", **message):
         options = FULL | message.pop("options", {})
@@ -70,7 +70,7 @@ def test_it_claims_nothing_that_was_not_measured(exported):
     assert metadata["verification"] == "not a submission"
     assert "neither a submission" in metadata["pytest_ckpt_export"]["not_a_submission"]
     assert checkpoint["fsync"] is True
-    # No pause, no accelerator, no cache of a host: ours has none, or did not look.
+    # The run had no pause, no accelerator and no snapshot of a cluster, so the export has no such fields.
     assert "time_between_checkpoints" not in checkpoint
     assert not {"accelerator", "cluster_snapshots", "result_dir", "override_parameters"} & set(metadata)
     stats = json.loads((directory / "3_per_epoch_stats.json").read_text())["1"]

@@ -1,4 +1,4 @@
-"""``pytest-ckpt project``: what more clients would get, by the directories of runs with a few counts of them."""
+"""``pytest-ckpt project`` projects rates to more clients, from the directories of runs with a few client counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.covers(commands=("project",))
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory):
-    """Runs of 1, 2, 4 and 8 ranks whose saves share a ceiling of four ranks' rate; loads grow with the ranks."""
+    """Runs of 1, 2, 4 and 8 ranks. Saves stop growing at two ranks' rate; loads grow with the ranks."""
     home = tmp_path_factory.mktemp("project")
     made = []
     for ranks in (1, 2, 4, 8):
@@ -53,7 +53,7 @@ def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
 
 @pytest.fixture(scope="module")
 def grown_run(tmp_path_factory):
-    """One run of 8 ranks that grew them: 1, 2, 4 and 8, whose rates end at 2 GB/s; a ceiling of 3 GB/s is stated."""
+    """One run that grew from 1 to 2, 4 and 8 ranks. Its rates end at 2 GB/s; the vendor's stated maximum is 3 GB/s."""
     directory = tmp_path_factory.mktemp("grown") / "run"
     options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling", "ckpt_vendor_max_rate": "3GB/s"}
     rates = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
@@ -79,7 +79,7 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
 
 
 def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
-    """Its saves by all ranks are in its counts already; those of other runs come beside them."""
+    """The run's counts include its own saves by all ranks. Saves of other runs are added to them."""
     alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])
     assert added == 3

@@ -1,4 +1,4 @@
-"""``pytest-ckpt simulate``: months of training over the saves and loads of a run's directory."""
+"""``pytest-ckpt simulate`` simulates months of training with the saves and loads of a run's directory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_row_for_each_cluster_with_its_band_and_its_closed_form(rows) -> None:
     for row in found:
         assert row["goodput_low"] <= row["goodput"] <= row["goodput_high"]
         assert row["goodput"] == pytest.approx(row["closed_form"], abs=0.005)
-        # The made-up run was at a thousandth: its saves of 10 ms are projected to 10 s.
+        # The made-up run has a thousandth of the full size, so its saves of 10 ms are projected to 10 s.
         assert row["projected"]
         lost = row["saving_hours"] + row["lost_work_hours"] + row["restoring_hours"]
         assert 1 - lost / 720 == pytest.approx(row["goodput"], abs=0.005)

@@ -1,4 +1,4 @@
-"""``pytest-ckpt size``: what clusters ask of storage, before there is a target."""
+"""``pytest-ckpt size`` prints the storage that clusters require, before there is a target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.covers(commands=("size",))
 
 @pytest.fixture
 def size(capsys):
-    """Run ``pytest-ckpt size …`` for 16,000 accelerators, or those of a later option; return what it printed."""
+    """Run ``pytest-ckpt size …`` for 16,000 accelerators unless an argument overrides them; return the output."""
 
     def run(*arguments):
         code = main(["size", "--cluster=16000", *arguments])
@@ -84,7 +84,7 @@ def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, ro
 
 @pytest.mark.parametrize("budget", ["1%", "2%"])
 def test_other_load_budgets_stand_beside_the_one_of_the_run(size, budget: str) -> None:
-    """The default has no published source; whatever the run's own budget is, the same four are shown."""
+    """The default load budget has no published source, so the same four budgets are always shown."""
     text = size("--cluster=16000", "--model=llama3-405b", f"--ckpt-load-budget={budget}")
     words = "102 GB/s in 55.7 s 51 GB/s in 111 s 25.5 GB/s in 3.71 min 10.2 GB/s in 9.28 min"
     assert words in " ".join(text.split())

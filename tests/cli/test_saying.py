@@ -1,4 +1,4 @@
-"""What files and names hold does not steer the terminal of whoever runs a command."""
+"""The content of files and names cannot steer the terminal of a user who runs a command."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_plan_from_files_that_hold_it(what, text, tmp_path, capsys):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_no_command_prints_past_it(module):
-    """What is printed is JSON, which escapes, or what `say` or `printable` has passed."""
+    """A command prints only JSON, which escapes, or text that `say` or `printable` has escaped."""
     passed = ("json.dumps(", "printable(")
     for call in ast.walk(ast.parse(module.read_text())):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print":

@@ -1,4 +1,4 @@
-"""Models counted by transformers: the same as our families, by the same sharding; what it refuses is a sentence."""
+"""Models counted by transformers equal our families, with the same sharding; a refusal is one sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.public_models import LLAMA_4_SCOUT, PUBLIC, QWEN3_NEXT, sizes
 needs_library = pytest.mark.usefixtures("library")
 EVERY_WAY = "tp=2,pp=4,ep=8,dp=16,zero=1"
 
-# What only the library counts: published parameters in billions, and how far the count may be from them.
+# Models that only the library can count: published parameters in billions, and the allowed relative deviation.
 BY_LIBRARY = {
     "Llama-4-Scout": (LLAMA_4_SCOUT, 109, 0.01),
     "Qwen3-Next-80B-A3B": (QWEN3_NEXT, 80, 0.01),
@@ -46,7 +46,10 @@ print(json.dumps({name: answer_of(given) for name, given in json.load(sys.stdin)
 
 
 def answers_to(configs: dict[str, Any]) -> dict[str, Any]:
-    """Return the library's answer to each configuration, all from one process: its import takes seconds."""
+    """Return the library's answer to each configuration.
+
+    One process gives all answers, because its import takes seconds.
+    """
     given = json.dumps(configs)
     done = subprocess.run(
         [sys.executable, "-c", _ANSWERS_EACH], input=given, capture_output=True, text=True, check=True
@@ -68,7 +71,7 @@ def listed(library) -> dict[str, Any]:
 
 @pytest.fixture
 def by_library(listed, monkeypatch, tmp_path):
-    """Return the model of a configuration that has been listed, as an option gives it."""
+    """Return the model of a listed configuration, as an option would create it."""
 
     def count(name: str, config: dict[str, Any], parallel: str = "dp=8,zero=3") -> Model:
         file = tmp_path / "public.json"
@@ -111,11 +114,11 @@ def test_models_that_only_the_library_knows_are_counted_as_published(by_library,
     assert whole.bytes == 14 * model.parameters
     assert any("-expert_rank_7-" in file.name for rank in whole.ranks() for file in rank.files)
     assert kept_models([{"model": model.name, "definition": to_plain(model)}])[model.name] == model
-    # Half a checkpoint keeps the model's shape, and half of its bytes.
+    # Half a checkpoint has the same model and half of its bytes.
     assert layout(model, mode="full", scale=0.5).bytes == pytest.approx(whole.bytes / 2, rel=0.001)
 
 
-# Refused, each in a sentence: what the file says, and words of the answer.
+# Refused configurations, and words that the sentence of the refusal contains.
 SMALL = sizes("jamba", 4, 256, 512, 1000, 4, num_key_value_heads=2)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no sizes": ({"model_type": "qwen3_next"}, "hidden_size, vocab_size, num_hidden_layers is missing"),
@@ -150,7 +153,7 @@ def test_what_the_library_cannot_count_is_refused_in_a_sentence(listed, name: st
 
 @needs_library
 def test_a_plan_counts_by_the_library_without_network_and_without_the_file_s_code(tmp_path, capsys) -> None:
-    """The front door: what the file names as code is not run, and the same file has the same digest again."""
+    """Code that the file names is not run, and the same file has the same digest again."""
     file = tmp_path / "config.json"
     marker = tmp_path / "ran"
     (tmp_path / "modeling_x.py").write_text(f"open({str(marker)!r}, 'w')")
@@ -251,7 +254,7 @@ NESTED = {
 @needs_library
 @pytest.mark.thorough
 def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> None:
-    """The attacks of tests/support/fuzz start no process, so changed files are given to the library here."""
+    """The attacks of tests/support/fuzz start no process, so this test passes changed files to the library."""
     changed: dict[str, dict[str, Any]] = {}
     for number in range(120):
         rng = Random(number)
@@ -265,7 +268,7 @@ def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> 
 
 
 def said_of_each(configs: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the sentence by which each configuration is refused, empty if it is counted."""
+    """Return the sentence that refuses each configuration; the sentence is empty if the configuration is counted."""
     said = {}
     for what, answer in answers_to(configs).items():
         said[what] = ""

@@ -1,4 +1,4 @@
-"""Models that a user describes: TOML and config.json, counted as published; what is wrong is said in a sentence."""
+"""Models that a user describes in TOML or config.json are counted as published; a mistake is reported in a sentence."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ tensors = [[256, 64], [7]]
 
 @pytest.fixture(autouse=True)
 def without_the_library(monkeypatch) -> None:
-    """Count by our families alone, wherever tests run; test_library_models.py has the library."""
+    """Use only our own families, whether or not transformers is installed. test_library_models.py tests the library."""
     monkeypatch.setattr(library_models, "is_installed", lambda: False)
 
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-    """Return the one model that a file in this directory describes."""
+    """Return a function that returns the one model of a file in this directory."""
     monkeypatch.chdir(tmp_path)
 
     def choose(name: str, text: str, parallel: str | None = None, **more: str) -> Model:
@@ -63,11 +63,11 @@ def test_public_models_are_counted_as_published(chosen, name: str) -> None:
     model = chosen("public.json", json.dumps(public.config), "dp=8,zero=3")
     if public.exact:
         assert model.parameters == public.exact
-    # Falcon's 7 B is 6.92 B; every other card is within 1 %.
+    # Falcon's 7 B is 6.92 B; every other published size is within 1 %.
     within = 0.012 if name == "falcon-7b" else 0.01
     assert model.parameters / 1e9 == pytest.approx(public.billions, rel=within)
     if public.active:
-        # Some cards leave embedding and head out of what a token uses.
+        # Some publications exclude the embedding and the head from the parameters that a token uses.
         outside = {"DeepSeek-V2-Lite": 0.11, "GLM-4.5": 0.06, "gpt-oss-20b": 0.17}
         assert model.active_parameters / 1e9 == pytest.approx(public.active, rel=outside.get(name, 0.02))
 
@@ -368,7 +368,7 @@ def test_any_value_in_a_configuration_is_taken_or_refused(tmp_path_factory, data
 @given(data=st.data())
 @settings(deadline=None)
 def test_any_kept_definition_is_taken_or_refused(tmp_path_factory, data: st.DataObject) -> None:
-    """A report comes from another hand: whatever it holds, there is a model of that name or a sentence."""
+    """Reports may be untrusted: any definition in one gives a model of that name or an error in a sentence."""
     file = tmp_path_factory.mktemp("models") / "a.toml"
     file.write_text(SMALL + PARALLEL)
     (model,) = resolve({"ckpt_model": str(file)}, {}).models

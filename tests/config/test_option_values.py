@@ -1,4 +1,4 @@
-"""What each option takes, and what is said of a value that it does not take."""
+"""Each option's valid values, and the message about an invalid one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_ckpt.support.errors import UsageError
 from tests.support.said_in_three_places import KEYS, VALUES, named, settings_of
 from tests.support.selection import examples
 
-# --- what each takes -------------------------------------------------------------------------------------------------
+# --- valid values ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
         except SystemExit as end:
             code = end.code
     assert code in {0, 4}
-    # A plan of what would not start on this host is printed all the same.
+    # The plan is printed even if the run could not start on this host.
     assert stated.getvalue() or code == 4
     assert ("error: " in errors.getvalue()) == (code == 4)
 
@@ -165,7 +165,7 @@ def test_the_words_for_another_command_give_the_same_settings(keys):
         flag, _, value = word.partition("=")
         stated[flag.removeprefix("--ckpt-").replace("-", "_")] = value or "on"
     assert dataclasses.replace(settings_of(stated), origins=()) == dataclasses.replace(of, origins=())
-    # There is no such target here: it is planned for, and the run is said not to start.
+    # The target does not exist here: the plan is printed, and it states that the run would not start.
     stated, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stated), contextlib.redirect_stderr(errors):
         main(["plan", "--cluster=16000", *words])
@@ -210,7 +210,7 @@ def test_a_typing_error_in_a_value_gets_a_suggestion(key, typo, meant):
 
 @pytest.mark.parametrize("slots", ["²8", "٣", "0", "-1", "1_0", "9" * 5000, " 8x"])
 def test_slots_are_digits_that_anybody_reads(slots):
-    """`str.isdigit` is true of a small 2, which `int` does not read."""
+    """`str.isdigit` accepts a superscript 2, which `int` refuses."""
     with pytest.raises(ValueError, match="is not host:slots, such as node1:8"):
         parsers.read_hosts(f"node1:{slots}")
 
@@ -342,7 +342,7 @@ def test_a_codec_whose_library_is_missing_names_what_brings_it(monkeypatch):
     )
     with pytest.raises(UsageError, match=says):
         check_codec_installed(settings_of({"strategy": "compressed", "compress": "lz4", "engine": "stream"}))
-    # What is not asked for needs nothing.
+    # A codec is not required if no option requests it.
     check_codec_installed(settings_of({"engine": "stream"}))
 
 

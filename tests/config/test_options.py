@@ -1,4 +1,4 @@
-"""The table of options, where each can be said, and which of two wins."""
+"""The table of options, the places where each can be set, and the precedence of these places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
 from tests.support.said_in_three_places import KEYS, VALUES, named, settings_of
 
-# What scripts may rely on, as the documentation promises it.
+# The options that the documentation promises to scripts.
 CONTRACT = {
     "--ckpt-target": "",
     "--ckpt-cluster": "",
@@ -44,7 +44,7 @@ CONTRACT = {
     "--ckpt-report": "ckpt-report",
 }
 
-# Options whose files are read with the settings.
+# The options whose files are read together with the settings.
 FILES = ("config", "actions")
 
 
@@ -57,7 +57,7 @@ def origin(of, key):
 
 
 def refused(key, file, text):
-    """Return what is said of a file with such a text, which names the file."""
+    """Return the message that refuses a file with this text; the message names the file."""
     file.write_text(text)
     with pytest.raises(UsageError) as refusal:
         settings_of({key: str(file)})
@@ -116,7 +116,7 @@ def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
     assert {o.source for o in of.origins} == {"default"}
 
 
-# --- where each can be said, and which wins --------------------------------------------------------------------------
+# --- where each can be set, and which wins ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -264,7 +264,7 @@ def test_of_an_option_that_is_given_twice_the_last_names_count_and_all_parameter
     ("all", "smoke", False),
     ("all", "nightly", True),
     ("auto", "smoke", False),
-    # Whoever names it wants it.
+    # A suite that is named explicitly is run.
     ("performance,metadata", "smoke", True),
 ])  # fmt: skip
 def test_all_suites_of_a_smoke_run_are_all_but_metadata(suite, profile, asks):

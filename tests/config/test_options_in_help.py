@@ -1,4 +1,4 @@
-"""Help lists the options of daily use in few lines, `pytest-ckpt options` lists all; neither starts anything."""
+"""`--help` lists the options of daily use briefly, `pytest-ckpt options` lists all; neither starts anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ckpt.facts.options import ACTIONS, GROUPS, OPTIONS, option_of, with_
 
 
 def one_line(text):
-    """Without white space: help is broken into lines at spaces and hyphens."""
+    """Remove white space, because the help breaks its lines at spaces and hyphens."""
     return "".join(text.split())
 
 
@@ -21,7 +21,7 @@ def shown(option):
 
 
 def our_lines(text):
-    """Return the lines of pytest's help that are ours."""
+    """Return the lines of pytest's help that describe this plugin."""
     part = text[text.index("\npytest-ckpt: ") + 1 :]
     return part[: part.index("\n\n", part.index(f"pytest-ckpt: {GROUPS[-1]}:"))].splitlines()
 
@@ -143,7 +143,7 @@ def test_the_command_names_the_nearest_option(capsys):
     assert "did you mean 'io-size'?" in capsys.readouterr().err
 
 
-# The names that parameters have inside the program.
+# Parameters have these names only inside the program.
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.parent], ids=lambda option: option.key)
 def test_a_parameter_as_an_option_of_its_own_is_refused_and_told_how_it_is_written(front_door, capsys, option):
     word = "--ckpt-" + option.key.replace("_", "-")

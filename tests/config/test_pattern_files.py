@@ -1,4 +1,4 @@
-"""Files that name themselves patterns of a job: what is wrong is said in a sentence; some were found by the fuzzers."""
+"""Files that claim to be patterns of a job: each mistake is reported in a sentence. The fuzzers found some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system under test, as its vendor describes it: read, asked for, and shown with what is missing."""
+"""The vendor's description of the system under test is read, required, and shown with its missing entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDED = [f"{table}.{fact.name}" for table, facts in FACTS.items() for fact in f
 
 
 def filled(text):
-    """Return a template with everything filled in that it knows."""
+    """Return a template in which every known entry is filled in."""
     lines = (line for line in text.splitlines() if not line.startswith("# picture"))
     return "\n".join(line[2:] if " = " in line or line.startswith("# [[") else line for line in lines)
 
@@ -117,7 +117,7 @@ def test_the_certificate_has_the_bill_of_materials_who_tested_and_what_may_be_qu
     assert "Bill of materials" in page
     assert "A9K-CTRL-2" in page
     assert "vm.dirty_ratio" in page
-    # Case 25 of practitioners: whether what was measured was encrypted.
+    # Case 25 of the practitioners' reports: the page states whether the measured system was encrypted.
     assert "AES-256 by the drives" in page
     assert "TLS 1.3, by the client" in page
     assert "<dt>Tested by</dt><dd>vendor, Example Labs" in page

@@ -1,4 +1,4 @@
-"""Checks of bytes, mappings, copies and capabilities: honest storage passes, and what misbehaves is named."""
+"""Checks of bytes, mappings, copies and capabilities: honest storage passes, and each misbehaviour is named."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_local_disk_passes(check, make_home):
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4", "xfs", "btrfs"])
 def test_honest_file_systems_pass(kind, mount):
-    # Large enough for mkfs.xfs, and for 6 x 64 MiB to be free.
+    # Large enough for mkfs.xfs and for 6 x 64 MiB of free space.
     point = mount(kind, 640)
     for check in HERE:
         directory = point / check

@@ -1,4 +1,4 @@
-"""Checks of bytes: what is refused, too small or between two clients is told apart from what misbehaves."""
+"""Checks of bytes distinguish refusals, small limits and faults between two clients from plain misbehaviour."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_volume_that_is_nearly_full_is_no_place_to_measure_free_space(mount):
 
 
 def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unknown(make_home):
-    """A client that caches the pages of each name apart, as encfs does with the option kernel_cache."""
+    """The client caches the pages of each name separately, as encfs does with the option kernel_cache."""
     code = (
         "from pathlib import Path\n"
         "from pytest_ckpt.conformance.posix import capabilities\n"
@@ -50,13 +50,13 @@ def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unkno
 
 
 def test_a_truncating_open_that_hangs_is_named_with_what_the_kernel_says(make_home):
-    """The file has become a pipe that nobody reads: open waits in the kernel, for ever."""
+    """The file has become a pipe without a reader, so open waits in the kernel for ever."""
     code = (
         "import contextlib, os\n"
         "real, calls = os.open, []\n"
         "def lie(path, flags, *mode, **more):\n"
         "    if flags & os.O_TRUNC and len(calls) == 5:\n"
-        # Several threads come here at the same time; one of them makes the pipe.
+        # Several threads reach this line concurrently; one of them creates the pipe.
         "        with contextlib.suppress(FileExistsError):\n"
         "            os.mkfifo(f'{path}.pipe')\n"
         "        path = f'{path}.pipe'\n"
@@ -105,7 +105,7 @@ def test_a_copy_that_fails_in_another_way_is_named(make_home):
 
 
 def test_a_file_system_that_ends_below_an_offset_says_so(mount):
-    """ext4 with blocks of 1 KiB ends at 4 TiB: a limit that is told is no fault."""
+    """ext4 with blocks of 1 KiB ends at 4 TiB. A declared limit is not a fault."""
     point = mount("ext4", 100)
     assert file_system_of(point) == "ext2/ext3"
     (point / "directory").mkdir()
@@ -132,7 +132,7 @@ def test_a_volume_that_is_too_small_for_a_file_without_holes_is_named_and_not_bl
     assert "keeps no holes in files" in seen.not_run
 
 
-# Two clients that do not see the same storage in the same way.
+# Two clients that do not see the same content of the same storage.
 SECOND_LIES = {
     "the other client's stripes are lost": (
         "SPARSE.disjoint-writers-second-client",

@@ -1,4 +1,4 @@
-"""DURABLE, ERRORS, LIVE: honest storage passes, and each fails when bytes, names or errors are lost."""
+"""DURABLE, ERRORS and LIVE pass on honest storage, and each fails if bytes, names or errors are lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.made_check import kinds, made
 from tests.support.targets.misbehaving import misbehaving
 
 HERE = ["DURABLE.rank-killed", "ERRORS.acknowledged", "LIVE.calls"]
-# What a broken target would do, done in the check's own process.
+# The behaviour of a broken target, simulated in the check's own process.
 REGULAR_FILES_ARE_NOT_SYNCED = """
 import os, stat
 true_fsync = os.fsync
@@ -28,7 +28,7 @@ REMOVES_BY_NAME = "find POINT -depth ( -name *canary* -o -name created -o -name 
 
 
 def call_fails(call, error):
-    """Return sabotage in which a call of ``os`` fails from its tenth time on, with paths and without."""
+    """Return sabotage that makes a call of ``os`` fail from its tenth time on, with paths and with descriptors."""
     return f"""
 import errno, os
 true, times = os.{call}, 0
@@ -94,7 +94,8 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
     ("sabotage", "losses"),
     [
         (REGULAR_FILES_ARE_NOT_SYNCED, {"acknowledged bytes lost in a power cut"}),
-        # The kernel writes names by itself every 5 to 30 s; of a file whose name it wrote, the bytes are lost.
+        # The kernel writes names by itself every 5 to 30 s. If it wrote a file's name before the cut, only the bytes
+        # are lost.
         (
             NOTHING_IS_SYNCED,
             {"acknowledged name lost in a power cut", "acknowledged bytes lost in a power cut"},
@@ -139,7 +140,7 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
 @pytest.mark.thorough
 @pytest.mark.usefixtures("as_root")
 def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, make_home):
-    """It even knows what was acknowledged, and removes all else."""
+    """The command knows which names were acknowledged, and removes all others."""
     point, home = mount("ext4", 96), make_home("witness")
     directory, witness, command = point / "directory", home / "witness", home / "cheat"
     directory.mkdir()
@@ -159,7 +160,7 @@ def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     point = mount("ext4", 64)
     sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.BACK_SECONDS = 1"
     command = f"--power-cut=umount {point}"
-    # The empty directory under the mount must not be taken for the target.
+    # The empty directory below the unmounted file system must not pass for the target.
     seen = made("DURABLE.power-cut", point, command, "--power-cuts=1", sabotage=sabotage, share=0.1, seconds=60)
     subprocess.run(["mount", "-o", "loop", str(point.parent / "image"), str(point)], check=True)
     assert kinds(seen) == {"the target did not come back after the power cut"}
@@ -218,7 +219,7 @@ def test_an_error_is_named_with_its_call(call, error, kind, make_home):
 
 
 def test_bytes_that_were_acknowledged_and_dropped_are_missed(make_home):
-    # Every write is cut at 8 KiB, and says that it was whole.
+    # Every write is cut at 8 KiB and reports the full length.
     sabotage = """
 import os
 true_write = os.write
@@ -249,7 +250,7 @@ os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
 
 @pytest.fixture(scope="module")
 def mounted(make_home):
-    """A FUSE target that is honest until it is told otherwise."""
+    """A FUSE target without faults until a test switches one on."""
     need_fuse()
     with misbehaving(make_home("misbehaving")) as target:
         yield target
@@ -304,7 +305,7 @@ def test_a_target_that_misbehaves_is_told_by_its_fault(check, fault, kind, targe
 
 
 def cut_by(target, command, sabotage=""):
-    """Cut the power by a command for the shell, on a target that keeps its power."""
+    """Run the power-cut check with this shell command, on a target whose power stays on."""
     words = f"--power-cut={shlex.join(['sh', '-c', command])}"
     seen = made("DURABLE.power-cut", target.path, words, "--power-cuts=1", share=0.1, sabotage=sabotage)
     assert (seen.anomalies, seen.not_run) == ((), "")

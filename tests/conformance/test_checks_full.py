@@ -1,4 +1,4 @@
-"""FULL: a volume without space refuses, keeps what it had, and gives its space back."""
+"""FULL: a full volume refuses writes, keeps its files, and can use its freed space again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_broken_save_with_its_final_name_is_found(mount, make_home):
     assert kinds(seen) == {"a broken checkpoint has its final name"}
 
 
-# A rename over another file takes that away and fails, as it were for want of space.
+# A rename over another file removes that file and then fails with ENOSPC.
 RENAME_LOSES = """
 import errno, os
 from pathlib import Path

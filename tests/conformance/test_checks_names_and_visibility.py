@@ -1,4 +1,4 @@
-"""Renames, visibility, staleness, races and names: each check is quiet on honest storage, and names what is not."""
+"""Checks of renames, visibility, staleness, races and names pass on honest storage and name each misbehaviour."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 
 def agent(code):
-    """Return the command of an agent that misbehaves: the code runs in it first."""
+    """Return the command of an agent that runs this code first, and therefore misbehaves."""
     code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.agent import main; main()"
     return [sys.executable, "-c", code]
 
 
 def elsewhere(directory, code=""):
-    """Return the options for a second client on this host, on the same directory."""
+    """Return the options for a second client on this host, in the same directory."""
     return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
-    """Return sabotage that has all processes of a check on this host misbehave."""
+    """Return sabotage that makes every agent of a check on this host misbehave."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -58,7 +58,7 @@ def test_a_second_client_on_other_storage_is_told(tmp_path):
     assert "the other client did not see a directory within 10 s" in seen.anomalies[0].seen
 
 
-# What the writing client does wrong. Its pauses are the faults' windows, in which a reader must look.
+# Faults of the writing client. Each pauses for long enough that a reader looks during the fault.
 NO_NAME = """
 import pathlib, time
 real = pathlib.Path.replace
@@ -154,7 +154,7 @@ def test_what_the_writer_does_is_seen(check, sabotage, kind, tmp_path):
     assert kind in kinds(made(check, tmp_path, *elsewhere(tmp_path), sabotage=sabotage, share=0.02))
 
 
-# What the other client does wrong. It believes what it has seen for longer than a second.
+# Faults of the other client: it trusts its cache for longer than a second.
 STALE_BYTES = """
 import shutil, tempfile
 real, kept = os.open, {}
@@ -193,7 +193,8 @@ NOT_EXCLUSIVE = """
 real = os.open
 os.open = lambda path, flags, *mode: real(path, flags & ~os.O_EXCL, *mode)
 """
-# The second client loses each race for a name, however busy the machine is: it waits until the first one has made it.
+# The second client loses each race for a name, however busy the machine is: it waits until the first one has created
+# it.
 LOSES = """
 import time
 def after_the_other(real):
@@ -254,7 +255,7 @@ os.open = lambda path, flags, *mode: real(path, flags & ~os.O_APPEND, *mode)
 
 
 def patient(times):
-    """Return sabotage that changes how soon a check gives up on a cache."""
+    """Return sabotage that changes how soon a check stops waiting for a cache."""
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 
@@ -269,7 +270,7 @@ def patient(times):
     ("NAMES.second-client", LISTS_ONE_TWICE, "name listed twice"),
 ])  # fmt: skip
 def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
-    # A listing that never agrees would be waited for.
+    # Without this limit, the check would wait for a listing that never agrees.
     assert kind in kinds(made(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(1)))
 
 
@@ -324,11 +325,11 @@ def test_a_page_tells_what_is_wrong_with_it():
     assert page_fault(right, 7, [1, 1, 1])[:2] == ("bytes of two versions", 8192)
     assert version_of(right) == 1
     assert version_of(b"other") is None
-    # Another seed is another run: its bytes are nobody's.
+    # Bytes of another seed belong to another run, so they count as damaged.
     assert page_fault(right, 8, [1, 1, 2])[0] == "damaged bytes"
 
 
-# The writer commits while its last file is not there, for long enough that a reader looks.
+# The writer commits before its last file exists, and pauses for long enough that a reader looks.
 COMMITTED_TOO_EARLY = """
 import time
 import pytest_ckpt.conformance.posix.commit as commit

@@ -1,4 +1,4 @@
-"""Checks read as readers of checkpoints do: nothing is asked before a read, and a short read is not a file's end."""
+"""Checks read as readers of checkpoints do: without a stat before a read; a short read is not the end of a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.made_check import kinds, made
 
 CHECKS = sorted((CHECKOUT / "pytest_ckpt" / "conformance" / "posix").rglob("*.py"))
 
-# As disorderfs, s3fs and sshfs do: what is read is cut at the length that was known, until somebody asks for it.
+# As in disorderfs, s3fs and sshfs: reads end at the length that the client remembers, until a call requests the size.
 CUT_UNTIL_ASKED = """
 import io, os
 true = {name: getattr(os, name) for name in ("open", "pread", "pwrite", "stat", "lstat", "fstat", "listdir", "scandir")}
@@ -53,7 +53,7 @@ true_read, true_pread = os.read, os.pread
 os.read = lambda fd, length: true_read(fd, min(length, 100) if os.path.isfile(f"/proc/self/fd/{fd}") else length)
 os.pread = lambda fd, length, offset: true_pread(fd, min(length, 100), offset)
 """
-# Who loses the race writes into the file of the winner, and this client's memory says that there is no such file.
+# The loser of the race writes into the winner's file, and this client's cache reports that the file does not exist.
 LOSER_WRITES = """
 from pytest_ckpt.conformance.posix import races
 true_create = races.create_names
@@ -74,12 +74,12 @@ def agent(code):
 
 
 def elsewhere(directory, code=""):
-    """Return the options for a second client on the same directory."""
+    """Return the options for a second client in the same directory."""
     return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
-    """Return sabotage that has all processes of a check on this host misbehave."""
+    """Return sabotage that makes every agent of a check on this host misbehave."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -148,7 +148,7 @@ def test_a_direct_read_that_comes_short_is_continued(step, tmp_path, monkeypatch
     calls = []
 
     def short(descriptor, views, offset):
-        """Return few bytes once for each place, as after a signal."""
+        """Return only a few bytes for the first read at each offset, as after a signal."""
         calls.append(offset)
         count = step if calls.count(offset) == 1 else len(views[0])
         return true(descriptor, [memoryview(views[0])[:count]], offset)
@@ -170,7 +170,7 @@ def test_a_file_is_read_to_the_read_that_returns_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
 def test_no_check_reads_by_a_call_that_asks_for_the_size_first(path):
-    """Path.read_bytes and Path.open call fstat: only what lies elsewhere than on the target is read by them."""
+    """Path.read_bytes and Path.open call fstat, so checks use them only for files that are not on the target."""
     elsewhere = {"durable": {"read_text"}}
     tree = ast.parse(path.read_text())
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

@@ -1,4 +1,4 @@
-"""The checks of saves on a target that refuses to rename a directory: they commit by a marker file, as saves do."""
+"""Checks of saves on a target that refuses to rename a directory: like saves, they commit by a marker file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.targets.misbehaving import Target, with_small_volume
 
 REFUSED = "rename of a directory is refused"
 OF_SAVES = ["DURABLE.rank-killed", "DURABLE.power-cut", "LIVE.calls", "FULL.mid-save", "COMMIT-FULL.each-phase"]
-# A job that commits first and writes the data then.
+# A job that commits first and then writes its data.
 MARKED_TOO_EARLY = """
 from pathlib import Path
 from pytest_ckpt.targets.posix.commit import CommitByMarker
@@ -104,7 +104,7 @@ def test_a_marker_before_the_data_is_found(check: str, gateway: Gateway) -> None
 
 
 def test_the_marker_of_an_acknowledged_save_must_survive_too(gateway: Gateway) -> None:
-    """The power cut takes the marker alone."""
+    """The power cut loses only the marker."""
     sabotage = """
 import pytest_ckpt.conformance.posix.durable as durable
 true_cut = durable._cut

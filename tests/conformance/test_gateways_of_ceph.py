@@ -1,7 +1,6 @@
-"""Defects of Ceph's gateway that the checks find, each shown with boto3 and without a line of pytest-ckpt.
+"""Defects of Ceph's gateway that the checks find, each reproduced with boto3 and without code of pytest-ckpt.
 
-The answers that S3 gives instead are in the checks. An answer that differs from these means that the table of known
-defects (test_other_servers.py) has to change.
+The checks contain the answers of S3. If a test here fails, update the table of known defects (test_other_servers.py).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.support.targets.rgw import Gateways, gateways
 pytestmark = pytest.mark.thorough
 
 PART_BYTES = 5 << 20
-# Two gateways must meet at the end of an upload.
+# Tries until both gateways complete an upload at the same time.
 TRIES = 300
 DATA, WRONG_CRC32 = b"abc", "AAAAAA=="
 
@@ -37,8 +36,8 @@ def s3(ceph: Gateways) -> Any:
 
 
 def answered(call: Callable[[], Any]) -> tuple[int, str]:
-    """Return the status of an answer, and the code of a refusal."""
-    from botocore.exceptions import ClientError  # noqa: PLC0415 - it takes a second, and every worker collects this
+    """Return the status of an answer, and the error code of a refusal."""
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - slow import, and every worker collects this
 
     try:
         return int(call()["ResponseMetadata"]["HTTPStatusCode"]), ""
@@ -47,7 +46,7 @@ def answered(call: Callable[[], Any]) -> tuple[int, str]:
 
 
 def uploaded(s3: Any, key: str, numbers: tuple[int, ...]) -> tuple[str, dict[int, str]]:
-    """Begin an upload and send parts in this order; return its name, and the ETag of each part."""
+    """Begin an upload and send parts in this order; return the upload's id and the ETag of each part."""
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
     return upload, {
         number: s3.upload_part(
@@ -58,7 +57,7 @@ def uploaded(s3: Any, key: str, numbers: tuple[int, ...]) -> tuple[str, dict[int
 
 
 def ended(s3: Any, key: str, upload: str, parts: dict[int, str], **conditions: str) -> tuple[int, str]:
-    """End an upload with these parts, in their order."""
+    """Complete an upload with these parts, in their order."""
     named = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in parts.items()]}
     return answered(
         lambda: s3.complete_multipart_upload(
@@ -68,7 +67,7 @@ def ended(s3: Any, key: str, upload: str, parts: dict[int, str], **conditions: s
 
 
 def test_create_the_end_of_an_upload_replaces_an_object_that_must_not_be_there(s3: Any) -> None:
-    """OBJECT-CREATE.multipart; a PUT heeds the same condition."""
+    """Detected by OBJECT-CREATE.multipart. A PUT obeys the same condition."""
     s3.put_object(Bucket=BUCKET, Key="create", Body=b"the first")
     refused = answered(lambda: s3.put_object(Bucket=BUCKET, Key="create", Body=b"another", IfNoneMatch="*"))
     assert refused == (412, "PreconditionFailed")
@@ -78,41 +77,47 @@ def test_create_the_end_of_an_upload_replaces_an_object_that_must_not_be_there(s
 
 
 def test_digest_a_wrong_checksum_of_an_object_is_accepted(s3: Any) -> None:
-    """OBJECT-DIGEST.object; a wrong Content-MD5 is refused."""
+    """Detected by OBJECT-DIGEST.object. A wrong Content-MD5 is refused."""
     md5 = answered(lambda: s3.put_object(Bucket=BUCKET, Key="digest", Body=DATA, ContentMD5="A" * 22 + "=="))
     assert md5 == (400, "BadDigest")
     assert answered(lambda: s3.put_object(Bucket=BUCKET, Key="digest", Body=DATA, ChecksumCRC32=WRONG_CRC32))[0] == 200
 
 
 def test_digest_a_wrong_checksum_of_a_part_is_accepted(s3: Any) -> None:
-    """OBJECT-DIGEST.part."""
+    """Detected by OBJECT-DIGEST.part."""
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key="part")["UploadId"]
     words = {"Bucket": BUCKET, "Key": "part", "UploadId": upload, "PartNumber": 1, "Body": DATA}
     assert answered(lambda: s3.upload_part(**words, ChecksumCRC32=WRONG_CRC32)) == (200, "")
 
 
 def test_digest_a_checksum_that_was_sent_does_not_come_back(s3: Any) -> None:
-    """OBJECT-DIGEST.kept."""
+    """Detected by OBJECT-DIGEST.kept."""
     right = base64.b64encode(zlib.crc32(DATA).to_bytes(4, "big")).decode()
     s3.put_object(Bucket=BUCKET, Key="kept", Body=DATA, ChecksumCRC32=right)
     assert "ChecksumCRC32" not in s3.head_object(Bucket=BUCKET, Key="kept", ChecksumMode="ENABLED")
 
 
 def test_limits_part_10001_is_accepted(s3: Any) -> None:
-    """OBJECT-LIMITS.parts."""
+    """Detected by OBJECT-LIMITS.parts."""
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key="limits")["UploadId"]
     words = {"Bucket": BUCKET, "Key": "limits", "UploadId": upload, "PartNumber": 10_001, "Body": DATA}
     assert answered(lambda: s3.upload_part(**words)) == (200, "")
 
 
 def test_limits_parts_in_descending_order_are_accepted(s3: Any) -> None:
-    """OBJECT-LIMITS.parts, which meets the defect of the next test first: it names two of several parts."""
+    """OBJECT-LIMITS.parts stops before this defect.
+
+    It completes an upload with two of several parts, which the next test's defect refuses.
+    """
     upload, parts = uploaded(s3, "descending", (1, 2))
     assert ended(s3, "descending", upload, dict(sorted(parts.items(), reverse=True))) == (200, "")
 
 
 def test_multipart_an_end_that_leaves_out_a_part_is_refused(s3: Any) -> None:
-    """OBJECT-MULTIPART.parts and OBJECT-LIMITS.parts; parts out of order, resent parts and gaps are accepted."""
+    """Detected by OBJECT-MULTIPART.parts and OBJECT-LIMITS.parts.
+
+    Parts out of order, resent parts and gaps are accepted.
+    """
     upload, parts = uploaded(s3, "left-out", (1, 2))
     assert ended(s3, "left-out", upload, {1: parts[1]}) == (400, "InvalidPart")
     upload, parts = uploaded(s3, "resent", (2, 1, 1))
@@ -122,7 +127,10 @@ def test_multipart_an_end_that_leaves_out_a_part_is_refused(s3: Any) -> None:
 
 
 def test_an_upload_that_one_gateway_ends_is_locked_for_the_other(ceph: Gateways) -> None:
-    """No check finds it. A gateway that is killed as it ends an upload leaves the lock: ten minutes by default."""
+    """No check finds this lock.
+
+    A gateway that is killed while it completes an upload leaves it, by default for 10 minutes.
+    """
     clients = [ceph.boto3(gateway) for gateway in ceph.both]
     answers: list[tuple[int, str]] = []
     with ThreadPoolExecutor(2) as threads:

@@ -1,4 +1,4 @@
-"""The proof of the checks: a fault fails those that it is mapped to and no others; nothing fails where all is well."""
+"""The proof of the checks: each fault fails the checks that it is mapped to and no others; without one, none fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def home(make_home) -> Path:
 
 @pytest.fixture(scope="module")
 def memory(make_home) -> Iterator[tuple[Path, Path]]:
-    """A file system in memory, and a small one, for the targets to keep their files in."""
+    """Two file systems in memory, a large and a small one, for the files of the targets."""
     mounts = Mounts(make_home)
     try:
         yield mounts("tmpfs", 1536), mounts("tmpfs", 96)
@@ -72,7 +72,10 @@ def pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def operations(home: Path, memory: tuple[Path, Path]) -> dict[str, set[str]]:
-    """The operations that each check asks of the honest target: a fault that acts on no other cannot meet it."""
+    """Return the operations that each check requests from the honest target.
+
+    A fault that acts only on other operations cannot affect the check.
+    """
     with a_pair(home, memory) as honest:
         honest.target.record()
         honest.small.record()

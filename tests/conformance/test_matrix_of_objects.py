@@ -1,4 +1,7 @@
-"""The proof of the checks of object stores: a fault fails those that it is mapped to; an honest store fails none."""
+"""The proof of the object-store checks: each fault fails the checks that it is mapped to.
+
+An honest store fails none.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def test_on_an_honest_store_nothing_fails_and_nothing_is_left() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", range(20))
 def test_an_honest_store_gives_no_alarm(number: int) -> None:
-    # Nothing of chance is in the objects of thousands of parts, which take half of the time of all checks.
+    # Objects of thousands of parts take half of the time of all checks, and their results do not vary.
     with faulty_store() as endpoint:
         assert failed(endpoint, sorted(ALL if number < 2 else ALL - LARGE)) == {}
 
@@ -51,10 +54,10 @@ def test_an_honest_store_gives_no_alarm(number: int) -> None:
 @pytest.mark.thorough
 def test_of_a_server_that_others_wrote_the_known_defects_are_found_and_nothing_else() -> None:
     with moto_server() as endpoint:
-        # It joins an object of parts in memory, which 5 GiB are too much for.
+        # This server joins the parts of an object in memory, where 5 GiB do not fit.
         seen = failed(endpoint, sorted(ALL - LARGE))
         assert what_lies_in(endpoint) == ([], [])
-    # Between a condition and the write nothing is locked there: of many races one may have two winners.
+    # This server takes no lock between the test of a condition and the write, so some races have two winners.
     for raced in ("OBJECT-CREATE.put", "OBJECT-CREATE.multipart", "OBJECT-UPDATE.put"):
         assert "several winners" in seen.pop(raced, "several winners")
     assert set(seen) == {"OBJECT-DIGEST.object", "OBJECT-DIGEST.part"}

@@ -1,4 +1,4 @@
-"""The rows of the matrix that only a run can show: faults of speed, each with what it fails, and an honest target."""
+"""The rows of the matrix that need a whole run: faults of speed, the requirements that each fails, an honest target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.support.machine import need_fuse
 from tests.support.matrix_of_speed import OF_SPEED, SpeedRow
 from tests.support.targets.misbehaving import Target, misbehaving
 
-# For a cluster of 64, a save may take 0.7 s and a load 2.8 s at this size; for one of 1, 64 times as long,
-# for one of 256 a quarter.
+# At this size, a cluster of 64 accelerators allows 0.7 s for a save and 2.8 s for a load. A cluster of 1 allows 64
+# times as long, a cluster of 256 a quarter.
 USUAL = ("--ckpt-gate-table=speed-only", "--ckpt-engine=stream:io-size=64KiB", *TINY)
 
 
@@ -26,14 +26,14 @@ def target(make_home) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def blind_target(make_home, target: Target) -> Iterator[Target]:
-    """A target with two clients, whose caches the kernel does not show."""
+    """A target with two clients whose caches the kernel does not count."""
     with misbehaving(make_home("blind"), second=True, direct_io=True) as mounted:
         yield mounted
 
 
-# In the fast set: that a fault of speed is found, and by which requirements.
+# The row in the fast set: it shows that a fault of speed is found, and by which requirements.
 FAST = ("slow",)
-# What is slow beside other work, too, and fails nothing that other work could: it waits most of its time.
+# This target mostly waits, so it is as slow on a busy machine, and no other load adds a failure.
 BESIDE_OTHERS = ("writes trickle",)
 
 
@@ -62,7 +62,7 @@ def test_a_fault_of_speed_fails_what_it_is_mapped_to(
         target.clear()
         target.empty()
     found = {v["id"]: v for v in run.document["requirements"]}
-    # An advisory requirement that no row names may fail by any fault of speed.
+    # A fault of speed may fail any advisory requirement that no row names.
     failed = {
         name
         for name, verdict in found.items()

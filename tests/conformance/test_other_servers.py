@@ -1,4 +1,4 @@
-"""Servers of S3, of Azure and of Google that others wrote: of each the known defects are found, and nothing else."""
+"""Object-store servers of other projects (S3, Azure, Google): the checks find the known defects and no others."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ pytestmark = pytest.mark.thorough
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of a server: checks that fail with words of why, and those that may, by the moment."""
+    """Known defects of a server: checks that fail, with words of the reason, and checks that fail in some runs only."""
 
     start: Callable[[], AbstractContextManager[OtherServer]]
     fails: dict[str, str]
     may_fail: frozenset[str] = frozenset()
-    # What it cannot do in a test: it would be sent 5 GiB for each.
+    # Checks that are too large for a test: each would send 5 GiB.
     not_asked: frozenset[str] = frozenset()
-    # What it does not outlive: these have a server each.
+    # Checks that end the server: each has its own server.
     ends_it: frozenset[str] = frozenset()
 
 
 KNOWN = (
-    # It keeps objects whole and checks digests, but of several who create one object at once more than one is told that
-    # he did, If-Match of a PUT is not implemented, and no checksum comes back.
+    # It keeps objects complete and checks digests. If several clients create one object concurrently, it reports
+    # success to more than one. It does not implement If-Match of a PUT, and returns no checksum.
     Known(
         start=swift,
         fails={
@@ -41,8 +41,8 @@ KNOWN = (
             "OBJECT-DIGEST.kept": "checksum not kept",
         },
     ),
-    # It heeds neither conditions nor digests, can neither abort nor list uploads, and shows an object before it is
-    # whole; a key of 1,024 bytes ends it.
+    # It ignores conditions and digests, can neither abort nor list uploads, and shows incomplete objects. A key of
+    # 1,024 bytes ends it.
     Known(
         start=s3rver,
         fails={
@@ -59,20 +59,20 @@ KNOWN = (
             "OBJECT-LIST.names": "a request failed",
             "OBJECT-LIST.pages": "a request failed",
         },
-        # By the moment: an object is seen before it is whole, and ranges of one that is overwritten are mixed.
+        # Depends on timing: an incomplete object is visible, and ranges of an overwritten object are mixed.
         may_fail=frozenset({"OBJECT-COMMIT.marker", "OBJECT-OVERWRITE.writers", "OBJECT-RANGE.overwritten"}),
         not_asked=LARGE,
         ends_it=frozenset({"OBJECT-LIST.names"}),
     ),
-    # Of a range that begins where an object ends it answers that it is there, and has no bytes. What S3 says of parts
-    # is not asked of a store of Azure.
+    # A range that begins at the end of an object gets a success without bytes. The checks of S3's part rules do not
+    # apply to Azure.
     Known(
         start=azurite,
         fails={"OBJECT-RANGE.bytes": "range beyond the end"},
         not_asked=LARGE | {"OBJECT-LIMITS.parts"},
     ),
-    # It heeds no condition where it composes objects or reads one, and no MD5; of keys that share a directory, each
-    # page of a listing names that directory again.
+    # It ignores conditions when it composes or reads objects, and ignores MD5. If keys share a directory, each page of
+    # a listing names that directory again.
     Known(
         start=fake_gcs_server,
         fails={
@@ -84,9 +84,10 @@ KNOWN = (
         },
         not_asked=LARGE | {"OBJECT-LIMITS.parts"},
     ),
-    # It heeds Content-MD5 and If-None-Match of a PUT, but no other checksum and no condition at the end of an upload.
-    # Whoever ends an upload must name all of its parts. tests/conformance/test_gateways_of_ceph.py shows each of them
-    # with boto3. Objects of 5 GiB do not fit its memory here.
+    # It obeys Content-MD5 and If-None-Match of a PUT, but no other checksum, and no condition when an upload is
+    # completed. A client that completes an upload must name all of its parts.
+    # tests/conformance/test_gateways_of_ceph.py shows each defect with boto3. Objects of 5 GiB do not fit its memory
+    # here.
     Known(
         start=rgw,
         fails={

@@ -1,4 +1,4 @@
-"""The second client: a process that does what it is told, says what went wrong, and is never waited for without end."""
+"""The second client is a process that executes requests and reports its errors; every wait for it has a limit."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_request_that_takes_too_long_is_named_and_its_late_answer_is_not_taken
     with pytest.raises(TimeoutError, match=r"has not ended 'read' within 0.05 s; the call may hang") as caught:
         client.ask("read", str(tmp_path / "blocks"), patience=0.05)
     assert caught.value.filename == str(tmp_path / "blocks")
-    os.close(os.open(tmp_path / "blocks", os.O_WRONLY))  # Now the agent's open returns, and its answer comes.
+    os.close(os.open(tmp_path / "blocks", os.O_WRONLY))  # Now the agent's open returns, and the agent answers.
     assert client.ask("names", str(tmp_path)) == ["blocks"]
 
 
@@ -102,7 +102,7 @@ def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
 
 
 def test_requests_of_any_size_arrive_whole(client, tmp_path):
-    """Listing is asked with all names that are expected: a thousand and more."""
+    """A request for a listing contains all expected names, often more than a thousand."""
     names = [f"{number:0200d}" for number in range(5000)]
     seen = client.ask("wait_until", str(tmp_path), look="names", wanted=names, seconds=0)
     assert not seen["agreed"]
@@ -114,7 +114,7 @@ def test_the_secret_of_a_client_is_not_among_the_words_of_any_process(client, tm
     words = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            # A process of another test may end meanwhile.
+            # A process of another test may end during this loop.
             with contextlib.suppress(OSError):
                 words.append((entry / "cmdline").read_bytes())
     assert not any(secret.encode() in of for of in words)
@@ -147,7 +147,7 @@ def test_the_agent_ends_with_the_process_that_started_it(tmp_path, then):
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as starting:
         assert json.loads(starting.stdout.readline()) == {"id": 1, "result": True}
         (tmp_path / "end").write_text("now")
-        # The agent holds the pipe as its output: it ends when both processes have.
+        # Both processes hold this pipe as their output, so the read returns when both have ended.
         assert starting.stdout.read() == ""
 
 

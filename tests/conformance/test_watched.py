@@ -1,4 +1,4 @@
-"""Races that storage makes slow: they end in time with what they saw, and while they go on nobody calls them hung."""
+"""Races on slow storage end in time with the results so far, and are not reported as hung before that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check knows of the processes that it starts beside itself."""
+"""What a check records about the processes that it starts."""
 
 from __future__ import annotations
 

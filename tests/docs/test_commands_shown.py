@@ -1,4 +1,4 @@
-"""Commands that a page only shows, in prose or for storage that is not here, are commands that exist."""
+"""Commands that a page only shows, in prose or for other storage, have options that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pytest_ckpt.cli.main import COMMANDS
 from pytest_ckpt.facts.options import OPTIONS
 from tests.support.doc_pages import PAGES
 
-# A line that begins with a command, behind a prompt or an indent or not; what three blanks part from it explains it.
+# A line that begins with a command, optionally after an indent or a prompt. Three spaces separate the command from its
+# explanation.
 COMMAND = re.compile(r"^\s*(?:\$ )?(pytest|pytest-ckpt) ((?:(?!   ).)*)", re.MULTILINE)
 FLAG = re.compile(r"(?<!\S)\[?(--[a-z][a-z-]*)")
 

@@ -1,4 +1,4 @@
-"""What the pages count (checks, requirements, engines, …) are as many as the tables of the code have."""
+"""The counts on pages (of checks, requirements, engines, …) equal the rows of the tables in the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOUNS = (
     *("checks", "requirements", "engines", "strategies", "gate tables", "tables of gates", "models", "options"),
     *("commands", "hooks", "suites", "grades", "verdicts", "faults", "stores", "file systems", "rules", "proofs"),
 )
-# "One" is an article more often than a count, and "zstd 1 stores" counts nothing.
+# "One" is usually an article, and "zstd 1 stores" is not a count.
 _NUMBER = rf"(?<![\w.,/×-])(?:(?!1 )\d[\d,]*|{'|'.join(sorted(set(WORDS) - {'one'}, key=len, reverse=True))})"
 _COUNTED = re.compile(rf"({_NUMBER})((?: [a-z-]+)?? (?:{'|'.join(NOUNS)}))\b", re.IGNORECASE)
 _MADE = re.compile(r"<!-- from [^>]*: begin -->.*?<!-- from [^>]*: end -->", re.DOTALL)
@@ -47,7 +47,7 @@ class Counted:
 
 
 def counted_in(page: str, text: str) -> list[Counted]:
-    """Return every count of what has a table in the prose of a page; what is made from tables needs no other test."""
+    """Return every count in a page's prose of things that have a table. Generated parts are left out."""
     prose = _BROKEN_LINE.sub(" ", _COMMAND.sub("", _MADE.sub("", text)))
     return [Counted(page, _value(match[1]), match[2].strip().lower()) for match in _COUNTED.finditer(prose)]
 
@@ -57,7 +57,7 @@ def _value(text: str) -> int:
 
 
 _OF_OBJECTS = {check.requirement for check in in_room("objects")}
-# Where a count stands: by page and what is counted, with what the code has of it.
+# The numbers in the code, by page and by the counted words.
 BY_TABLES = {
     ("README.md", "engines"): {len(engines.BUILT_IN)},
     ("README.md", "strategies"): {len(STRATEGIES)},
@@ -68,8 +68,7 @@ BY_TABLES = {
     ("published_results.md", "models"): {len(MODELS)},
     ("workload.md", "models"): {len(MODELS)},
 }
-# Counts of what has no table: of checks that there were on the day of a measurement, of commands that one run is
-# given, of processes of xdist, of stores that are compared.
+# Counts of things without a table: commands, and checks that run concurrently or ran in a past measurement.
 OF_NO_TABLE = [
     Counted("CONTRIBUTING.md", 2, "commands"),
     Counted("conformance.md", 4, "checks"),

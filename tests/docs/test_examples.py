@@ -1,4 +1,4 @@
-"""The examples of the pages do what the pages say, and every one is either tried or says why it is not."""
+"""The examples on pages do what the pages say. Each is tested, or a comment above it gives the reason why not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARSERS = {
     "ini": lambda text: configparser.ConfigParser(interpolation=None).read_string(text),
     "python": lambda text: compile(text, "example", "exec"),
 }
-# Each is a decision: what stands here is taken on trust by whoever reads it.
+# Examples that no test runs. Each entry is a decision, as readers have to trust the example.
 NOT_RUN = {
     "evidence.md": ["pytest-ckpt diff ckpt-report-off ckpt-report-on --encryption"],
     "first_run.md": ["python3 -m venv .venv"],
@@ -82,7 +82,7 @@ WITH_COMMANDS = [page for page in PAGES if any(b.comment.startswith("runs") for 
 def test_every_example_says_how_it_is_tried(page):
     for block in blocks(page):
         if block.language.startswith("{") or README_COMMAND.fullmatch(block.comment):
-            continue  # a directive of Sphinx; what .ci/run takes from the README and runs
+            continue  # a directive of Sphinx, or a command that .ci/run takes from the README
         if TRIED.fullmatch(block.comment):
             if block.comment.startswith("tried by "):
                 assert page.name in (CHECKOUT / block.comment.removeprefix("tried by ")).read_text()
@@ -151,7 +151,7 @@ def test_another_text_does_not(shown, printed, exactly):
 
 
 def test_an_example_that_is_wrong_is_found(make_home, tmp_path):
-    page = DOCS / "example.md"  # only its name is used
+    page = DOCS / "example.md"  # only its name is used, the file does not exist
     text = "<!-- runs, exit 3 -->\n```sh\necho 5 s; exit 3\n```\n<!-- prints -->\n```text\n{}\n```\n"
     (tmp_path / "page.md").write_text(text.format("7 s"))
     found = [type(b)(page=page, line=b.line, language=b.language, comment=b.comment, text=b.text)

@@ -1,4 +1,4 @@
-"""The pages that are made from tables are as the tables make them, and name everything that there is."""
+"""Generated pages equal the output of their tables, and name every entry."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ COLUMNS = ROWS.pop("requirement")
 
 
 def kinds_of(requirement):
-    """How a requirement gates by each table, as the page shows it; of several rows the first."""
+    """Return the requirement's gate in each table, as the page shows it; if it has several rows, the first counts."""
     row = next(kinds for name, kinds in ROWS.items() if name.startswith(f"[{requirement}]"))
     return dict(zip(COLUMNS, row, strict=True))
 

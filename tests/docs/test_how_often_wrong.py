@@ -1,4 +1,4 @@
-"""The page on wrong verdicts shows the study that is recorded, and the judges of today decide as they did in it."""
+"""The page on wrong verdicts shows the recorded study, and today's code decides as in the study."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_arrays_with_independent_operations_pass_as_often_as_independent_trials(
     for each, point in ((curve, point) for curve in found for point in curve["points"]):
         expected = miss_probability(point["late_share"], each["operations"])
         spread = math.sqrt(expected * (1 - expected) / DOCUMENT["arrays"])
-        # Of some hundred points, none is farther away than this by chance.
+        # By chance alone, none of some hundred points deviates by more than five standard deviations.
         assert passed_share(point) == pytest.approx(expected, abs=5 * spread + 1e-6), (each["row"], each["truth"])
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_the_judges_of_today_decide_as_in_the_study(row) -> None:  # type: ignore[no-untyped-def]
-    """At the point of each row where most is at stake: where neither nearly all arrays pass nor nearly none."""
+    """Tests the most sensitive point of each row, at which about half of the arrays pass."""
     candidates = itertools.product(row.truths, range(len(DOCUMENT["curves"][0]["points"])))
     truth, number = min(
         candidates, key=lambda pair: abs(passed_share(CURVES[row.name, pair[0].name]["points"][pair[1]]) - 0.5)

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes, without a cluster: their schemas, and what pods of them have and lack."""
+"""The manifests for Kubernetes, without a cluster: their schemas, and the contents of their pods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REPLICAS = {
         "template": {"type": "object"},
     },
 }
-# What kubeflow.org/v2beta1 says of an MPIJob, as far as the manifests use it; pods are checked by Kubernetes' own.
+# The part of kubeflow.org/v2beta1's MPIJob that the manifests use. Kubernetes' own schema checks the pods.
 MPI_JOB = {
     "type": "object",
     "additionalProperties": False,
@@ -75,7 +75,7 @@ MPI_JOB = {
 
 
 def check(document):
-    """Raise for a document that the schemas do not allow."""
+    """Raise if the schemas do not allow a document."""
     if document["kind"] != "MPIJob":
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
         return
@@ -150,7 +150,7 @@ def test_pods_are_nobody_that_could_harm_a_node(name):
             mounted = {m["name"] for m in container["volumeMounts"]}
             assert mounted == {v["name"] for v in spec["volumes"]}
             places = {m["mountPath"] for m in container["volumeMounts"]}
-            # A root that is read-only needs what is written to elsewhere; 64 MB of shared memory may be too little.
+            # The root is read-only, so these directories need a volume; 64 MB of shared memory may be too little.
             assert {"/tmp", "/dev/shm"} <= places
 
 
@@ -177,7 +177,7 @@ def test_a_bucket_takes_the_place_of_a_claim_and_its_secret_is_no_word_of_a_comm
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_run_that_failed_is_not_started_again(name):
-    """The operator takes the policy of a replica over that of a template, and OnFailure for a launcher without one."""
+    """For MPI jobs, the operator uses the replica's policy, not the template's. A launcher's default is OnFailure."""
     *_, document = filled(name, values())
     spec = document["spec"]
     of_mpi = spec.get("mpiReplicaSpecs", {})

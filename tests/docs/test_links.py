@@ -1,4 +1,4 @@
-"""Every link of the pages leads somewhere when they are read as they lie in the repository."""
+"""Every link on a page leads to an existing place, when the page is read in the repository."""
 
 from __future__ import annotations
 

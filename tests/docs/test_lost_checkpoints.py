@@ -1,4 +1,4 @@
-"""The page of lost checkpoints names requirements that exist, and a test shows that each of them detects the cause."""
+"""The page of lost checkpoints names existing requirements, and a test shows that each detects the cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = [
 _STRATEGIES = "tests/front_door/test_run_with_strategies.py"
 _CRASH = "tests/conformance/test_checks_crash.py::test_a_target_that_misbehaves_is_told_by_its_fault"
 _MATRIX = "tests/conformance/test_matrix.py::test_a_fault_is_found_by_its_checks"
-# The test in which the requirement of a row turns.
+# The test in which the requirement of a row changes its outcome.
 SHOWN_BY = {
     "KempnerForge/issues/102": f"{_STRATEGIES}::test_what_a_kill_tears_or_shows_too_early_is_found",
     "Megatron-Bridge/pull/5184": f"{_STRATEGIES}::test_retention_that_takes_the_newest_committed_one_is_found",

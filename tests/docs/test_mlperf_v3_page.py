@@ -1,4 +1,4 @@
-"""docs/mlperf_v3.md: its tables are what ``judge`` decides about the published times, which are plausible."""
+"""docs/mlperf_v3.md: its tables contain the verdicts of ``judge`` on the published times, which are plausible."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_a_row_says_what_is_not_known(judged):
     for row in judged:
         unknown = list(row.unknown())
         assert any(text.startswith("load 10") for text in unknown)
-        # Of a run that saves and then loads the last save has an upper bound.
+        # If a run saves and then loads, only an upper bound of its last save is known.
         bounded = "at most" in row.figure("save")["basis"]
         assert ("save 10 (only an upper bound is known)" in unknown) == bounded
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['submitter']}-{row['system'][-20:]}-{row['model']}")
 def test_the_times_of_a_row_are_such_as_dlio_writes(row):
-    """Ten saves and ten loads of a model, each after a pause of 5 s: a mistake in writing them down breaks that."""
+    """Each row has ten saves and ten loads, each after a pause of 5 s. A copying error would break this pattern."""
     assert row["model"] in MODELS
     for kind in ("saves", "loads"):
         assert sum(len(run[kind]) for run in row["runs"]) == 10

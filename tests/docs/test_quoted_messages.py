@@ -1,4 +1,4 @@
-"""What the pages quote as said by the tool is what stands in its code, with … for what is put in."""
+"""Messages that the pages quote exist in the code; … stands for inserted values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINIMUM_QUOTED = 10
 QUOTED = [
     (b.where, line.strip()) for p in PAGES for b in blocks(p) if b.comment == "says" for line in b.text.splitlines()
 ]
-# Sentences that are put together from parts, as they are put together.
+# Sentences that the code assembles from parts, assembled in the same way.
 MADE = [
     describe_failure(
         Failure(kind="error", rank=3, host="n1", phase="write", file="a.pt", errno="ENOSPC",
@@ -28,7 +28,7 @@ MADE = [
 
 
 def shown(node: ast.expr) -> str:
-    """Return a text with holes; of what is counted, its plural behind a hole."""
+    """Return a text with … for each inserted value; after a count, also with the plural of the counted word."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -41,7 +41,7 @@ def shown(node: ast.expr) -> str:
 
 @functools.cache
 def sentences() -> str:
-    """Return every text of the package, one after the other; what is put into one is a hole."""
+    """Return all texts of the package, joined, with … for each inserted value."""
     found = list(MADE)
     for file in sorted([*(CHECKOUT / "pytest_ckpt").rglob("*.py"), *(CHECKOUT / "suites").glob("*.py")]):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -53,7 +53,7 @@ def sentences() -> str:
 
 
 def is_said(quoted: str) -> bool:
-    # A hole at either end matches anything, and one in front would be tried from every place of every text.
+    # A … at either end matches anything. One at the start would be tried at every position of every text.
     return re.search("[^\n]*".join(map(re.escape, quoted.strip("…").split("…"))), sentences()) is not None
 
 

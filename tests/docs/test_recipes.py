@@ -1,4 +1,4 @@
-"""The recipes for every night: their files can be read, and the commands in them do on a small target what they say."""
+"""The recipes for nightly runs: their files can be read, and their commands work on a small target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.doc_examples import Commands
 from tests.support.doc_pages import DOCS
 
 RECIPES = DOCS / "recipes"
-# In place of a real night: two ranks and a cluster so small that any disk is fast enough for it.
+# Replaces a real night: two ranks, and a cluster so small that any disk is fast enough.
 TINY = {
     "ckpt_cluster": 8,
     "ckpt_model": "llama3-8b",
@@ -32,7 +32,7 @@ VARIABLES = {"CKPT_BIN", "CKPT_HISTORY"}
 
 
 class Night:
-    """A directory as a job has it, a target, a history; what the recipes call with what they were given."""
+    """A job's directory, a target and a history, with programs and variables as the recipes use them."""
 
     def __init__(self, home: Path) -> None:
         self.commands = Commands(home)
@@ -43,19 +43,19 @@ class Night:
         self.configure()
 
     def configure(self, **changes: object) -> None:
-        """Write nightly.toml as it ships, with what makes it small and what a test changes."""
+        """Write the shipped nightly.toml, made small, with the changes of a test."""
         table = tomllib.loads((RECIPES / "nightly.toml").read_text())
         table |= {"ckpt_target": str(self.target), **TINY, **changes}
         lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
         (self.home / "nightly.toml").write_text("\n".join(lines) + "\n")
 
     def run(self, script: str, **more: str) -> tuple[int, str]:
-        """Run commands with the variables of a recipe filled in."""
+        """Run commands with the variables of a recipe set."""
         return self.commands.run(script, CKPT_BIN=str(self.commands.programs), CKPT_HISTORY=str(self.history), **more)
 
     @property
     def outcome(self) -> dict[str, object]:
-        """What the run that was just made says of itself."""
+        """Return grade and exit code from the report of the latest run."""
         report = json.loads((self.home / "ckpt-report" / "report.json").read_text())
         return {"grade": report["grade"], "exit_code": report["exit_code"]}
 
@@ -106,7 +106,7 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
     assert len((night.history / "history.jsonl").read_text().splitlines()) == 1
     assert not list(night.target.iterdir())
     if recipe == "cron":
-        assert found == ""  # no mail
+        assert found == ""  # no mail was sent
         assert "no regression of 10 %" in (night.home / "night.log").read_text()
 
 
@@ -120,7 +120,7 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
     ],
 )
 def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night):
-    """And what lay there from the night before is not published for tonight."""
+    """The files of the previous night are not published as tonight's."""
     (night.home / "ckpt-report").mkdir()
     (night.home / "ckpt-report" / "report.json").write_text("{}")
     (night.home / "ckpt-report" / "junit.xml").write_text("yesterday's")
@@ -154,7 +154,7 @@ def test_a_night_that_passed_but_is_slower_than_those_before_fails(night):
     rng = random.Random(1)
     made = []
     for number in range(30):
-        # 26 fast nights; with the one that is run below, and the newest of these, the slow ones are five.
+        # The last four of 30 nights are slow. The run below is the fifth slow one.
         speed = 1.0 if number >= 26 else 0.01 * rng.uniform(0.9, 1.1)
         entry = json.loads(json.dumps(tonight)) | {"id": f"made-{number}", "started": f"2020-01-{number + 1:02d}T02:00"}
         for subject in entry["subjects"]:
@@ -188,7 +188,7 @@ def test_the_settings_that_ship_are_options():
 
 
 def test_a_line_of_a_crontab_holds_nothing_that_cron_takes_for_its_end():
-    """A % that is not escaped becomes a new line."""
+    """In a crontab, a % that is not escaped becomes a new line."""
     jobs = list(of_cron())
     assert len(jobs) == 1
     assert not re.search(r"(?<!\\)%", jobs[0])

@@ -1,4 +1,4 @@
-"""docs/results.md names every field that a run writes: of every record, and as a real run writes them."""
+"""docs/results.md names every field of every record that a run writes. A real run is compared, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS = {
         r"^#{2,3} (.*)\n((?:(?!#{2,3} ).*\n)*)", (DOCS / "results.md").read_text(), re.MULTILINE
     )
 }
-# Which section has the fields of which record.
+# The section of the page that explains the fields of each record.
 SECTION_OF = {
     "Report": "The document", "Run": "run", "Cluster": "cluster", "LimitInput": "cluster",
     "Waiver": "The document", "Origin": "The document",
@@ -64,7 +64,7 @@ SECTION_OF = {
     "Message": "published", "Start": "starts", "JudgedAgain": "judged_again", "ChangedLimit": "judged_again",
     "InterruptedWork": "starts", "RepeatedMeasurement": "starts",
 }  # fmt: skip
-# Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.
+# Objects whose keys are not field names: for example sentences by quantity, or facts by subject.
 FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "system", "bases", "client"}
 
 
@@ -107,7 +107,7 @@ def keys_of(value: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def directory(make_home: Callable[[str], Path]) -> Path:
-    """The directory of a run that wrote all that a small run writes."""
+    """The directory of a small run that wrote every kind of file."""
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
@@ -129,7 +129,7 @@ def test_every_name_that_a_real_report_holds_is_explained(directory):
 
 
 def test_every_property_of_junit_is_explained(directory):
-    tree = ET.parse(directory / "ckpt-report" / "junit.xml")  # our own file
+    tree = ET.parse(directory / "ckpt-report" / "junit.xml")  # a file that the run wrote itself
     written = {element.attrib["name"] for element in tree.iter("property")}
     assert {"requirement", "grade"} <= written <= named_in("junit.xml")
 

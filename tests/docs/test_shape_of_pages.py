@@ -1,4 +1,4 @@
-"""Pages are short, begin with their use and the time that they take, and end with where to go next."""
+"""Pages are short, begin with their use and the time they take, and end with a link to the next page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.doc_pages import CHECKOUT, DOCS, prose
 
 README = (CHECKOUT / "README.md").read_text()
 MAXIMUM_WORDS = 2_500
-# Tables of entries that are looked up one at a time.
+# Pages of entries that are looked up one at a time.
 REFERENCES = {
     "conformance.md", "file_systems.md", "how_often_wrong.md", "mlperf_v3.md", "options.md", "requirements.md",
     "results.md",

@@ -1,4 +1,4 @@
-"""The site is built without a warning, every page is found from the first one, nothing is fetched from elsewhere."""
+"""The site builds without a warning, links lead from the first page to every page, and nothing external is loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from tests.support.doc_pages import DOCS
 from tests.support.machine import need, patience
 
-# What a browser fetches by itself. A link (a href) is only followed by a person.
+# What a browser loads by itself. Only a person follows a link (a href).
 _LOADS = {
     **dict.fromkeys(("script", "iframe", "audio", "embed", "track", "input"), ("src",)),
     **dict.fromkeys(("img", "source"), ("src", "srcset")),
@@ -29,14 +29,14 @@ _LOADS = {
     "object": ("data",),
     "use": ("href",),
 }
-# Links in the head that name a page and fetch nothing.
+# Links in the head that name a page and load nothing.
 _RELATIONS = frozenset(["index", "search", "next", "prev", "canonical", "genindex", "author", "copyright"])
 _OF_A_STYLE = re.compile(r"""url\(\s*['"]?([^'")]+)|@import\s+['"]([^'"]+)""")
 
 
 @dataclass
 class Page(HTMLParser):
-    """A page that was built. ``links`` are those that people follow, ``loads`` what a browser fetches."""
+    """A built page. People follow its ``links``; a browser loads its ``loads``."""
 
     file: Path
     ids: set[str] = field(default_factory=set)
@@ -49,7 +49,7 @@ class Page(HTMLParser):
         self.feed(self.file.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what the element names."""
+        """Record the ids, links and loads of an element."""
         fields = {name: value or "" for name, value in attrs}
         if "id" in fields:
             self.ids.add(fields["id"])
@@ -74,7 +74,7 @@ def pages_of(site: Path) -> dict[Path, Page]:
 
 
 def file_of(page: Path, link: str) -> tuple[Path, str]:
-    """Return the file and the anchor that a relative link of a page leads to."""
+    """Return the file and the anchor of a relative link on a page."""
     path, anchor = urldefrag(link)
     path = unquote(urlsplit(path).path)
     file = (page.parent / path).resolve() if path else page
@@ -88,7 +88,7 @@ def is_elsewhere(link: str) -> bool:
 
 
 def style_loads(site: Path) -> list[tuple[Path, str]]:
-    """Return (style sheet, what it loads) of every style sheet of a site."""
+    """Return (style sheet, loaded address) for every load of a style sheet of the site."""
     return [
         (file, one)
         for file in sorted(site.rglob("*.css"))
@@ -143,7 +143,7 @@ def test_every_page_is_found_from_the_first_one(site, built):
 
 
 def test_every_page_stands_in_the_list_of_pages(site, built):
-    """The list at the side is that of the first page's table of contents."""
+    """The list at the side is generated from the table of contents of the first page."""
     listed = {file_of(site / "index.html", link)[0] for link in built[site / "index.html"].links}
     assert {site / p.stem / "index.html" for p in DOCS.glob("*.md") if p.stem != "index"} <= listed
 
@@ -164,7 +164,7 @@ def test_every_link_within_the_site_leads_to_an_anchor_that_is_there(site, built
 
 def test_no_page_loads_anything_from_elsewhere(site, built):
     loads = [(page.file, one) for page in built.values() for one in page.loads] + style_loads(site)
-    assert len(loads) > len(built)  # it is seen at all
+    assert len(loads) > len(built)  # the test recognises loads at all
     assert not [(str(file), one) for file, one in loads if is_elsewhere(one)]
     missing = [
         (str(file), one)
@@ -186,7 +186,7 @@ def test_a_resource_from_elsewhere_is_seen(tmp_path):
 
 
 class _OwnOnly(http.server.SimpleHTTPRequestHandler):
-    """Serves a directory, and forbids the browser everything that is not from here; it says so on its console."""
+    """Serve a directory, and forbid all external loads. The browser reports a forbidden load on its console."""
 
     def end_headers(self) -> None:
         self.send_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline' data:")
@@ -211,7 +211,7 @@ def _served(directory: Path) -> Iterator[str]:
 
 
 def _console(address: str, profile: Path) -> tuple[str, str]:
-    """Open a page in a browser; return what it drew, as HTML, and what it wrote to its console and log."""
+    """Open a page in a browser; return the HTML that it built, and its console and log."""
     need(CHROMIUM, "there is no Chromium on this machine")
     command = [
         str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",

@@ -1,7 +1,4 @@
-"""The sbatch file runs as it stands, on one machine whose Slurm is played by scripts: srun hands over to mpiexec.
-
-Its page is slurm.md.
-"""
+"""The sbatch file of slurm.md runs unchanged on one machine. Scripts replace Slurm: srun calls mpiexec."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from tests.support.doc_examples import Commands
 from tests.support.doc_pages import DOCS
 
 RECIPES = DOCS / "recipes"
-# What only the real storage has.
+# Options that need the real storage.
 NOT_HERE = ("ckpt_small_volume", "ckpt_actions", "ckpt_system", "ckpt_sign")
 SMALL = {
     "ckpt_cluster": 8,
@@ -48,7 +45,7 @@ SCONTROL = '[ "$1 $2 $3" = "show hostnames node[1-1]" ] && hostname\n'
 
 @pytest.fixture
 def cluster(make_home: Callable[[str], Path]) -> Commands:
-    """A directory from which a job is sent off, on a machine with a Slurm of scripts."""
+    """A directory for submitting a job, on a machine where scripts replace Slurm."""
     home = make_home("slurm")
     commands = Commands(home)
     commands.add("srun", SRUN)
@@ -120,7 +117,7 @@ def test_without_its_hosts_the_job_says_what_is_missing_and_writes_nothing(clust
 
 def test_the_file_asks_slurm_for_whole_nodes():
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)$", (RECIPES / "slurm.sbatch").read_text(), re.MULTILINE))
-    assert asked["nodes"] == asked["ntasks-per-node"] == "8"  # as many ranks as 70B has in full
+    assert asked["nodes"] == asked["ntasks-per-node"] == "8"  # as many ranks as a full 70B checkpoint has
     assert {"exclusive", "mem", "time"} <= set(asked)
 
 

@@ -1,6 +1,6 @@
-"""The schemas of all our documents: each is one, takes what was printed, and refuses what a script could stumble over.
+"""The schemas of all our documents are valid; they accept printed documents and refuse values that break scripts.
 
-That real output follows them is tested where it is made.
+The tests of each command compare its real output with its schema.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def at(document, path):
 
 
 def fields(document, path=()):
-    """Yield the path of every field that has a name of its own."""
+    """Yield the path of every named field."""
     if isinstance(document, dict):
         for key, value in document.items():
             yield (*path, key)

@@ -1,4 +1,4 @@
-"""Histories that somebody changed with a text editor: found and told, and no better trend."""
+"""Histories that were changed with a text editor: the change is reported, and does not improve the trend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUBJECT, REPORT = made_up_run.SUBJECT, "report.json"
 
 @pytest.fixture(scope="module")
 def kept_by_runs(tmp_path_factory):
-    """A history of four runs, the last of which was slow."""
+    """A history of four runs; the last one was slow."""
     home = tmp_path_factory.mktemp("history")
     for night in range(1, 5):
         document = made_up_run.make_run(
@@ -121,7 +121,7 @@ def test_run_directories_that_were_cleared_away_cost_no_line(kept, capsys):
 def test_the_order_is_that_of_time_whatever_the_zone(kept, capsys):
     shutil.rmtree(kept / "runs")
     lines = lines_of(kept)
-    # By their letters the other way round.
+    # Sorted as text, these two times would be in the wrong order.
     lines[0]["started"], lines[1]["started"] = "2031-05-01T09:00:00+09:00", "2031-05-01T01:00:00"
     write_lines(kept, lines[:2])
     _, document = trend(kept, capsys)

@@ -1,6 +1,6 @@
-"""Run directories that somebody changed with a text editor: found and told, and never judged better.
+"""Run directories that were changed with a text editor: the change is reported, and never improves a verdict.
 
-Beside them what only breaks things: numbers that are none, documents of any shape, names that steer a terminal.
+Other changes only break things: invalid numbers, documents of any shape, names that steer a terminal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REPORT, EVENTS, SESSION = "report.json", "events.jsonl", "session.json"
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory):
-    """A run in which a save missed its limit."""
+    """A run in which a save exceeded its limit."""
     directory = tmp_path_factory.mktemp("late") / "run"
     document = made_up_run.make_run(directory, save=100.0)
     assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "failed"
@@ -46,14 +46,14 @@ def run(late, tmp_path):
 
 
 def judge(directory, capsys, *words):
-    """Return (exit code, document or None, what stands on standard error)."""
+    """Return (exit code, document or None, standard error)."""
     code = main(["judge", str(directory), "--json", *words])
     output = capsys.readouterr()
     return code, json.loads(output.out, parse_constant=pytest.fail) if output.out else None, output.err
 
 
 def verify(directory, capsys):
-    """Return (exit code, every detail)."""
+    """Return (exit code, all details)."""
     code = main(["verify", str(directory), "--json"])
     document = json.loads(capsys.readouterr().out)
     assert not faults(document, "verify")
@@ -85,7 +85,7 @@ def test_measurements_that_were_changed_certify_nothing(run, capsys):
 def test_what_would_be_certified_is_incomplete_in_a_directory_that_was_changed(tmp_path, capsys, monkeypatch):
     made_up_run.make_run(tmp_path / "run")
     edit(tmp_path / "run" / FACTS, shorten)
-    # A run at full size would take hundreds of GiB: what is judged is as of one.
+    # A run at full size would take hundreds of GiB, so this small one is judged as if it had full size.
     monkeypatch.setattr("pytest_ckpt.grading.grading.shortfalls", lambda *_: [])
     code, document, _ = judge(tmp_path / "run", capsys)
     assert (code, document["exit_code"], document["grade"]) == (8, 8, "incomplete")
@@ -180,7 +180,7 @@ def test_a_measurement_that_was_removed_is_missed(run, capsys):
 
 
 def test_files_that_were_all_changed_to_fit_are_found_by_the_signature_alone(run, late, capsys):
-    """Measurements, report, pages and manifest: without a signature, nothing in the directory shows it."""
+    """Measurements, report, pages and manifest all match, so only a signature can show the change."""
     edit(run / FACTS, shorten)
     write_manifest(run)
     forged = json.loads((run / REPORT).read_text())
@@ -303,7 +303,7 @@ def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, ch
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_is_none_is_no_time(run, capsys, number):
-    """Each would pass for less than the limit, or break what compares it."""
+    """Each of these values would pass for less than the limit, or break a comparison."""
     text = (run / FACTS).read_text()
     measurement = json.loads(text)
     measurement["operations"][1]["seconds"] = "HERE"

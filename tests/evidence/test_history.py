@@ -23,7 +23,7 @@ DAYS = 40
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """One run, whose lines stand for many nights: its times are set for each."""
+    """The history entry of one run. Tests copy it for many nights, with other times."""
     directory = tmp_path_factory.mktemp("template") / "run"
     return entry(made_up_run.make_run(directory))
 

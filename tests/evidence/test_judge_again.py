@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge``: decide again from the files of a run, without target, MPI or torch."""
+"""``pytest-ckpt judge`` decides again from the files of a run, without target, MPI or torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TINY = (
     "--ckpt-operations=2",
     "--ckpt-gate-table=speed-only",
 )
-# numpy is not among them: it makes the forecast, where it is there.
+# numpy may be imported: it computes the forecast, if it is installed.
 HEAVY = ("torch", "mpi4py", "psutil", "jinja2")
 
 
@@ -40,7 +40,7 @@ def run_directory(tmp_path_factory):
     words = ["--ckpt-target=target", "--cluster=64", "--ckpt-engine=stream", *TINY]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
     subprocess.run(command, cwd=here, capture_output=True, check=True)
-    # Nothing but the run directory may be needed.
+    # Only the run directory may be needed.
     (here / "target").rmdir()
     return here / "ckpt-report"
 
@@ -67,14 +67,17 @@ def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_direc
     document = json.loads(found.stdout)
     assert found.returncode == document["exit_code"] == 1
     outcomes = {v["id"]: v["outcome"] for v in document["requirements"]}
-    # No client makes a checkpoint within some milliseconds, so a late save is not the storage's failure.
+    # No client can create a checkpoint within some milliseconds, so a late save is not a failure of the storage.
     assert (outcomes["SAVE"], outcomes["LOAD"], outcomes["INTEGRITY"]) == ("not run", "failed", "met")
     assert document["cluster"]["accelerators"] == 100_000_000
     assert "--ckpt-cluster" not in " ".join(document["disclosures"])
 
 
 def test_misses_that_the_run_planned_are_allowed_again(tmp_path):
-    """One save and one load of 93 are late, as the plan allows. The sufficient cluster size follows from the others."""
+    """One save and one load of 93 are late, as the plan allows.
+
+    The other times determine the sufficient cluster size.
+    """
 
     def one_late(measurement):
         late = [replace(o, seconds=100_000.0 * o.seconds) if o.index == 1 else o for o in measurement.operations]
@@ -104,7 +107,7 @@ def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_a
 
 
 def test_it_names_the_cluster_of_the_run_and_the_cluster_of_the_second_judgement(tmp_path):
-    """A stored run for 64 accelerators, certified: the page for 16,000 must not look like a page of that run."""
+    """The stored run is for 64 accelerators. The page for 16,000 must not look like a page of that run."""
     before = make_run(tmp_path / "run", options={"ckpt_scale": "1", "ckpt_operations": "10"})
     assert "judged_again" not in before
     again = ("--cluster=16000", "--ckpt-save-budget=3%", "--json", f"--html={tmp_path / 'again.html'}")
@@ -168,7 +171,7 @@ SEALED = ("report.json", "certificate.html", "junit.xml", "manifest.sha256")
 
 @pytest.fixture
 def unfinished(run_directory, tmp_path):
-    """The directory as it was before the controller wrote its report."""
+    """The directory before the controller has written its report."""
     return Path(shutil.copytree(run_directory, tmp_path / "unfinished", ignore=shutil.ignore_patterns(*SEALED)))
 
 

@@ -1,6 +1,6 @@
-"""The longest run that the options allow leaves a record that can be read, judged and verified; a longer is refused.
+"""The longest run that the options allow can be read, judged and verified; a longer one is refused.
 
-Days of saves are made up from what a run records of them: sizes are what counts here, not times.
+Days of saves are made up, as only their size in the files matters here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_refused(settings):
 
 
 def maximum_processes():
-    """Return the most ranks with which as many operations as there can be are not refused."""
+    """Return the highest number of ranks that is accepted together with the highest number of operations."""
     fits, too_many = 1, 16_384
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
@@ -59,7 +59,7 @@ def maximum_processes():
 
 
 def with_days_of_saves(found, saves, *, faults=0):
-    """Return a measurement with so many saves of endurance, in numbers of as many digits as clocks give."""
+    """Return a measurement with ``saves`` saves of ENDURE, in numbers with as many digits as clocks give."""
     each = DAYS * 86_400 / saves
     at = tuple(each * n + 0.123456789012 for n in range(saves))
     endurance = Endurance(requested_seconds=DAYS * 86_400.0, seconds=DAYS * 86_400.0 + 1 / 3, kept=2, start_seconds=at,
@@ -114,7 +114,7 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
 
 
 def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
-    """Of four subjects in one run, each with as many operations as there can be and an endurance of its own."""
+    """Four subjects in one run, each with the highest number of operations and its own ENDURE, fit the bounds."""
     lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * TOLD_OF_ENDURANCE + 100)
     assert lines < strict_json._MAXIMUM_LINES
     assert 28 * strict_json.MAXIMUM_VALUES < strict_json._MAXIMUM_BYTES
@@ -133,7 +133,7 @@ def test_a_record_that_nobody_could_read_is_refused_before_the_run(processes, mo
 
 @pytest.mark.parametrize("models", ["llama3-8b", "all"])
 def test_what_people_run_is_not_refused(models):
-    """Ten and ten of all four models, with all scenarios and a week of saves, on as many ranks as the largest has."""
+    """Ten saves and loads of all four models, all scenarios, a week of saves, and the ranks of the largest model."""
     fields = {"ckpt_model": models, "ckpt_mode": "auto", "ckpt_suite": "performance,contention,endurance",
             "ckpt_duration": "7d", "ckpt_profile": "acceptance"}  # fmt: skip
     assert not is_refused(settings_of(1024, 10, **fields))

@@ -1,4 +1,4 @@
-"""Directories of runs with things in them that no run makes: each was found by the fuzzers (``tests.support.fuzz``)."""
+"""Run directories with contents that no run writes. The fuzzers (``tests.support.fuzz``) found each of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
 @pytest.mark.parametrize("form", [(), ("--json",), ("--html=page.html",)], ids=["text", "JSON", "page"])
 @pytest.mark.parametrize("field", ["total_bytes", "used_bytes", "free_bytes"])
 def test_a_size_of_the_target_that_is_a_text_is_named(run, capsys, tmp_path, monkeypatch, field, form):
-    """A page once ended in a traceback where it wrote such a size with its unit."""
+    """A page once ended in a traceback when it formatted such a size."""
     monkeypatch.chdir(tmp_path)
     sizes = {"total_bytes": 3, "used_bytes": 2, "free_bytes": 1, "free_files": None}
     edit(run / "report.json", lambda report: report["environment"]["target"].update(capacity=sizes))
@@ -67,7 +67,7 @@ def test_a_size_of_the_target_that_is_a_text_is_named(run, capsys, tmp_path, mon
 
 
 def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, capsys, monkeypatch):
-    """Ten thousand files, each no larger than is allowed, would be read for hours."""
+    """Ten thousand files, each within the size limit, would be read for hours."""
     monkeypatch.setattr(manifest, "_MAXIMUM_BYTES_IN_ALL", 1 << 20)
     for number in range(10):
         (run / "launches" / "1" / f"added-{number}.log").write_bytes(bytes((110 << 10) + number))
@@ -88,7 +88,7 @@ def test_directories_with_a_path_that_the_kernel_does_not_take_are_named(run, ca
 
 
 def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
-    """Its grade stays that of a rehearsal, whatever the outcome: the exit code is what scripts look at."""
+    """The grade is always ``rehearsal``, so scripts rely on the exit code."""
 
     def faster(measurement):
         for operation in measurement["operations"]:
@@ -109,7 +109,7 @@ def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
 
 
 def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
-    """Of every number of a measurement, whoever wrote the manifest anew."""
+    """Each number of a measurement is changed by its last bit, and the manifest is rewritten to match."""
     file = run / "measurements" / f"{made_up_run.SUBJECT}.json"
     before = file.read_bytes()
     document = json.loads(before)

@@ -1,4 +1,4 @@
-"""Directories of other versions: a run is judged by the requirements and checks that its own version had."""
+"""Run directories of other versions: a run is judged by the requirements and checks of its own version."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def directory(made, kind, tmp_path):
 
 @pytest.fixture
 def later(monkeypatch):
-    """Return a function that adds a requirement and a check to those of this version."""
+    """Return a function that adds a requirement and a check to this version."""
 
     def add():
         monkeypatch.setitem(REQUIREMENTS, "LATER", LATER_REQUIREMENT)
@@ -135,7 +135,7 @@ def test_what_the_run_knew_and_did_not_decide_is_missing(directory, later, kind)
 
 
 def test_a_check_whose_run_had_its_requirement_alone_is_not_part_of_it(made, tmp_path, later):
-    """The list names checks as well: MKDIR is in it, and a new check of MKDIR is not."""
+    """The run's list names checks as well: it has MKDIR, but not the new check of MKDIR."""
     directory = shutil.copytree(made / "behaviour", tmp_path / "run")
     later()
     subjects = {v["subject"] for v in judge_directory(directory, {})["requirements"] if v["id"] == "MKDIR"}

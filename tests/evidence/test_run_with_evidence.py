@@ -1,4 +1,4 @@
-"""A real run that signs itself and is kept in a history: as the documentation tells it."""
+"""A real run that signs its files and is added to a history, as the documentation shows."""
 
 from __future__ import annotations
 

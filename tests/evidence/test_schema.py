@@ -1,4 +1,4 @@
-"""The record of the report accepts what a run writes, and refuses what a script could stumble over."""
+"""The schema of the report accepts the files of a run, and refuses values that break scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ckpt.grading.document import Report
 from tests.support import made_up_run
 from tests.support.by_the_library import faults
 
-# Objects whose names are not fields, and fields that some reports have only.
+# Objects whose keys are not field names, and fields that only some reports have.
 FREE = {"reasons", "kinds", "limits", "versions", "engine_facts", "phases", "stages", "facts", "client", "not_run"}
 OPTIONAL = {
     ("run", "seed"), ("run", "suites"), ("run", "hosts"), ("run", "seconds"), ("engine", "file_share"),
@@ -35,7 +35,7 @@ def test_a_report_is_one(document: Any) -> None:
 
 
 def objects(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """Yield the path of each object that has fields, of lists of their first entry."""
+    """Yield the path of each object that has fields; of a list, only its first entry."""
     if isinstance(value, dict) and not FREE & set(path[-1:]):
         yield path
         for name, below in value.items():

@@ -1,4 +1,4 @@
-"""``pytest-ckpt verify``: whatever is changed in a run directory is found and named."""
+"""``pytest-ckpt verify`` finds and names every change in a run directory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Two directories of the same run: one that was signed, one that was not."""
+    """Two directories of the same run: one signed, one unsigned."""
     home = tmp_path_factory.mktemp("runs")
     options = {"ckpt_sign": "/keys/key.pem"}
     made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options=options)
@@ -84,7 +84,7 @@ def test_a_signed_directory_that_nobody_touched_is_unchanged(signed):
     ],
 )
 def test_runs_of_other_kinds_are_unchanged_too(tmp_path, options):
-    """Suites that were not chosen, more operations, requirements that failed."""
+    """Other suites, more operations, or failed requirements do not count as changes."""
     made_up_run.make_run(tmp_path / "run", options=options)
     assert "broken" not in outcomes(tmp_path / "run").values(), details(tmp_path / "run")
 
@@ -100,7 +100,7 @@ def test_sha256sum_agrees(plain):
 
 @pytest.mark.thorough
 def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
-    """In every file, the attestation too: the first byte, the last, and some between."""
+    """Changes the first byte, the last and some in between of every file, including the attestation."""
     rng = random.Random(7)
     tried = 0
     for name in files_of(signed):
@@ -123,7 +123,7 @@ def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
 
 @pytest.mark.parametrize("bit", range(8))
 def test_a_changed_bit_anywhere_in_the_manifest_is_found_without_a_signature_too(plain, bit):
-    """As long as only the manifest was changed: each of its bytes."""
+    """Each byte of the manifest is changed, and nothing else."""
     data = (plain / MANIFEST).read_bytes()
     for place in range(bit, len(data), 8):
         flipped = bytearray(data)
@@ -181,7 +181,7 @@ def test_a_report_that_cannot_be_read_is_found(plain, text):
 
 
 def test_all_changed_alike_is_found_by_the_signature_alone(signed):
-    """Times, report, certificate and manifest forged together: only the key tells."""
+    """Times, report, certificate and manifest are forged together, so only the key shows the change."""
     forged = signed.with_name("forged")
     made_up_run.make_run(forged, save=0.01, options={"ckpt_sign": "/keys/key.pem"})
     assert outcomes(forged) == {
@@ -237,7 +237,7 @@ def test_what_cannot_be_verified_is_a_usage_error(tmp_path, monkeypatch, capsys,
 def test_it_imports_nothing_that_only_a_run_needs(plain):
     code = (
         f"import sys; from pytest_ckpt.cli.main import main; main(['verify', {str(plain)!r}]); "
-        # numpy makes the forecast again, where it is there.
+        # numpy may be imported, because it computes the forecast again.
         "print([m for m in ('torch', 'mpi4py', 'psutil', 'cryptography') if m in sys.modules])"
     )
     output = subprocess.run(

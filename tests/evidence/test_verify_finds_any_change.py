@@ -1,4 +1,4 @@
-"""A change anywhere in a run directory is found by ``verify``: any byte of any file, any name, any kind of thing."""
+"""``verify`` finds a change anywhere in a run directory: any byte of any file, any name, any kind of entry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import made_up_run
 from tests.support.selection import examples
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-# Nothing but a signature holds what launchers said; these hold each other.
+# Files that must agree with each other. Only a signature protects the output of launchers.
 HELD = ("report.json", "certificate.html", "junit.xml", f"measurements/{made_up_run.SUBJECT}.json")
 EXAMPLES = settings(
     max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -29,7 +29,7 @@ EXAMPLES = settings(
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run that was signed, and one that was not."""
+    """A signed run and an unsigned one."""
     home = tmp_path_factory.mktemp("runs")
     made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"})
     made_up_run.make_run(home / "plain")
@@ -42,7 +42,7 @@ def kind(request):
 
 
 def broken(directory, kind):
-    """Return the details of what does not hold."""
+    """Return the details of all broken checks."""
     checks = verify_directory(directory, [KEY.public_key()] if kind == "signed" else None)
     return [d for c in checks if c.outcome == "broken" for d in (c.description, *c.details)]
 
@@ -53,7 +53,7 @@ def files_of(directory):
 
 @st.composite
 def bytes_changed(draw, data):
-    """Return other bytes than these: one flipped, put in or taken out, or many."""
+    """Return changed bytes: one flipped, inserted or removed, or many."""
     way = draw(st.sampled_from(["flip", "insert", "delete", "cut", "zero"] if data else ["insert"]))
     at = draw(st.integers(0, max(0, len(data) - 1)))
     if way == "flip":
@@ -139,7 +139,7 @@ def test_a_file_of_another_kind_among_the_measurements_is_named(finished, kind, 
 @given(data=st.data())
 @EXAMPLES
 def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, tmp_path_factory, data):
-    """With a signature in any file; without one in all that hold each other."""
+    """A signature covers any file. Without one, only the files that must agree with each other are covered."""
     directory = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
     names = [n for n in files_of(directory) if n not in (MANIFEST, ATTESTATION)] if kind == "signed" else HELD
     name = data.draw(st.sampled_from(list(names)))
@@ -153,7 +153,7 @@ def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, t
 
 
 def says_the_same(one, other):
-    """White space between the values of a measurement says nothing."""
+    """Whether both texts have the same values; white space in a measurement has no meaning."""
     try:
         return json.loads(one) == json.loads(other)
     except ValueError:

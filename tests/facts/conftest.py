@@ -1,4 +1,4 @@
-"""Made-up subjects: those that have a text."""
+"""A Hypothesis strategy that generates only subjects with a valid text form."""
 
 from __future__ import annotations
 

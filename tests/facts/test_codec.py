@@ -1,4 +1,4 @@
-"""Records survive the way through a file, whoever wrote it, and lose every type that JSON does not have."""
+"""Records survive a round trip through a file, from any writer; values keep no type that JSON lacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = [Measurement, Operation, Verdict, Failure, CacheFacts, Integrity, Durabi
 @given(data=st.data())
 def test_every_record_comes_back_from_a_file_as_it_was(kind, data):
     record = data.draw(st.from_type(kind))
-    # The representations, since a time that is not a number is not equal to itself.
+    # The texts are compared, because a time that is not a number does not equal itself.
     assert repr(from_plain(kind, json.loads(json.dumps(to_plain(record))))) == repr(record)
 
 

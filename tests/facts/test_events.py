@@ -1,4 +1,4 @@
-"""What processes tell: every event survives its line; what rank 0 told of a subject is put together in one place."""
+"""Events of processes: each survives its line, and rank 0's events of a subject are combined into one record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_event_survives_its_line(kind, data):
     assert line.startswith(f'{MARK}{{"event":"{kind}"')
     assert line.endswith("\n")
     before, read = from_line(f"a launcher's words{line}")
-    # The representations, since a time that is not a number is not equal to itself.
+    # The texts are compared, because a time that is not a number does not equal itself.
     assert (before, repr(read)) == ("a launcher's words", repr(event))
 
 
@@ -101,6 +101,6 @@ def test_a_subject_that_was_begun_again_is_what_was_told_last():
 
 
 def test_no_event_has_a_field_that_its_line_has_already():
-    """A line begins with the seconds since its launch began; a field of that name would take their place."""
+    """Each line begins with the seconds since the launch. A field of that name would overwrite them."""
     for kind in KINDS.values():
         assert not {"seconds", "event"} & {field.name for field in dataclasses.fields(kind)}, kind

@@ -1,4 +1,4 @@
-"""Pattern files: read back as written; a hostile one is refused before anything is planned."""
+"""Pattern files are read back as written; a hostile one is refused before a run is planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file is a record's if it holds every field, each of its type and within its bounds; else the place is named."""
+"""A file is a valid record if each field exists, with its type and within its bounds; an error names the field."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_text_of_any_length_is_named_in_few_words():
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Unwritable:
-    """A record that no file can hold."""
+    """A record that cannot be written to a file."""
 
     field: object
 
@@ -100,7 +100,7 @@ def test_a_type_that_no_file_holds_is_an_error_of_ours():
 
 @functools.cache
 def records(kind):
-    """Return every record that a document is made of."""
+    """Return every record that occurs in a document."""
     if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
         if hasattr(kind, "from_text"):
             return frozenset()

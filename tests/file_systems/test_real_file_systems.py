@@ -1,7 +1,7 @@
-"""What a run says of file systems that nobody here wrote: what fails is in the table, with its cause, and nothing else.
+"""Runs on file systems of other projects: only the failures in the table occur, each with its cause.
 
-A failure that a user would doubt is shown again without our code. With the option that cures it, it is gone.
-`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` keeps there what is seen; the page is made of it.
+A failure that a user would doubt is reproduced without our code, and disappears with the option that cures it.
+`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` writes the results to that file, from which the page is generated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.thorough
 
 
 def ready(row: FileSystem) -> None:
-    """Skip with the reason where the file system cannot be mounted here."""
+    """Skip with the reason if the file system cannot be mounted here."""
     need(os.geteuid() == 0, "only root mounts file systems")
     if lacking := missing(row.programs):
         pytest.skip(f"{row.name}: no {', '.join(lacking)}; on Debian: apt-get install {' '.join(row.packages)}")
@@ -39,7 +39,7 @@ def test_a_run_says_what_is_so(row, make_home):
     assert found - set(row.may_fail) == set(row.fails), {name: results.not_met(seen)[name] for name in found}
     left_open = [v for v in seen["verdicts"] if (v["outcome"], v["severity"]) == ("not run", "required")]
     assert seen["exit_code"] == (1 if found else 8 if left_open else 0)
-    # What stays is told, and stays only where the file system refuses to let it go.
+    # Files are left behind, and reported, only if the file system refuses to remove them.
     assert bool(seen["left"]) == bool(seen["left_behind"])
     assert seen["left"] == [] or row.leaves, seen["left_behind"]
     assert lab.left_of(home) == []
@@ -56,7 +56,7 @@ def test_a_run_says_what_is_so(row, make_home):
             assert not results.is_shown(way, seen["shown"][way]), f"{way}: {seen['shown'][way]}"
 
 
-# What gives back other bytes than it took ends the run before its reads are timed.
+# On file systems that return wrong bytes, a run ends before it times reads.
 BLIND = [row for row in FILE_SYSTEMS if "COLD" in row.undecided and "LOAD" not in row.fails]
 
 
@@ -67,7 +67,7 @@ def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, make_
     seen = lab.observe(row.name, home, "cold")
     results.record_cold(seen)
     cold = seen["cold"]
-    # Which of them follows from how fast the disk is beside its cache; never is nothing measured, and none is accused.
+    # The result depends on the speed of the disk relative to its cache. Reads are always timed, and COLD never fails.
     assert (cold["outcome"], cold["basis"]) in (("met", "timed canary"), ("met", "seen"), ("not run", "")), cold
     assert cold["basis"] == "seen" or "10 parts of 64 MiB" in cold["because"], cold
     assert lab.left_of(home) == []
@@ -75,7 +75,7 @@ def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, make_
 
 @pytest.fixture
 def of_small_memory() -> None:
-    """Skip with the reason where no host of small memory can be made."""
+    """Skip with the reason if a host with little memory cannot be simulated."""
     if reason := cannot():
         pytest.skip(reason)
 
@@ -114,7 +114,7 @@ def test_a_save_whose_server_goes_away_fails_in_time(row, make_home):
     results.record_loss(seen)
     assert seen["save"]["outcome"] == "failed", seen["text"]
     assert seen["exit_code"] == 1
-    # A process that waits for an answer of the file system cannot be killed: then the run says so.
+    # A process that waits for the file system cannot be killed. The run then reports it.
     assert seen["running"] == [] or any("blocked in the kernel" in line for line in seen["left_behind"])
     assert any(word in seen["save"]["because"] for word in ("Rank 0", "Rank 1")), "the verdict names the rank"
     assert lab.left_of(home) == []

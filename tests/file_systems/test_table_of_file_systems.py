@@ -1,4 +1,4 @@
-"""The rows of file systems, what the package knows of them, and the page: all say the same. Nothing is mounted."""
+"""The table of file systems, the package's knowledge of them, and the page agree. Nothing is mounted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_installed_every_night_mounts_every_row():
 
 
 def failed_checks(row):
-    """Return the mandatory checks of behaviour that a recorded run failed."""
+    """Return the mandatory checks of behaviour that failed in a recorded run."""
     not_met = SEEN[row.name]["not_met"].items()
     return {n for n, v in not_met if n in CHECKS and (v["outcome"], v["severity"]) == ("failed", "required")}
 
@@ -74,7 +74,7 @@ def test_a_cure_says_what_fails_with_it_that_was_met_without(row):
 
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
 def test_a_cause_tells_of_what_its_reproduction_shows_most(row):
-    """Bytes of no version are no name that was missing."""
+    """The cause names the symptom that occurs most: wrong bytes are not reported as a missing name."""
     words = {"bytes of no version": "bytes of", "ENOENT at open": "ENOENT", "some of the files, or none": "listing"}
     for check, way in row.shows.items():
         shown = {word: count for word, count in SEEN[row.name]["shown"][way].items() if word in words}
@@ -89,7 +89,7 @@ def test_what_the_package_knows_of_a_file_system_was_seen(known):
     for check in known.checks:
         assert any(check in {**row.fails, **row.may_fail} for row in rows), check
     if known.cure:
-        # What cures it was mounted, too, and meets all of these checks.
+        # The cure was mounted as well, and meets all of these checks.
         cured = [row for row in FILE_SYSTEMS if row.cures in {r.name for r in rows}]
         assert cured
         for row in cured:

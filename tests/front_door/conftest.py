@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: one run that meets everything."""
+"""A fixture for the end-to-end tests: one run that meets every requirement."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.machine import file_system_of
 
 @pytest.fixture(scope="session")
 def good(make_home: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A small run that meets all that is required, with everything written that can be: one for all processes."""
+    """A small run that meets all required requirements and writes every kind of file; all worker processes share it."""
     base = tmp_path_factory.getbasetemp()
-    # Where homes do not lie below it, each process removes its own at its end.
+    # If the home directories are not below ``base``, each worker process removes its own at its end.
     is_kept = "PYTEST_XDIST_WORKER" in os.environ and file_system_of(base) != "tmpfs"
     shared = (base.parent if is_kept else base) / "good.pickle"
     with shared.with_suffix(".lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""What users of CI install: pinned run-time dependencies, the steps of a container, the wheel on each Python."""
+"""Installations in CI: pinned run-time dependencies, the steps of a container, the wheel on each Python."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "constraints-runtime.txt", "pytest_ckpt", "suites", "templates")
 SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke",
             "--ckpt-operations=2", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only")  # fmt: skip
-# Other than for a cache that cannot be dropped, as where the temporary directory is in memory.
+# The codes 1 and 8 are for a cache that cannot be dropped, for example of a temporary directory in memory.
 ENDED_WELL = (0, 1, 8)
 
 
 def needed(distribution):
-    """Yield what a distribution needs here, without extras."""
+    """Yield the requirements of a distribution that apply here, without extras."""
     for line in importlib.metadata.requires(distribution) or ():
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
@@ -46,7 +46,7 @@ def test_every_dependency_of_a_run_is_pinned_to_what_it_may_be():
         name = canonicalize_name(requirement.name)
         assert name in PINS, f"{name} is needed, and constraints-runtime.txt does not pin it"
         assert requirement.specifier.contains(PINS[name], prereleases=True), f"{requirement}: pinned is {PINS[name]}"
-        # What another version needs is not known here.
+        # The requirements of another version are not known here.
         if name not in seen and importlib.metadata.version(name) == PINS[name]:
             left += needed(name)
         seen.add(name)
@@ -60,7 +60,7 @@ def test_nothing_else_is_pinned():
 
 
 def steps(word):
-    """Return what follows an instruction of the Containerfile, each time that it stands there."""
+    """Return the text after each occurrence of an instruction in the Containerfile."""
     lines = CONTAINERFILE.read_text().replace("\\\n", " ")
     return re.findall(rf"^{word} (.+)$", lines, re.MULTILINE)
 
@@ -93,7 +93,7 @@ def run(*command, cwd, codes=(0,)):
 
 
 def tried(bin_directory, home):
-    """Make a small run with what was installed; return its report."""
+    """Make a small run with the installed package; return its report."""
     (home / "target").mkdir()
     (home / "work").mkdir()
     words = ("-p", "no:cacheprovider", f"--ckpt-target={home / 'target'}", *SMALLEST)
@@ -103,7 +103,7 @@ def tried(bin_directory, home):
 
 @pytest.fixture
 def source(tmp_path):
-    """A copy of what the container copies: a build writes beside its sources."""
+    """A copy of the files that the container copies, because a build writes next to its sources."""
     made = tmp_path / "source"
     made.mkdir()
     for name in SOURCES:
@@ -128,7 +128,7 @@ def test_the_steps_of_the_container_make_an_environment_that_runs(source, tmp_pa
 
 
 def python_of(version):
-    """Return an interpreter of a version: of pyenv, or on PATH; None where there is none that starts."""
+    """Return an interpreter of a version, from pyenv or PATH; None if there is none that starts."""
     homes = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
     for candidate in [*homes[::-1], shutil.which(f"python{version}")]:
         if candidate:

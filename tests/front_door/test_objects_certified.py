@@ -1,4 +1,4 @@
-"""The first object store that is certified: two hosts, the bucket on neither; and what keeps one from a certificate."""
+"""A certified object store: two hosts, the bucket on neither of them; and reasons that prevent a certificate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEED = "--ckpt-suite=performance"
 
 @pytest.fixture
 def home(make_home: Callable[[str], Path]) -> Path:
-    """A directory with a model and a key to sign with, and its public key."""
+    """A directory with a model, a key to sign with, and its public key."""
     directory = make_home("certified-store")
     (directory / FILE).write_text(SMALL)
     make = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(directory / "key.pem")]
@@ -34,7 +34,7 @@ def home(make_home: Callable[[str], Path]) -> Path:
 
 
 def run_of(home: Path, *options: str, store: str) -> Done:
-    """Return what came of a run at full size, on hosts of its own: several in one lab would take long."""
+    """Return the result of a run at full size. Each run has its own lab, as several runs in one would take long."""
     storage = Storage(is_fuse=True, stores=(store,))
     need_hosts(storage)
     model = home / FILE
@@ -49,7 +49,7 @@ def test_a_store_that_meets_everything_is_certified_signed_and_verified(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     every = "--ckpt-suite=performance,contention,conformance"
-    # Of a large cluster the limits are short, and so are the saves at their pace.
+    # With a large cluster the limits are short, and so are paced saves.
     options = (every, "--cluster=100000", f"--ckpt-sign={home / 'key.pem'}")
     done = run_of(home, TWO_CLIENTS, *options, store=HONEST)
     run = done.run
@@ -79,7 +79,7 @@ def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requireme
 
 @pytest.mark.alone
 def test_what_one_client_loads_again_is_not_certified(home: Path) -> None:
-    """Its client keeps nothing: that is the store's own word."""
+    """Only the store itself declares that its client has no cache."""
     run = run_of(home, ONE_CLIENT, SPEED, store=HONEST).run
     assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
     assert "COLD" in " ".join(run.document["grade_reasons"])

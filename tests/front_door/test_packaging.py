@@ -1,4 +1,4 @@
-"""The wheel holds everything, and works from anywhere; so does a checkout that was never installed."""
+"""The wheel contains everything and works from any directory; so does a checkout that was never installed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import pytest
 from tests.support import CHECKOUT
 
 TOP = ("pyproject.toml", "README.md", "LICENSE", "conftest.py", "pytest_ckpt", "suites", "templates")
-# For a cluster so small that any disk is fast enough for it.
+# For a cluster so small that any disk is fast enough.
 SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2",
             "--ckpt-profile=smoke", "--ckpt-operations=2", "--ckpt-engine=stream")  # fmt: skip
-# Met; failed or not run where the temporary directory is in memory, which is never cold.
+# 0: met; 1 or 8: failed or not run, because the temporary directory is in memory, which is never cold.
 PASSED_BUT_FOR_COLD = {0, 1, 8}
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of what a checkout holds, with nothing beside it."""
+    """A copy of the files of a checkout, and of nothing else."""
     copy = tmp_path_factory.mktemp("a copy") / "of the checkout"
     copy.mkdir()
     for name in TOP:
@@ -52,7 +52,7 @@ def wheel(checkout, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    """The site packages of this environment without the plugin itself, however it is installed there."""
+    """The site packages of this environment without the plugin, whichever way that is installed."""
     view = tmp_path_factory.mktemp("libraries")
     for kind in ("purelib", "platlib"):
         for entry in Path(sysconfig.get_path(kind)).iterdir():
@@ -64,7 +64,7 @@ def libraries(tmp_path_factory):
 
 @pytest.fixture
 def new_environment(libraries, tmp_path):
-    """Return a function that makes an environment with all libraries, with a wheel or without the plugin."""
+    """Return a function that creates an environment with all libraries and with a wheel, or without the plugin."""
 
     def make(file=None):
         home = tmp_path / "environment"
@@ -82,7 +82,7 @@ def new_environment(libraries, tmp_path):
 
 @pytest.fixture
 def directory(tmp_path):
-    """An empty directory with a space in its name, and a target beside it."""
+    """An empty directory with a space in its name, and a target next to it."""
     empty = tmp_path / "an empty directory"
     empty.mkdir()
     (tmp_path / "mnt array").mkdir()
@@ -90,7 +90,7 @@ def directory(tmp_path):
 
 
 def run(command, *, cwd=None, exit_codes=(0,)):
-    """Run a command with this environment's launcher on PATH and nothing of the tests in its environment."""
+    """Run a command with this environment's launcher on PATH and without the environment variables of the tests."""
     left_out = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "COV_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
@@ -144,7 +144,7 @@ def test_the_wheel_runs_from_an_empty_directory(wheel, new_environment, director
 
 @pytest.mark.thorough
 def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, directory):
-    """The root conftest loads the plugin; no other part of the environment knows it."""
+    """The root conftest loads the plugin; it is installed nowhere in the environment."""
     python = new_environment()
     run([python, "-c", "import pytest_ckpt"], cwd=directory, exit_codes=[1])
     target = directory.with_name("mnt array")
@@ -159,12 +159,12 @@ def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, direct
 def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
     how, workers, checkout, new_environment, directory, request
 ):
-    """In a directory with spaces in its name, which is the example of the documentation."""
+    """The documentation's example runs in a directory with spaces in its name."""
     python = new_environment(request.getfixturevalue("wheel") if how == "wheel" else None)
     if how == "editable":
         run([sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet",
              "--no-deps", "--no-index", "--no-build-isolation", "--editable", str(checkout)])  # fmt: skip
-    # A checkout that is not installed is known by its conftest alone, so the directory must lie in it.
+    # Only its conftest makes an uninstalled checkout known to pytest, so the directory must be inside the checkout.
     home = checkout if how == "checkout" else directory
     vendor = Path(shutil.copytree(CHECKOUT / "docs" / "examples" / "acme", home / "the suite of ACME"))
     report = directory / "ckpt-report"

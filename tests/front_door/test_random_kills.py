@@ -1,7 +1,7 @@
-"""A process of a run is killed at a random step, again and again: what ends, what is left, and what is judged of it.
+"""A process of a run is killed at a random step, many times: how the run ends, what is left, how it is judged.
 
-``CKPT_KILLS`` and ``CKPT_KILLS_SEED`` say how many, and which; the role is that of the number, and the step follows
-from seed and number.
+``CKPT_KILLS`` is the number of kills and ``CKPT_KILLS_SEED`` their seed. The number of a kill determines the role of
+the process; seed and number determine the step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KILLS, SEED = int(os.environ.get("CKPT_KILLS", "6")), os.environ.get("CKPT_KILLS
 MARK = "CKPT_TEST_KILLS"
 OPTIONS = (
     *TINY, "--ckpt-gate-table=posix-shared", "--ckpt-suite=performance,conformance",
-    # What has a limit on time fails on a busy machine, whatever was killed.
+    # Other requirements have time limits that a busy machine exceeds, with or without a kill.
     "-k", "(SAVE[ or LOAD or INTEGRITY or DURABLE-CALLS or VISIBLE or EXCLUSIVE or NAMES[ or [pointer) and not many",
 )  # fmt: skip
 OF_CONTROLLER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -42,23 +42,23 @@ pytestmark = pytest.mark.thorough
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
-    """A process of a run that goes on."""
+    """A process of a running run."""
 
     pid: int
     words: tuple[str, ...]
 
     @property
     def module(self) -> str:
-        """What this Python runs with -m; empty for other programs."""
+        """Return the module that this Python runs with -m; empty for other programs."""
         is_python = self.words[1:2] == ("-m",) and len(self.words) > 2
         return self.words[2] if is_python else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """Which processes play it, beside the controller with this pid.
+    """The processes of a role; ``plays`` gets a process and the controller's pid.
 
-    ``last_line`` is the line of the output before which the last of them begins.
+    ``last_line`` is the number of the output line before which the last process of the role begins.
     """
 
     name: str
@@ -72,7 +72,7 @@ ROLES = (
     Role(name="rank", plays=lambda p, _: p.module == _RANKS, last_line=30),
     Role(name="check", plays=lambda p, _: p.module == "pytest_ckpt.conformance", last_line=28),
     Role(name="second client", plays=lambda p, _: p.module == _AGENT, last_line=28),
-    # A fork that calls the target for the controller.
+    # A process that the controller forks to call the target.
     Role(name="call", plays=lambda p, controller: p.module == "pytest" and p.pid != controller, last_line=28),
 )
 
@@ -91,7 +91,7 @@ def target(mounted: Target) -> Iterator[Target]:
 
 
 def processes_with(mark: str) -> list[Process]:
-    """Return all processes whose environment has a mark: of whatever was started, and by whom."""
+    """Return all processes with this mark in their environment, whichever program they run."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -106,7 +106,7 @@ def processes_with(mark: str) -> list[Process]:
 
 
 def kill_one(started: Started, role: Role, mark: str, chance: random.Random) -> tuple[int, signal.Signals] | None:
-    """Kill a process of a role when the run has printed so many lines; return None where it ended before."""
+    """Kill a process of a role after a random number of output lines; return None if the run ended before."""
     line = chance.randint(0, role.last_line)
     playing: list[Process] = []
 
@@ -145,7 +145,7 @@ def test_a_killed_process_leaves_nothing_behind(door: FrontDoor, target: Target,
     eventually(lambda: not processes_with(f"{MARK}={mark}"), f"no process is left; {story}\n{run.text}")
     took = time.monotonic() - began
     assert took < patience(60), f"{story}: the last process ended {took:.0f} s after the run"
-    # Before that pytest itself is being loaded, and ends as Python does.
+    # Earlier, pytest itself is still being loaded, and ends like any Python program.
     if "test session starts" in run.text:
         assert "INTERNALERROR" not in run.text, f"{story}\n{run.text}"
     if killed and killed[1] == signal.SIGKILL and role.name == "controller":
@@ -158,7 +158,10 @@ def test_a_killed_process_leaves_nothing_behind(door: FrontDoor, target: Target,
 
 
 def is_left_by_name(run: Run, story: str) -> None:
-    """Nobody was there to remove the run's directory: the next run finds it and names the command that removes it."""
+    """The killed controller cannot remove the run's directory.
+
+    The next run finds it and prints a command to remove it.
+    """
     left = PosixTarget(str(run.target)).leftovers()
     assert sorted(Path(each.what).name for each in left) == run.left_on_target, story
     for each in left:
@@ -167,24 +170,25 @@ def is_left_by_name(run: Run, story: str) -> None:
 
 
 def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) -> None:
-    """Only what the storage may have done is failed; what a run was ended by is not."""
+    """No requirement fails because of the kill, but only for faults that the storage can have."""
     words = f"{story}: exit code {run.code}\n{run.text}"
     if role.name == "controller" and how:
         expected = {-9} if how == signal.SIGKILL else {2}
-        # Before pytest minds signals it ends as Python does.
+        # Before pytest handles signals, it ends like any Python program.
         before = set() if "test session starts" in run.text else {1, 2, -how}
         assert run.code in expected | before, words
         return
-    # Killed while hosts are looked at, nothing was written; afterwards it lacks at least what was not chosen.
+    # If the kill comes while hosts are inspected, nothing was written. Later, at least the unselected requirements are
+    # missing.
     assert run.code in ({4, 8} if role.name in ("launcher", "rank", "call") else {8}), words
     if (run.report / "report.json").exists():
         failed = [v["id"] for v in run.document["requirements"] if v["outcome"] == "failed"]
-        # How alike two saves of a few milliseconds are follows from what else runs on the machine.
+        # Whether REPEAT fails depends on other load, as saves take only a few milliseconds here.
         assert not set(failed) - {"REPEAT"}, words
 
 
 def is_judged(run: Run, story: str) -> None:
-    """What is in the directory is judged and verified, whatever was killed; a directory without a run is refused."""
+    """The directory is judged and verified, whichever process was killed; a directory without a run is refused."""
     command = [sys.executable, "-m", "pytest_ckpt.cli.main"]
     done = {
         word: subprocess.run(

@@ -1,4 +1,4 @@
-"""Runs that keep only the newest checkpoints, compare kinds of data, or write data that compress."""
+"""Runs that keep only the newest checkpoints, compare kinds of data, or write compressible data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALLEST = (
     "--ckpt-scale=1/1000",
     "--ckpt-operations=3",
 )
-# Tells what is on the target whenever a checkpoint's directory is made: then there is most.
+# Records the files on the target whenever a checkpoint's directory is created, because then there are the most.
 WATCH = """
 import json, os, sys
 
@@ -58,7 +58,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 class Watched:
-    """A run of which is known what was on its target at each save."""
+    """A run, with the files that were on its target at each save."""
 
     def __init__(self, door: FrontDoor, *options: str) -> None:
         first, log = door.home / "first", door.home / "watched"
@@ -76,7 +76,7 @@ def streamed(make_home: Callable[[str], Path]) -> Watched:
 
 @pytest.fixture(scope="module")
 def by_torch(make_home: Callable[[str], Path]) -> Watched:
-    """With torch, whose loads go through the page cache; and with data that compress."""
+    """A run with torch, whose loads go through the page cache, and with compressible data."""
     with opened_door(make_home("torch")) as door:
         options = ("--ckpt-operations=4", "--ckpt-keep-last=2", "--ckpt-compressible=25%")
         return Watched(door, *TINY, *options)
@@ -95,7 +95,7 @@ def test_a_run_that_keeps_two_checkpoints_meets_all_that_is_required(watched: Wa
 
 def test_there_is_never_more_on_the_target_than_those_two_and_the_one_that_is_written(watched: Watched) -> None:
     assert max(map(len, watched.at_each_save)) == 3
-    # One more than was asked for, beside a deletion.
+    # One save more than requested, which runs during a deletion.
     count = len(watched.run.operations("save")) + 1
     written = [names[-1] for names in watched.at_each_save[:count]]
     assert written == [f"checkpoint-{n:04d}.partial" for n in range(1, count + 1)]
@@ -105,13 +105,16 @@ def test_the_loads_cycle_over_the_two_that_stayed(watched: Watched) -> None:
     saves, loads = (watched.run.operations(kind) for kind in ("save", "load"))
     count = len(saves)
     assert [o["checkpoint"] for o in saves] == list(range(1, count + 1))
-    # One more was saved while the older of two was deleted.
+    # The additional save ran while the older of two checkpoints was deleted.
     assert [o["checkpoint"] for o in loads] == ([count, count + 1] * count)[:count]
     assert [o["index"] for o in loads] == list(range(1, count + 1))
 
 
 def test_nothing_that_is_loaded_again_is_in_the_page_cache(watched: Watched) -> None:
-    """Torch reads through it: without a drop before each load, the third would find what the first has read."""
+    """Torch reads through the page cache.
+
+    Without a drop before each load, the third would find the pages of the first.
+    """
     assert [o["resident_bytes"] for o in watched.run.operations("load")] == [0] * len(watched.run.operations("load"))
     assert watched.run.measurement()["cache"]["method"]
 
@@ -132,7 +135,10 @@ def test_the_save_beside_a_deletion_is_none_of_the_saves(watched: Watched) -> No
 
 
 def test_the_lines_count_what_is_measured_beside_the_saves_and_loads(watched: Watched) -> None:
-    """All saves, one beside a deletion, all loads; and where kinds of data are compared, a save and a load of each."""
+    """The lines count all saves, the one during a deletion, and all loads.
+
+    If kinds of data are compared, they also count a save and a load of each kind.
+    """
     run, count = watched.run, len(watched.run.operations("save"))
     total = 2 * count + 1 + (4 if run.measurement()["data"] else 0)
     assert counted_steps(run.text) == [(number, total) for number in range(1, total + 1)]
@@ -179,7 +185,7 @@ def test_what_was_not_asked_for_is_no_part_of_the_report(by_torch: Watched) -> N
 
 def test_comparing_data_needs_no_more_memory_than_a_rank_may_have(streamed: Watched) -> None:
     seen = [rank["peak_memory_bytes"] for rank in streamed.run.measurement()["ranks"]]
-    # Huge pages and the allocator round by a few MB, in one run more than in another.
+    # Huge pages and the allocator round up by a few MB, which varies from run to run.
     assert max(seen) <= 1.05 * planned(engine="stream", profile="smoke").largest_rank_memory_bytes
 
 

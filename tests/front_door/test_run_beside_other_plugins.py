@@ -1,7 +1,6 @@
-"""A run beside plugins of pytest that others wrote: what they print of it, and that its verdict is the same.
+"""Runs with other projects' pytest plugins: the plugins print the right results, and the verdicts do not change.
 
-They are installed into directories of their own: loaded in every pytest that the tests start, they would slow all of
-them.
+They are installed into separate directories. Otherwise they would be loaded in every pytest of the tests and slow it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tests.support.front_door import REQUIRED, TINY, TORCH, FrontDoor
 
 pytestmark = pytest.mark.thorough
 
-# Of PyPI, at versions that were tried together with the pytest of constraints-runtime.txt.
+# From PyPI, in versions that were tested together with the pytest of constraints-runtime.txt.
 HTML = ("pytest-html==4.2.0", "pytest-metadata==3.1.1")
 FORKED = ("pytest-forked==1.7.5", "py==1.11.0")
 OTHERS = (
@@ -41,7 +40,7 @@ extends = "speed-only"
 [requirements]
 SAVE = { gate = "advisory" }
 """
-# So many that no limit can be met.
+# So many accelerators that no limit can be met.
 FAR_TOO_MANY = 10**9
 
 Installed = Callable[..., dict[str, str]]
@@ -63,7 +62,7 @@ def installed(make_home: Callable[[str], Path]) -> Installed:
 
 
 def results_of(page: Path) -> dict[str, str]:
-    """Return what pytest-html says of each test, by the end of its name."""
+    """Return the result of each test on a page of pytest-html, by the last part of the test's name."""
     found = re.search(r'data-jsonblob="([^"]*)"', page.read_text())
     assert found, page
     tests = json.loads(html.unescape(found[1]))["tests"]
@@ -85,7 +84,7 @@ def test_pytest_html_shows_what_failed_and_takes_advice_for_passed(door: FrontDo
     shown = results_of(door.home / "page.html")
     for name, result in {"SAVE[": "Passed", "LOAD[": "Failed", "INTEGRITY[": "Passed"}.items():
         assert [shown[test] for test in shown if test.startswith(name)] == [result], shown
-    # What docs/faq.md says: our own pages tell the two apart.
+    # As docs/faq.md says, our own pages show an advisory failure as such.
     assert re.search(r"\d advisory in ", run.text)
     assert run.left_on_target == []
 

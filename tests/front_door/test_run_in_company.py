@@ -1,4 +1,4 @@
-"""Checkpoints loaded by all replicas at once, by others than those that wrote, and saved beside other work."""
+"""Checkpoints loaded by all replicas together or by ranks that did not write them, and saved during other work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def made(make_home: Callable[[str], Path]) -> DirectoriesMade:
 @pytest.fixture(scope="module")
 def run(make_home: Callable[[str], Path], engine: str, made: DirectoriesMade) -> Run:
     with opened_door(make_home("patterns")) as door:
-        # For so small a cluster the limits are far from what a busy machine needs.
+        # The limits of this small cluster are far longer than the times of a busy machine.
         return door.run(*OPTIONS, f"--ckpt-engine={engine}", cluster=1, environment=made.environment)
 
 
@@ -62,7 +62,7 @@ def test_all_of_them_are_measured_and_met(run: Run) -> None:
 
 
 def test_no_save_has_a_name_that_was_used_before(run: Run, made: DirectoriesMade) -> None:
-    """A client may remember the directory that had it, and jobs never use a step's name again."""
+    """A client may remember the directory of an earlier save, and jobs never use the name of a step twice."""
     assert len([name for name in made.names if "-again-" in name]) > len(PATTERNS), run.text
     assert len(made.names) == len(set(made.names))
 
@@ -104,13 +104,13 @@ def test_they_are_none_of_the_loads(run: Run) -> None:
     asides += patterns["neighbour"]["save_seconds"] + patterns["neighbour"]["neighbour_save_seconds"]
     asides += patterns["mixed"]["save_seconds"]
     assert stages["loads"] == pytest.approx(counted)
-    # In three turns samples are read without saves, each at least for a second.
+    # In three turns samples are read without saves, for at least a second each.
     assert stages["probes"] >= sum(asides) + 3 * 1.0
     assert stages["wait"] > 0
 
 
 def test_two_jobs_save_at_a_pace_in_turns(run: Run) -> None:
-    """The limit is long and the run a rehearsal: a part of the checkpoint is saved, in a second by the pace."""
+    """The run is a rehearsal with a long limit, so only a part of the checkpoint is saved, at a pace of one second."""
     found = run.measurement(SUBJECT)["patterns"]["neighbour"]
     pace = found["pace"]
     assert pace["seconds"] == pytest.approx(1.0, rel=0.05)
@@ -162,7 +162,10 @@ def test_the_target_is_empty_afterwards(run: Run) -> None:
 
 @pytest.mark.thorough
 def test_a_page_that_is_torn_is_found_by_whoever_reads_it(door: FrontDoor, engine: str) -> None:
-    """The optimizer of rank 1 is damaged: in a storm over one copy nobody reads it, in the others everybody has to."""
+    """The optimizer of rank 1 is damaged.
+
+    In a storm over one copy no rank reads it; in the other patterns every rank does.
+    """
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), "torn"])
     run = door.run(*OPTIONS, f"--ckpt-engine={engine}", f"--ckpt-drop-caches={command}", cluster=1)
     assert run.code == 1
@@ -187,14 +190,14 @@ def test_a_replica_that_is_served_late_fails_the_storm(door: FrontDoor) -> None:
     verdict = run.verdict("STORM", SUBJECT)
     assert (verdict["outcome"], verdict["unit"]) == ("failed", "slowest / median")
     assert "Load 3: rank 2 took" in verdict["because"]
-    # How uneven it may be is a limit of this program: reported.
+    # The limit of unevenness is our own, so it is only reported.
     assert verdict["severity"] == "advisory"
     assert run.verdict("LOAD", SUBJECT)["outcome"] == "met"
 
 
 @pytest.mark.thorough
 def test_saves_that_other_work_holds_up_fail(door: FrontDoor) -> None:
-    # The first job saves in the 1st, 4th and 5th turn, and rank 0 is one of its ranks.
+    # The first job saves in the 1st, 4th and 5th turn, and rank 0 belongs to it.
     sabotage = Sabotage(door.home, "slow", rank=0, where=r" neighbour [145]$| mixed \d+$")
     run = door.run(*OPTIONS, environment=sabotage.environment)
     assert run.verdict("SAVE", SUBJECT)["outcome"] == "met"
@@ -209,7 +212,7 @@ def test_saves_that_other_work_holds_up_fail(door: FrontDoor) -> None:
 @pytest.mark.thorough
 @pytest.mark.alone
 def test_loads_that_are_not_cold_are_not_judged(door: FrontDoor) -> None:
-    # Around the page cache, what was saved would be cold anyway.
+    # Torch reads through the page cache. Without it, checkpoints would be cold anyway.
     run = door.run(*OPTIONS, TORCH, "--ckpt-drop-caches=never")
     assert {name: run.verdict(name, SUBJECT)["outcome"] for name in ASKED} == dict.fromkeys(ASKED, "not run")
     assert "was cached" in run.verdict("STORM", SUBJECT)["because"]

@@ -1,4 +1,4 @@
-"""Targets and report directories behind links, with odd names, with a past; and what a run must not touch."""
+"""Targets and report directories behind links, with unusual names or old files; and files that a run must not touch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.front_door import DIRECTORY, SUBJECT, TINY, TORCH, FrontDoor
 
 NOTHING = "nothing_is_called_like_this"
 
-# Run as the command that drops caches, so between the saves and the loads. The checkpoint behind the link is whole.
+# Run as the command that drops caches, so between saves and loads. The checkpoint behind the link is complete.
 PLANT = """
 import os, pathlib, sys
 
@@ -52,7 +52,7 @@ def test_spaces_and_letters_of_any_language_in_both_directories_work(door: Front
 
 @pytest.mark.thorough
 def test_a_file_of_the_current_directory_replaces_no_module_of_the_ranks(door: FrontDoor) -> None:
-    # Only ranks import this one.
+    # Only ranks import this module.
     (door.home / "mpi4py.py").write_text("raise RuntimeError('of the current directory')\n")
     run = door.run(*TINY)
     assert run.code == 0, run.text

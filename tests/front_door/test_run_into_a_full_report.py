@@ -1,4 +1,4 @@
-"""A report directory that takes nothing more is named once, with what to do; the target is not blamed for it."""
+"""A full report directory is named once, with the remedy, and the target is not blamed for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support import CHECKOUT
 from tests.support.front_door import TINY, FrontDoor
 from tests.support.machine import Mounts
 
-# Fills the file system of the report but for some bytes when the run goes as far as a hook.
+# Fills the file system of the report except for some bytes when the run reaches a hook.
 FILLS = """
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""All four models together: one launch serves them."""
+"""All four models together, in one launch."""
 
 from __future__ import annotations
 

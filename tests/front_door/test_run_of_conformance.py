@@ -1,4 +1,4 @@
-"""The suite of behaviour through the front door: what runs, what counts as not run, what a second client must be."""
+"""The conformance suite end to end: which checks run, which count as not run, and what a second client must be."""
 
 from __future__ import annotations
 
@@ -91,10 +91,11 @@ def test_on_shared_terms_a_second_client_and_a_full_volume_are_missed_and_a_powe
         verdict = run.verdict(*name.split("."))
         assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
         assert words in run.text or words in verdict["because"]
-    # A network mount does not feel a power switch: a cut counts where it is given, and its absence is told.
+    # A network mount is not affected by a power switch. So a power cut counts if its command is given; otherwise the
+    # page says that it is missing.
     assert "DURABLE.power-cut" not in of_behaviour(run)
     assert "--ckpt-actions [power_cut] command" in (run.report / "certificate.html").read_text()
-    # What cannot be made is no step that is still to come.
+    # Checks that cannot run are not counted as remaining steps.
     made = len(run.document["observations"])
     assert counted_steps(run.text) == [(number, made) for number in range(1, made + 1)]
     assert progress_lines(run.text)[0].startswith(f"[1/{made}] check LIVE.calls: ")
@@ -102,7 +103,7 @@ def test_on_shared_terms_a_second_client_and_a_full_volume_are_missed_and_a_powe
 
 @pytest.mark.thorough
 def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(door: FrontDoor) -> None:
-    """At full size, for which no disk of a test has the space."""
+    """The model has its full size, for which no test disk has enough space."""
     run = door.run("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "CAPABILITIES", cluster=16_000)
     assert run.code == 8
     assert "no checkpoint is written" in run.text
@@ -160,7 +161,7 @@ def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoo
 
 @pytest.mark.thorough
 def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(door: FrontDoor, mount) -> None:
-    """Two clients, power cuts and a volume that is filled, on a target that is honest."""
+    """The run has a second client, power cuts and a small volume, on an honest target."""
     need_fuse()
     with misbehaving(door.home, second=True) as target, misbehaving(mount("tmpfs", 96)) as small:
         run = door.run(
@@ -196,7 +197,7 @@ def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: F
 
 @pytest.mark.thorough
 def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> None:
-    """The FUSE process is killed between the checks: one check fails with that cause, the others could not be made."""
+    """The FUSE process is killed between the checks: one check fails with that cause, the others cannot run."""
     need_fuse()
     with misbehaving(make_home("dies")) as target:
         started = door.start(*LOCAL, "--ckpt-suite=conformance", target=target.path)
@@ -207,10 +208,10 @@ def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> 
     seen = of_behaviour(run)
     failed = {name: v for name, v in seen.items() if v["outcome"] == "failed"}
     left = [v for v in seen.values() if v["outcome"] == "not run"]
-    # By whether the check that met it is required.
+    # 1 if the failed check is required, otherwise 8.
     assert run.code in (1, 8), run.text
     assert "error of pytest-ckpt" not in run.text
-    # The check that was being made, and the next one, may meet different errors of one end.
+    # The current check and the next one may get different errors from the same kill.
     assert 1 <= len(failed) <= 2, failed
     assert len(left) > 10
     because = {v["because"] for v in left}
@@ -230,7 +231,7 @@ def test_a_volume_to_fill_of_another_kind_says_nothing_of_the_target(door: Front
 
 
 def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_home) -> None:
-    """Unmounted between the checks: what needs it was not run, for that reason."""
+    """The mount is removed between the checks: a check that needs it is not run, for that reason."""
     need_fuse()
     with misbehaving(make_home("second"), second=True) as target:
         words = (
@@ -246,7 +247,7 @@ def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_ho
     lost = [o for o in run.document["observations"] if "no longer shows the run's directory" in o["not_run"]]
     assert lost, run.text
     failed = [v for v in of_behaviour(run).values() if v["outcome"] == "failed"]
-    # The one that was being made.
+    # The check that was running.
     assert len(failed) <= 1, failed
 
 

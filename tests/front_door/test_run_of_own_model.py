@@ -1,4 +1,4 @@
-"""Models that a user describes, from the front door to the certificate: the first that is measured and certified.
+"""Models that a user describes, end to end up to the certificate.
 
 The certified run is the one of docs/own_models.md.
 """
@@ -88,7 +88,7 @@ zero = 3
 """
 GONE = "elsewhere.toml"
 BRIEF = (f"--ckpt-model=./{FILE}", "--ckpt-ranks=2", "--ckpt-operations=2")
-# At full size, ten of each; behaviour is not asked: a certificate is possible where nothing else is missing.
+# Full size, ten saves and loads, no checks of behaviour: a certificate is possible if nothing else is missing.
 WHOLE = (f"--ckpt-model=./{FILE}", "--ckpt-ranks=2", "--ckpt-gate-table=posix-local", "--ckpt-suite=performance")
 
 
@@ -99,7 +99,7 @@ def model_in(door: FrontDoor, text: str = SMALL) -> Path:
 
 
 def broken(directory: Path) -> list[str]:
-    """Return what verification finds of a directory, with no key at hand."""
+    """Return the findings of a verification without a key."""
     return [
         f"{found.name}: {found.details}" for found in verify_directory(directory, None) if found.outcome == "broken"
     ]
@@ -107,7 +107,7 @@ def broken(directory: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def brief(make_home: Callable[[str], Path]) -> Run:
-    """A short run, judged by speed alone; the file is gone when it has ended."""
+    """A short run, judged by speed only. Its model file is removed afterwards."""
     with opened_door(make_home("own")) as door:
         file = model_in(door)
         run = door.run(*BRIEF)
@@ -195,7 +195,7 @@ def test_a_flipped_bit_is_not_certified(door: FrontDoor) -> None:
 @pytest.mark.thorough
 def test_a_slow_save_is_not_certified(door: FrontDoor) -> None:
     model_in(door)
-    # A second for a save whose limit is half a second.
+    # The save takes a second longer, and its limit is half a second.
     sabotage = Sabotage(door.home, "slow", rank=1, where=" save 7$")
     run = door.run(*WHOLE, cluster=900_000, environment=sabotage.environment)
     assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
@@ -216,7 +216,7 @@ def test_a_warm_cache_is_not_certified(door: FrontDoor) -> None:
 def test_about_100_m_parameters_at_full_size_are_certified(
     make_home: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ten saves and ten loads, every check of behaviour: measured, certified, signed, verified, judged again."""
+    """Ten saves and ten loads, and every check of behaviour: measured, certified, signed, verified and judged again."""
     with opened_door(make_home("certified")) as door:
         file = model_in(door, ABOUT_100_M)
         key, public = door.home / "key.pem", door.home / "public.pem"
@@ -240,5 +240,5 @@ def test_about_100_m_parameters_at_full_size_are_certified(
         file.unlink()
         assert main(["verify", str(run.report), "--key", str(public)]) == 0, capsys.readouterr().out
         assert judge_directory(run.report, {})["grade"] == "certified"
-        # The same facts do not serve a cluster whose limits they do not meet.
+        # The same measurements do not meet the limits of a much larger cluster.
         assert judge_directory(run.report, {"ckpt_cluster": "1000000000"})["grade"] == "not certified"

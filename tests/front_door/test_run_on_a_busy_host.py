@@ -1,4 +1,4 @@
-"""Other processes use all processors: ratios of times are "not run", limits in seconds are judged as ever."""
+"""Other processes use all processors: ratios of times are "not run", limits in seconds are judged as usual."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.front_door import SUBJECT, TINY, Run, opened_door
 
-# Its busy processes would disturb every other test.
+# The busy processes of this module would disturb every other test.
 pytestmark = pytest.mark.alone
 
-# A part of a span under a quarter of a second is not counted. These saves are long enough: each writes 160 MB.
+# Parts of a span shorter than a quarter of a second are not counted. These saves are long enough: each writes 160 MB.
 OPTIONS = (
     *TINY,
     "--ckpt-operations=8",
@@ -29,7 +29,7 @@ FOUR = SUBJECT.replace("-2", "-4")
 
 @pytest.fixture(scope="module")
 def run(make_home: Callable[[str], Path]) -> Iterator[Run]:
-    """A run beside four busy processes for each processor."""
+    """A run concurrently with four busy processes per processor."""
     with opened_door(make_home("busy")) as door:
         with ExitStack() as loops:
             for _ in range(4 * (os.cpu_count() or 1)):

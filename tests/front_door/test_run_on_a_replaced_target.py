@@ -1,4 +1,4 @@
-"""Another directory takes the place of the run's own in its middle: what is measured then is not the target."""
+"""During a run, another directory takes the place of its own: what is measured then is not the target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.front_door import TINY, Sabotage
 
 @contextmanager
 def covered(directory: Path, by: Path) -> Iterator[None]:
-    """Mount a copy of a directory, on other storage, over it."""
+    """Mount a copy of the directory, on other storage, over the directory."""
     shutil.copytree(directory, by)
     subprocess.run(["mount", "--bind", str(by), str(directory)], check=True)
     try:
@@ -38,7 +38,7 @@ def test_what_is_mounted_over_the_runs_directory_is_not_measured(door, mount, ki
     assert "met another directory" in because, because
     assert f"({kind} of " in because.partition("now it is")[2], because
     assert run.verdict("SAVE")["outcome"] == run.verdict("LOAD")["outcome"] == "not run"
-    # Nobody removes what he has not made: the directory below is named.
+    # A run removes only its own files. The directory below the mount is named.
     assert run.document["left_behind"]
 
 

@@ -1,4 +1,4 @@
-"""A target that stops answering at any moment: the run ends in its deadline, and names what it waited for."""
+"""A target that stops answering at any moment: the run ends within its deadline and names what it waited for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_silent_before_the_run(door, target):
 
 @pytest.mark.thorough
 def test_silent_between_the_checks(door, target):
-    """One check fails by it; the others are not made, and say since when."""
+    """One check fails by it. The others do not run, and report since when the target is silent."""
     soon = ("-p", "tests.support.gives_up_soon")
     words = (*TINY, *soon, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
     started = door.start(*words, target=target.path)
@@ -76,7 +76,7 @@ def test_silent_while_the_target_is_cleaned(door, target):
     started.until((started.report / "report.json").exists, "the draft of the report is written")
     with stopped(target):
         run = started.finish()
-    # It may have been cleaned before it was stopped.
+    # The clean-up may have ended before the target was stopped.
     assert run.document["grade"] == "rehearsal"
     assert run.document["run"]["finished"]
     assert bool(run.document["left_behind"]) is bool(run.left_on_target)
@@ -84,7 +84,10 @@ def test_silent_while_the_target_is_cleaned(door, target):
 
 @pytest.mark.thorough
 def test_a_run_on_a_silent_target_says_what_it_waits_for(door, target):
-    """Stopped before the run, in saves and loads, in checks and in cleaning, and goes on when that was told."""
+    """The target stops before the run, in saves and loads, in checks and in cleaning.
+
+    It continues when the run has reported the wait.
+    """
     with stopped(target):
         started = door.start(*SOON, "--ckpt-gate-table=posix-local", "-k", "DURABLE", target=target.path)
         told_in(started, rf"^preflight: \S+ s; --ckpt-target {target.path} has not answered for \S+ s$")
@@ -96,7 +99,7 @@ def test_a_run_on_a_silent_target_says_what_it_waits_for(door, target):
         told_in(started, r"^check \S+: \S+ s; ")
     started.until((started.report / "report.json").exists, "the draft of the report is written")
     with stopped(target):
-        # It may have been cleaned before it was stopped.
+        # The clean-up may have ended before the target was stopped.
         eventually(lambda: re.search(r"^clean-up: \S+ s$", started.text, re.M) or is_over(started), "it is told")
     run = started.finish()
     assert "Traceback" not in run.text
@@ -109,7 +112,7 @@ def is_over(started):
 
 
 def told_in(started, pattern):
-    """Wait for a line that tells what is waited for."""
+    """Wait for a line that names what the run waits for."""
     started.until(lambda: re.search(pattern, started.text, re.MULTILINE), f"it is told: {pattern}")
 
 

@@ -1,4 +1,4 @@
-"""Storage that returns other bytes than it was given, damaged between the saves and the loads."""
+"""Storage that returns wrong bytes, because the files are damaged between saves and loads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ MODEL, OPTIMIZER = "zero_pp_rank_{}_mp_rank_0_model_states.pt", "zero_pp_rank_{}
 
 
 def corrupted(door: FrontDoor, *kinds: str) -> Run:
-    """Run, and let the command that drops caches damage what was saved."""
+    """Run, and let the command that drops caches damage the saved files."""
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), *kinds])
-    # Of other content a byte behind a torn page's middle may be zero by right, and the page is then right up to there.
+    # The seed is fixed. With other content, a byte after the middle of a torn page may really be zero, and then the
+    # page is correct up to that byte.
     return door.run(*SMALLEST, TORCH, "--ckpt-seed=1", f"--ckpt-drop-caches={command}")
 
 

@@ -14,12 +14,12 @@ from tests.support.targets.rgw import Gateways, gateways, quota
 
 pytestmark = pytest.mark.thorough
 
-# Checks of behaviour are made in tests/conformance/test_other_servers.py.
+# tests/conformance/test_other_servers.py runs the checks of behaviour.
 SPEED = "--ckpt-gate-table=speed-only"
-# Its saves last long enough that some are under way when a look at the bucket has been answered.
+# These saves last so long that some are under way when a listing of the bucket returns.
 LONGER = (*SMALLEST, "--ckpt-scale=1/1000", "--cluster=1", "--ckpt-operations=6")
 HALF_A_CHECKPOINT = 56_000_000
-# Its largest object, which has so many parts.
+# The largest object of rank 0, and the number of its parts.
 OF_RANK_0, PARTS = "zero_pp_rank_0_mp_rank_0_optim_states.pt", 10
 
 
@@ -46,10 +46,10 @@ def in_a_save(run: Started, ceph: Gateways, bucket: str = BUCKET) -> None:
 
 
 def killed_while_it_takes_parts(run: Started, ceph: Gateways) -> None:
-    """Kill the first gateway when rank 0, which begins there, has sent some of the parts of its largest object.
+    """Kill the first gateway after rank 0, which starts there, has sent some of the parts of its largest object.
 
-    At the end of an upload RGW locks it for ten minutes, so another gateway cannot end it: see
-    tests/conformance/test_gateways_of_ceph.py. Here it is killed before that.
+    At the end of an upload RGW locks it for ten minutes, so another gateway cannot complete it (see
+    tests/conformance/test_gateways_of_ceph.py). This kill comes before that moment.
     """
     first, second = ceph.both
     s3 = ceph.boto3(second)
@@ -105,7 +105,7 @@ def test_a_gateway_that_is_killed_in_a_save_is_replaced_by_the_other(ceph: Gatew
     sent = {gateway.endpoint: 0 for gateway in ceph.both}
     for row in run.measurement(subject(run))["requests"]:
         sent[row["endpoint"]] += row["sent"]
-    # The rank that began at the first gateway went on with the second.
+    # The rank that started at the first gateway continued with the second.
     assert 0 < sent[first.endpoint] < sent[second.endpoint]
     assert run.document["left_behind"] == []
     assert ceph.server.what_lies_there() == ([], [])
@@ -130,7 +130,7 @@ def test_without_another_gateway_the_save_fails_and_the_endpoint_is_named(ceph: 
     assert failure["operation"]["action"] == "save"
     assert "endpoint" in saves_told(run)
     assert "Traceback" not in run.text
-    # Nobody could remove it while no gateway answered: the report says what stays, and how it is removed.
+    # No gateway answered, so nothing could be removed: the report names what stays, and the command to remove it.
     assert run.document["left_behind"]
     ceph.empty()
 

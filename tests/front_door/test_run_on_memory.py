@@ -1,4 +1,4 @@
-"""The whole front door on a target that is no directory: what it cannot do is no part of the run, all else is."""
+"""End-to-end runs on a target that is not a directory: what it cannot do is left out, everything else runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server() -> Iterator[str]:
 @pytest.fixture(scope="module", params=[pytest.param("torch", marks=pytest.mark.thorough), "stream"])
 def run(request: pytest.FixtureRequest, server: str, make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home(f"memory-{request.param}")) as door:
-        # What a whole table asks of a directory is named, and left out.
+        # Requirements of the full table that need a directory are named and left out.
         return start(door, server, f"--ckpt-engine={request.param}", "--ckpt-gate-table=posix-local").finish()
 
 

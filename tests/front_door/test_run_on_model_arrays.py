@@ -1,4 +1,4 @@
-"""Runs on model arrays whose truth is known: a bad array must fail, and a good array must pass."""
+"""Runs on model arrays with known properties: a bad array must fail, and a good array must pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.model_arrays import ARRAYS, CLUSTER, NEEDED_BYTES_PER_SECOND,
 from tests.support.own_model import FILE, SMALL
 from tests.support.targets.misbehaving import misbehaving
 
-# As the gate table of front doors, which measures no contention.
+# The gate table of other end-to-end tests, plus contention, which that table does not measure.
 _WITH_TWO_JOBS = """
 name = "two jobs"
 extends = "speed-only"
@@ -30,8 +30,8 @@ NEIGHBOUR = { gate = "required" }
 
 @contextmanager
 def target_of(array: Array, directory: Path, mount: Mounts) -> Iterator[tuple[Path, list[str]]]:
-    """Give the mounted array and the options that only it needs."""
-    # In memory below FUSE: other work on a disk would add to the time that the array needs by design.
+    """Yield the mounted array and the options that only this array needs."""
+    # The files are in memory below FUSE: other load on a disk would add to the array's intended times.
     memory = mount("tmpfs", 1 << 10)
     if array.is_memory:
         yield mount("ext4", 900, below=memory), []

@@ -1,4 +1,4 @@
-"""Real ranks on a host with two NUMA nodes: each is bound to one, unless the launcher has bound them."""
+"""Real ranks on a host with two NUMA nodes: each is bound to a node, unless the launcher has bound it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from tests.support.front_door import TINY, Run, opened_door
 from tests.support.machine import need
 
-# The kernel tells of one node: this process sees another directory, and whatever it starts.
+# The real kernel reports one node. This process and its children see another directory.
 WITH_NODES = ("unshare", "--mount", "sh", "-euc", 'mount --bind "$0" /sys/devices/system/node; exec "$@"')
 
 
 @pytest.fixture(scope="module")
 def run_on_nodes(make_home: Callable[[str], Path]) -> Callable[..., Run]:
-    """Return a function that runs two ranks where the first core is a node, and all others are the second."""
+    """Return a function that runs two ranks. The first core is one node, all other cores are the second."""
     first, *others = sorted(os.sched_getaffinity(0))
     need(os.geteuid() == 0 and others, "needs root, to mount, and two cores")
     home = make_home("nodes")

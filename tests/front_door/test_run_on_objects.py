@@ -1,4 +1,4 @@
-"""The whole front door on an object store: the server that a run starts itself, and one that misbehaves."""
+"""End-to-end runs on an object store: the server that a run starts itself, and one that misbehaves."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
 
 
 def test_a_small_checkpoint_is_read_with_a_few_requests_for_each_file(run: Run) -> None:
-    """Not with some for each of the 195 tensors that a rank has at full size; torch reads a file in some 25 ranges."""
+    """A rank has 195 tensors at full size; there is not a request for each. Torch reads a file in about 25 ranges."""
     measured = run.measurement(subject(run))
     gets = sum(r["sent"] for r in measured["requests"] if r["kind"] == "get")
     files = next(c["files"] for c in run.document["checkpoints"] if c["subject"] == subject(run))
@@ -122,7 +122,7 @@ def test_how_the_store_behaves_is_judged_by_every_check(run: Run) -> None:
 @THOROUGH
 def test_a_store_that_ignores_a_condition_fails_with_what_to_do(make_home: Callable[[str], Path]) -> None:
     with faulty_store("If-None-Match ignored") as endpoint, opened_door(make_home("objects-ignored")) as door:
-        # No checkpoint library relies on it; who keeps locks in the store requires it by a table of his own.
+        # No checkpoint library relies on this condition. A user who keeps locks in the store can require it in a table.
         table = door.home / "own.toml"
         row = '[requirements]\nOBJECT-CREATE = { gate = "required" }\n'
         table.write_text(f'name = "own"\nextends = "object-local"\n{row}')
@@ -304,7 +304,7 @@ def test_a_store_that_is_busy_for_a_moment_delays_a_save_and_fails_none(
 @pytest.mark.thorough
 def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("objects-spread")) as door:
-        # Both lead to one store, and of two ranks only the second passes what counts.
+        # Both endpoints lead to one store. Of two ranks, only the second uses the endpoint that counts requests.
         run = started(
             door, f"--ckpt-endpoint={server.behind},{server.endpoint}", "--ckpt-gate-table=speed-only"
         ).finish()
@@ -323,7 +323,7 @@ def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callabl
 def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     server: Misbehaving, make_home: Callable[[str], Path], spare: bool, way: Way, outcome: str
 ) -> None:
-    """Two gateways of one store: rank 0 begins at the one that is broken."""
+    """Two gateways of one store; rank 0 starts at the broken one."""
     server.way_when_broken, server.is_only_way = way, not spare
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])
     commands = (
@@ -333,7 +333,8 @@ def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
         table = door.home / "gates.toml"
         row = 'FAILOVER = { gate = "required", limit = 120 }'
         table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
-        # An error is borne for a share of the deadline: no shorter deadline than a busy machine needs, but no share.
+        # An error is retried for a share of the deadline. The plugin shortens the share; the deadline stays long enough
+        # for a busy machine.
         run = started(door, f"--ckpt-endpoint={endpoints}", f"--ckpt-gate-table={table}", *commands, "--ckpt-seed=7",
                       "-p", "tests.support.gives_up_soon", "--ckpt-engine=stream",
                       suite="performance,failover").finish()  # fmt: skip

@@ -1,4 +1,4 @@
-"""The whole front door on a container of Azure and on a bucket of Google, as emulators have them."""
+"""End-to-end runs on an Azure container and a Google bucket, both on emulators."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.targets.other_servers import OtherServer, azurite, fake_gcs_s
 
 pytestmark = pytest.mark.thorough
 
-# Their objects above 5 GiB would be sent: nothing copies a block.
+# Objects above 5 GiB would have to be sent, as these emulators copy no blocks.
 NOT_LARGE = "not LARGE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """An emulator as it runs, what of it is known to fail, the name that it gives itself, and what must stay secret."""
+    """A running emulator, its known failures, the name that it reports, and a text that must stay secret."""
 
     server: OtherServer
     fails: frozenset[tuple[str, str]]

@@ -1,10 +1,10 @@
-"""Targets whose bytes are also in this host's memory, below what the page cache of the target shows."""
+"""Targets whose bytes are also in this host's memory, below the page cache of the target."""
 
 from __future__ import annotations
 
 from tests.support.front_door import TINY
 
-# Nobody in there may write to drop_caches, as in a container.
+# Processes in this namespace cannot write to drop_caches, as in a container.
 NO_DROP = (
     "unshare", "--mount", "sh", "-c",
     'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$@"', "sh",

@@ -1,4 +1,4 @@
-"""Ranks on hosts that the controller cannot see: what goes on there is ended before anything is removed."""
+"""Ranks on hosts that the controller cannot see: their processes are ended before anything is removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def held(door: FrontDoor, hosts: Hosts, target: Path) -> Started:
-    """Start a run whose controller sees none of its ranks, and return when one stands still in its second save."""
+    """Start a run whose controller sees none of its ranks, and return when one is held in its second save."""
     program = door.home / "hosts.py"
     program.write_text(hosts.program)
     sabotage = Sabotage(door.home, "hold", rank=1)
@@ -39,7 +39,7 @@ def held(door: FrontDoor, hosts: Hosts, target: Path) -> Started:
 
 
 def interrupted(started: Started) -> Run:
-    """Press Ctrl-C in front of the controller, and wait for the end."""
+    """Send Ctrl-C to the controller, and wait for the end of the run."""
     pid = started.process.pid
     (controller,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     os.kill(int(controller), signal.SIGINT)
@@ -48,7 +48,7 @@ def interrupted(started: Started) -> Run:
 
 @pytest.fixture
 def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
-    """Shared by hosts, as far as anybody can tell."""
+    """A target that looks shared by several hosts."""
     need_fuse()
     with misbehaving(make_home("shared")) as mounted:
         yield mounted
@@ -74,7 +74,7 @@ def test_where_a_host_does_not_answer_the_directory_stays_and_that_is_said(
 ) -> None:
     hosts.sweeps = False
     started = held(door, hosts, target.path)
-    # Later they end by themselves, because their controller is gone: how soon, nobody knows.
+    # Without this clean-up, the ranks would end by themselves after an unknown time.
     assert processes_of(started.run_id)
     run = interrupted(started)
     assert run.code == 2, run.text

@@ -1,4 +1,4 @@
-"""Errors of our own: one sentence, exit code 3, the traceback in the run directory, and a clean target."""
+"""Errors of pytest-ckpt itself: one sentence, exit code 3, the traceback in the run directory, a clean target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support import CHECKOUT
 from tests.support.front_door import SUBJECT, TINY, FrontDoor
 
-# Where a run wants to read or write a file, it finds a directory.
+# A directory is created in place of a file that a run reads or writes.
 BREAKS = """
 from pathlib import Path
 

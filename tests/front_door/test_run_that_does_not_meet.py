@@ -1,4 +1,4 @@
-"""Runs whose verdict is not "met": too slow, left out, not cold, not possible on this target."""
+"""Runs whose verdict is not "met": too slow, not selected, not cold, not possible on this target."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.support.front_door import CHECKOUT, DIRECTORY, MEASURED, SMALLEST, TI
 from tests.support.machine import file_system_of, need
 from tests.support.made_target import mounted
 
-# No storage saves or loads at the pace of a cluster that fails every two seconds.
+# No storage is fast enough for a cluster that fails every two seconds.
 HUGE = 100_000_000
 
-# What mounts of network file systems look like can be told from the table of mounts alone; this stands in for one.
+# The run identifies network file systems from the table of mounts. This code replaces that decision.
 NO_FILE_SYSTEM_IS_LOCAL = """
 from pytest_ckpt.targets.posix import storage_stack
 

@@ -35,7 +35,7 @@ FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
 
 
 def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:
-    """Start a run and return when a rank stands still in its second save."""
+    """Start a run and return when a rank is held in its second save."""
     sabotage = Sabotage(door.home, "hold", rank=1)
     started = door.start(*TINY, *options, target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
@@ -43,7 +43,7 @@ def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started
 
 
 def _damaged_tensors(directory: Path, *, checkpoint: int, seed: int) -> list[str]:
-    """Load a checkpoint as its job would and return the tensors that are not what was saved."""
+    """Load a checkpoint as its job would, and return the tensors that differ from the saved ones."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     content = Content(content_seed(seed, MEASURED))
@@ -85,7 +85,7 @@ def test_a_signal_ends_ranks_and_run_and_the_report_has_what_there_is(door: Fron
 def test_a_signal_ends_the_ranks_that_a_worker_of_xdist_started(door: FrontDoor, number: signal.Signals) -> None:
     started = _hold(door, "-n", "2")
     if number == signal.SIGINT:
-        os.killpg(started.process.pid, number)  # a terminal tells the workers too
+        os.killpg(started.process.pid, number)  # a terminal signals the workers, too
     else:
         os.kill(started.process.pid, number)
     run = started.finish()
@@ -112,7 +112,7 @@ def test_ctrl_c_before_the_run_is_open_leaves_nothing(door: FrontDoor) -> None:
 def test_a_signal_while_the_second_client_is_looked_for_leaves_nothing(door: FrontDoor, number: signal.Signals) -> None:
     mount, scratch = door.home / "mount", door.home / "tmp"
     scratch.mkdir()
-    # Another run's directory makes it look like storage whose caches are late, which is waited for.
+    # Another run's directory makes the mount look like storage with late caches, for which a run waits.
     (mount / "pytest-ckpt-of-another").mkdir(parents=True)
     options = (*TINY, f"--ckpt-second-mount={mount}")
     started = door.start(*options, environment={"TMPDIR": str(scratch)})
@@ -142,7 +142,7 @@ _ONCE, _TWICE, _ASKED = "Ctrl-C", "Ctrl-C twice", "SIGTERM"
 
 
 def _signal(started: Started, how: str) -> None:
-    """End a run; a second Ctrl-C follows as soon as the first has arrived, and a terminal sends both to the group."""
+    """End a run. A second Ctrl-C follows immediately; a terminal sends both to the whole process group."""
     if how == _ASKED:
         with contextlib.suppress(ProcessLookupError):
             os.kill(started.process.pid, signal.SIGTERM)
@@ -174,7 +174,7 @@ def test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing(
     _signal(started, how)
     run = started.finish()
     if stage == "last lines" and run.code in (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT):
-        # pytest was over, and had given the signals back: all is written.
+        # pytest had finished and restored the signals, so all files are written.
         assert run.document["exit_code"] in (0, 8)
         assert run.left_on_target == []
         return
@@ -208,7 +208,7 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     of_launch = f"ckpt-{started.process.pid}-*"
     eventually(lambda: not list(Path("/dev/shm").glob(of_launch)), "the directory of the launch is gone")
     left = started.run_directory
-    # The save that was broken off has no final name, and the one before it loads as it was saved.
+    # The interrupted save has no final name, and the previous checkpoint loads correctly.
     assert sorted(p.name for p in (left / DIRECTORY).glob("checkpoint-*")) == [
         "checkpoint-0001",
         "checkpoint-0002.partial",
@@ -227,7 +227,10 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
 
 @pytest.mark.thorough
 def test_a_killed_controllers_run_is_judged_from_what_its_directory_holds(door: FrontDoor) -> None:
-    """Its controller is killed in the second of two measurements: the first is judged, the second is named."""
+    """The controller is killed in the second of two measurements.
+
+    The first is judged; the second is named as missing.
+    """
     sabotage = Sabotage(door.home, "hold", rank=5, subject=SECOND)
     started = door.start(
         "--ckpt-model=llama3-8b,llama3-70b",

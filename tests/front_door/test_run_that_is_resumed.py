@@ -33,12 +33,12 @@ from tests.support.moments import is_certifying, is_in_a_check, operates
 
 RESUME = "--ckpt-resume"
 SUITES = "--ckpt-suite=performance,conformance"
-# Two checks are enough to stop in one and to continue with the other.
+# With two checks, one start can end in the first and the next can continue with the second.
 CHOSEN = ("-k", "SAVE[ or LOAD or INTEGRITY or COMMIT[")
 
 
 def _verdicts(run: Run) -> dict[tuple[str, str], str]:
-    """Return the outcomes that depend on no time of a small machine."""
+    """Return the outcomes that do not depend on times of a small machine."""
     return {
         (v["id"], v["subject"]): v["outcome"]
         for v in run.document["requirements"]
@@ -47,7 +47,7 @@ def _verdicts(run: Run) -> dict[tuple[str, str], str]:
 
 
 def _kill(started: Started) -> None:
-    """Kill the controller, and wait until none of its ranks is left."""
+    """Kill the controller, and wait until all its ranks have ended."""
     id_ = started.run_id
     started.process.kill()
     started.process.wait()
@@ -55,7 +55,7 @@ def _kill(started: Started) -> None:
 
 
 def _follows_the_files(run: Run) -> None:
-    """Check the report against its schema, and the directory against itself."""
+    """Check the report against its schema, and verify the directory."""
     assert faults(run.document, "report") == []
     assert [(c.name, c.details) for c in verify_directory(run.report, None) if c.outcome == "broken"] == []
 
@@ -87,7 +87,7 @@ def test_a_run_that_was_killed_in_a_save_is_continued_and_the_operation_is_named
     page = (run.report / "certificate.html").read_text()
     assert page.index("Starts of this run") < page.index("<table")
     assert sentence in page
-    # What the killed start left on the target went with it.
+    # The files of the killed start were removed as well.
     assert run.left_on_target == []
     _follows_the_files(run)
 
@@ -115,7 +115,7 @@ def test_a_run_that_was_killed_at_any_moment_ends_as_one_that_was_not(
         _kill(started)
     run = door.run(*TINY, SUITES, *CHOSEN, RESUME)
     if run.code == 4:
-        # It had ended before it was killed.
+        # The run had ended before the kill.
         assert "is complete" in run.text
         return
     assert _verdicts(run) == _verdicts(uninterrupted), run.text
@@ -159,7 +159,7 @@ def test_a_save_over_the_limit_stays_failed_whoever_interrupted_the_run_afterwar
     started = door.start(*TINY, environment=sabotage.environment)
     sabotage.wait_until_held(started)
     _kill(started)
-    # A day, which no cluster has for a save.
+    # A save of a day exceeds the limit of any cluster.
     _slow_down(started.report / "events.jsonl", 86_400.0)
     run = door.run(*TINY, RESUME)
     verdict = run.verdict("SAVE")
@@ -185,7 +185,7 @@ def _slow_down(events: Path, seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def finished(make_home: Callable[[str], Path]) -> Iterator[tuple[FrontDoor, Run]]:
-    """A run that ended, and that failed: its limit is far too short for any storage."""
+    """A completed run that failed, because no storage can meet its limit."""
     with opened_door(make_home("finished")) as door:
         yield door, door.run(*_HOPELESS, "--ckpt-suite=performance")
 
@@ -194,7 +194,7 @@ _HOPELESS = (*TINY[:-1], "--cluster=5000000")
 
 
 def test_a_complete_measurement_is_kept_however_bad_it_is(finished: tuple[FrontDoor, Run]) -> None:
-    """More suites are added, with other options that concern saves and loads in no way."""
+    """The next start adds suites, and other options that do not concern saves and loads."""
     door, before = finished
     assert before.verdict("SAVE")["outcome"] == "failed"
     kept = (before.report / "measurements" / f"{DIRECTORY}.json").read_bytes()
@@ -221,7 +221,7 @@ def test_patterns_are_added_to_saves_and_loads_that_stay(door: FrontDoor) -> Non
     assert run.verdict("STORM")["outcome"] in ("met", "failed")
     assert _starts(run)[1]["measured"] == [f"patterns of {MEASURED}"]
     _follows_the_files(run)
-    # Nothing of the contention suite lacks now.
+    # Nothing of the contention suite is missing now.
     assert door.run(*options, RESUME).code == 4
 
 
@@ -280,7 +280,7 @@ def complete(make_home: Callable[[str], Path]) -> Iterator[Path]:
 
 def _copied(report: Path, door: FrontDoor) -> Path:
     copy = Path(shutil.copytree(report, door.home / "ckpt-report"))
-    # The copy is of a run on the target of this door.
+    # Make the copy look like a run on this test's target.
     of, now = str(report.parent / "target"), str(door.target)
     for file in (copy / "session.json", copy / "report.json"):
         file.write_text(file.read_text().replace(of, now))

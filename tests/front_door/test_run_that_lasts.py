@@ -1,4 +1,4 @@
-"""Saves for a while, and on a volume that is filled: what is measured, what is refused, and that the ballast goes."""
+"""Saves for some time, and on a filled volume: the measurements, the refusals, and the removal of the ballast."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
     assert [level["requested"] for level in levels] == [0, 0.8, 0.9]
     assert [level["used"] >= level["requested"] for level in levels] == [True] * 3
     assert [len(level["save_seconds"]) for level in levels] == [5] * 3
-    # How fast a busy machine is for a few seconds decides nothing here; that it was judged does.
+    # The speed of a busy machine decides nothing here; the test only shows that it was judged.
     assert run.verdict("NEARFULL")["outcome"] in ("met", "failed")
     assert run.verdict("STEADY")["detail"]
     assert format_seconds(found["seconds"]) in run.verdict("ENDURE")["because"]
@@ -62,7 +62,7 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
 def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     door: FrontDoor, mount: Callable[..., Path]
 ) -> None:
-    """Of a handful of saves those from the fifth on are slow, and all when the volume is 90 % full."""
+    """Saves from the fifth on are slow, and so are all saves when the volume is 90 % full."""
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full [1-5] at 90%$")
     table = door.home / "lasting.toml"
@@ -88,7 +88,7 @@ def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mou
     assert list(started.run_directory.glob("*/ballast-80-*"))
     os.kill(started.pid_of_rank(1), signal.SIGKILL)
     run = started.finish()
-    # A killed rank says nothing of the storage.
+    # A killed rank is no evidence about the storage.
     assert run.verdict("NEARFULL")["outcome"] == "not run"
     assert run.verdict("SAVE")["outcome"] == "met"
     assert {p.name for p in volume.iterdir()} == {"lost+found"}

@@ -1,4 +1,4 @@
-"""One small run that meets everything: its files, its numbers, its words."""
+"""One small run that meets everything: its files, its numbers, its output."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_phases_of_an_operation_add_up_to_its_time(good: Run, kind: str, pha
         assert set(operation["phases"]) == phases
         assert min(operation["phases"].values()) >= 0
         assert sum(operation["phases"].values()) <= operation["seconds"] + 1e-6
-        # What is between the phases is a few lines of Python; half is room for a busy machine.
+        # Between the phases are only a few lines of Python. The factor of two allows for a busy machine.
         assert sum(operation["phases"].values()) > operation["seconds"] / 2
 
 
@@ -109,9 +109,9 @@ def test_every_byte_of_every_load_is_compared(good: Run) -> None:
 
 def test_every_file_directory_and_commit_is_counted_as_durable(good: Run) -> None:
     assert good.measurement()["durability"] == {
-        "files": 8,  # two saves, two ranks, two files
+        "files": 8,  # two saves x two ranks x two files
         "files_synced": 8,
-        "directories": 4,  # the checkpoint's by one rank of the host, and the one above by the rank that commits
+        "directories": 4,  # per save: the checkpoint's, by one rank of the host; its parent, by the committing rank
         "directories_synced": 4,
         "saves": 2,
         "commits": 2,
@@ -149,7 +149,7 @@ def test_the_events_tell_the_run_in_its_order(good: Run) -> None:
 
 
 def test_the_one_launch_keeps_its_command_environment_logs_and_exit(good: Run) -> None:
-    """The ranks that looked at their hosts are those that measured."""
+    """The ranks that inspected the hosts are the ranks that measured."""
     directory = good.report / "launches" / "1"
     assert list(directory.parent.iterdir()) == [directory]
     assert "mpiexec" in (directory / "command").read_text()
@@ -265,7 +265,7 @@ def test_on_a_terminal_a_live_line_follows_the_run(door: FrontDoor) -> None:
         while piece := os.read(ours, 1 << 16):
             shown += piece
     except OSError:
-        pass  # how Linux says that nobody holds the other side any more
+        pass  # Linux reports in this way that the other side is closed
     finally:
         os.close(ours)
     text = shown.decode()

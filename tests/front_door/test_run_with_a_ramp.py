@@ -16,7 +16,7 @@ from tests.support.hidden_hosts import launcher_of_namespaces
 from tests.support.machine import need, need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
-# With two saves and loads of its own, a run's first scratch checkpoint has this name.
+# The run itself has two saves and loads, so its first scratch checkpoint has this name.
 SCRATCH = f"*/checkpoint-{2 + OF_RAMP:04d}*"
 RAMP = (*TINY, "--ckpt-scale=1/1000", "--ckpt-engine=stream:io-size=64KiB")
 
@@ -29,18 +29,18 @@ def test_without_a_number_a_ramp_finds_it_before_the_first_save(door: FrontDoor)
     depth = measurement["depth"]
     assert depth["origin"] == "ramp"
     tried = [step["depth"] for step in depth["steps"]]
-    # On a busy machine the time may be over before the last depths.
+    # On a busy machine the time may end before the last depths are tried.
     assert tried == [1, 2, 4, 8, 16][-len(tried) :]
     assert len(tried) == 5 or "ended after" in depth["because"]
     assert depth["requests"] in tried
     assert all(s["save_bytes_per_second"] > 0 and s["load_bytes_per_second"] > 0 for s in depth["steps"])
-    # It stands in the report, on the certificate and in the terminal.
+    # The depth is in the report, on the certificate and in the terminal.
     found = f"depth {depth['requests']}, found by a ramp"
     assert measurement["engine_facts"]["depth"].startswith(found)
     assert f"{depth['requests']} in flight for each rank" in measurement["engine_facts"]["requests"]
     assert found in (run.report / "certificate.html").read_text()
     assert found in " ".join(run.text.split())
-    # Scratch saves and loads are no saves and loads, and nothing of them is left.
+    # Scratch saves and loads do not count as saves and loads, and their files are removed.
     assert [len(run.operations(kind)) for kind in ("save", "load")] == [2, 2]
     assert measurement["durability"]["saves"] == 2
     assert measurement["stages"]["ramp"] > 0
@@ -64,7 +64,7 @@ def test_a_number_that_is_set_is_used_and_small_files_have_the_default(door: Fro
 
 @pytest.mark.thorough
 def test_later_launches_and_starts_keep_what_was_found(door: FrontDoor) -> None:
-    """Both strategies have as many ranks. The second start measures one of them again."""
+    """Both strategies have the same number of ranks. The second start repeats the measurement of one of them."""
     options = (*RAMP, "--ckpt-strategy=sync,async", "--ckpt-suite=performance")
     first = door.run(*options)
     files = sorted((first.report / "measurements").glob("*.json"))

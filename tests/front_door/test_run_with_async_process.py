@@ -1,4 +1,4 @@
-"""Runs in which torch's own process saves the copy: measured as other saves in the background, and faults are found."""
+"""Runs in which torch's own process saves the copy: measured as other background saves, with faults found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.targets.misbehaving import misbehaving
 WORDS = (*TINY, "--ckpt-engine=dcp", "--ckpt-strategy=async:process")
 OF_PROCESS = f"{SUBJECT}/dcp/async:process"
 JUDGED = ("BLOCKING", "BACKGROUND", "LOST-WORK", "INTEGRITY", "CRASH-ASYNC", "RETAIN-COMMITTED")
-# A library that lets the job go on before anything was copied, and saves the state itself.
+# A library that lets the job continue before anything is copied, and then saves the changing state.
 NOTHING_COPIED = """
 import sys
 
@@ -35,7 +35,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
     DcpEngine._new_state, DcpEngine.stage = new_state, stage
 """
-# The process of rank 1 is killed, as by the kernel when memory is short, just before its second save.
+# The process of rank 1 is killed just before its second save, as by the kernel when memory is short.
 KILLED = """
 import multiprocessing, sys
 
@@ -125,7 +125,7 @@ def test_an_error_in_the_process_is_told_with_its_call(door: FrontDoor, make_hom
 def test_storage_that_is_too_slow_fails_the_background(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("slow")) as target:
-        # A checkpoint of 11 MB takes half a second; at 8,000 accelerators it may take 0.11.
+        # A checkpoint of 11 MB takes half a second. For 8,000 accelerators the limit is 0.11 s.
         target.fault("slow", bytes_per_second=20e6)
         run = door.run(*WORDS, target=target.path, cluster=8_000)
         assert run.left_on_target == []

@@ -1,4 +1,4 @@
-"""Ranks that are killed, stopped or refused by the storage in the middle of a save."""
+"""Ranks that are killed, stopped or refused by the storage during a save."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.machine import eventually, frozen, need_fuse, patience
 from tests.support.targets.misbehaving import misbehaving
 
 HOST = socket.gethostname()
-# Without progress; the ranks that nothing was done to must make some in this time.
+# Deadline without progress. The undisturbed ranks must make some progress in this time.
 DEADLINE_SECONDS = 4
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
 MODEL_OF_RANK_1 = "zero_pp_rank_1_mp_rank_0_model_states.pt"
@@ -105,7 +105,7 @@ def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: Fr
 def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
-    """A save that takes twelve deadlines, and is looked at after ten: it is late, and neither hung nor ended."""
+    """The save takes twelve deadlines and its pace is checked after ten: it is late, but neither hung nor ended."""
     need_fuse()
     deadline = patience(2)
     with misbehaving(make_home("steady")) as target:
@@ -130,7 +130,7 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     target = point / "target"
     target.mkdir()
     sabotage = Sabotage(door.home, "hold", rank=1)
-    # One thread a rank: the state that the verdict tells is that of the first.
+    # With one thread per rank, the verdict shows the state of that thread.
     options = (*TINY, TORCH, f"--ckpt-io-timeout={patience(DEADLINE_SECONDS):.0f}s")
     started = door.start(*options, target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
@@ -141,7 +141,7 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     assert run.code == 1, run.text
     assert run.outcomes() == ONLY_SAVE_FAILED
     verdict = run.verdict("SAVE")
-    # Which of the ranks stood still first is chance.
+    # Which rank stalled first depends on chance.
     hung = (
         rf"Rank [01] on {HOST} hung in {SUBJECT} save 2 (open|write|fsync|close) of zero_pp_rank_[01]_\S+: no progress"
     )
@@ -208,7 +208,7 @@ def test_a_background_save_that_commits_before_its_data_are_durable_fails_durabl
     sabotage = Sabotage(door.home, "forget", rank=1, where=".*")
     run = door.run(*TINY, "--ckpt-strategy=async", environment=sabotage.environment)
     assert run.code == 1, run.text
-    # It is committed in time and loads whole: without a power cut nothing else shows it.
+    # The save is committed in time and loads completely, so only this requirement and a power cut can show the fault.
     for name in ("BACKGROUND", "BLOCKING", "LOST-WORK", "CRASH-ASYNC", "INTEGRITY"):
         assert run.verdict(name)["outcome"] == "met"
     assert run.verdict("DURABLE-CALLS")["outcome"] == "failed"
@@ -216,7 +216,7 @@ def test_a_background_save_that_commits_before_its_data_are_durable_fails_durabl
 
 
 def _fill(file: Path) -> None:
-    """Write until there is no space."""
+    """Write until the volume is full."""
     with file.open("wb", buffering=0) as out:
         piece = bytes(1 << 20)
         while piece:

@@ -1,4 +1,4 @@
-"""What pytest-benchmark offers works on the measured seconds, plain and over workers."""
+"""The features of pytest-benchmark work on the measured seconds, with and without workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.front_door import MEASURED, SUBJECT, TINY, FrontDoor, Run, op
 
 
 def _as_benchmarked(run: Run, file: Path, subject: str = MEASURED) -> None:
-    """Check that the JSON of pytest-benchmark holds the seconds of the report, and nothing else."""
+    """Check that the JSON of pytest-benchmark contains the seconds of the report, and nothing else."""
     benchmarks = {b["name"]: b for b in json.loads(file.read_text())["benchmarks"]}
     assert set(benchmarks) == {f"save[{subject}]", f"load[{subject}]"}
     for kind in ("save", "load"):
@@ -21,7 +21,7 @@ def _as_benchmarked(run: Run, file: Path, subject: str = MEASURED) -> None:
         assert found["stats"]["data"] == [o["seconds"] for o in run.operations(kind)]
         assert found["stats"]["max"] == run.verdict(kind.upper())["measured"]
         assert found["group"] == kind
-        assert found["fullname"] == found["name"]  # what runs are compared by; no directory is part of it
+        assert found["fullname"] == found["name"]  # the name by which runs are compared; it contains no directory
         assert found["extra_info"]["bytes"] == run.measurement()["bytes"]
 
 
@@ -40,7 +40,7 @@ def _edit(file: Path, factor: float) -> None:
 
 @pytest.fixture(scope="module")
 def storage(make_home: Callable[[str], Path]) -> Path:
-    """Return the storage of pytest-benchmark with one saved run, a thousand times as fast as it was."""
+    """Return pytest-benchmark's storage with one saved run, changed to be a thousand times as fast."""
     with opened_door(make_home("saved")) as door:
         storage = door.home / "benchmarks"
         run = door.run(*TINY, "--benchmark-autosave", "--benchmark-save-data", f"--benchmark-storage=file://{storage}")

@@ -1,4 +1,4 @@
-"""Runs whose saves pass a codec: what is stored, what that costs, and what is found when it is damaged."""
+"""Runs whose saves pass through a codec: the stored bytes, their cost, and the detection of damage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_ratio_and_the_processor_s_time_are_told_with_what_was_compressed(sl
     found = measurement["patterns"]["compression"]
     assert found["codec"] == "zstd:16"
     assert found["bytes"] == measurement["bytes"]
-    # Small files have more around their tensors than large ones.
+    # Small files have more bytes around their tensors, relative to their size, than large ones.
     assert 0.85 < found["stored_bytes"] / found["bytes"] < 0.95
     assert {len(value) for name, value in found.items() if name.endswith("_seconds")} == {3}
     assert min(found["save_codec_seconds"]) > 0
@@ -111,6 +111,6 @@ def test_the_plan_says_that_its_bytes_are_those_before_the_codec(capsys: pytest.
     assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-strategy=sync,compressed"]) == 0
     output = capsys.readouterr().out
     assert output.count("codec  bytes before compression") == 1
-    # What a codec stores of a job's own data is not known: nothing is asked less for it.
+    # The compression of a job's real data is unknown, so the limit is not relaxed for a codec.
     assert output.count("save   within") == 2
     assert len({line for line in output.splitlines() if line.startswith("  save   within")}) == 1

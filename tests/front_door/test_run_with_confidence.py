@@ -1,4 +1,4 @@
-"""A run that plans its operations by the confidence that was asked for."""
+"""A run that plans its number of operations for the requested confidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose checkpoints rank 0 makes whole: Hugging Face's files by torch's writer, with consolidation."""
+"""Runs whose checkpoints rank 0 consolidates: Hugging Face's files by torch's writer."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_plan_counts_both_copies_and_a_whole_tensor_in_memory(capsys: pytest
     words = ("plan", "--cluster=64", "--ckpt-model=llama3-8b")
     assert main([*words, "--ckpt-engine=safetensors,safetensors-consolidated"]) == 0
     text = capsys.readouterr().out
-    # Of the largest rank; the optimizer's first tensor has 4 of the 14 bytes that a parameter has.
+    # Memory of the largest rank. The optimizer's first tensor has 4 of the 14 bytes of each parameter.
     plain, whole = (float(gib) for gib in re.findall(r"memory ([0-9.]+) GiB for the largest rank", text))
     assert whole - plain > 105 * 4 / 14
     plain, whole = (float(gib.replace(",", "")) for gib in re.findall(r"space ([0-9,.]+) GiB", text))

@@ -1,4 +1,4 @@
-"""Runs of the engine dcp: torch.distributed.checkpoint itself, with all that other engines are held to."""
+"""Runs of the engine dcp, which is torch.distributed.checkpoint itself, with the same tests as other engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.targets.misbehaving import misbehaving
 
 DCP = "--ckpt-engine=dcp"
 FILES = {"__0_0.distcp", "__1_0.distcp", ".metadata"}
-# A command that drops caches, and damages a file of the first checkpoint before.
+# A command that drops caches after it has damaged a file of the first checkpoint.
 DAMAGE = """
 import os, pathlib, sys
 (directory,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
@@ -94,7 +94,7 @@ def test_its_evidence_verifies(saved: Run, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.fixture(scope="module")
 def kept(make_home: Callable[[str], Path]) -> Run:
-    """A run of four ranks whose checkpoints stay."""
+    """A run of four ranks that keeps its checkpoints."""
     with opened_door(make_home("kept")) as door:
         return door.run(*TINY, DCP, "--ckpt-ranks=4", "--ckpt-keep-files")
 
@@ -135,7 +135,7 @@ def test_a_bit_that_storage_flips_turns_integrity(door: FrontDoor, make_home: Ca
 def test_an_error_of_the_storage_is_named_with_its_rank_and_file(
     door: FrontDoor, make_home: Callable[[str], Path], fault: str, path: str, rank: int, file: str
 ) -> None:
-    """The other rank is told of it by the library, and is not named in its place."""
+    """The library reports the error to the other rank, which must not be named instead."""
     need_fuse()
     with misbehaving(make_home("refuses")) as target:
         target.fault(fault, path=path)
@@ -177,7 +177,7 @@ def test_a_rank_that_is_killed_in_a_save_is_named_and_all_is_removed(
         os.kill(started.pid_of_rank(1), signal.SIGKILL)
         run = started.finish()
         assert list(target.path.iterdir()) == []
-    # Storage kills no rank: nothing was decided.
+    # Storage does not kill ranks, so nothing was decided.
     assert run.code == 8, run.text
     failure = run.measurement()["failure"]
     assert (failure["kind"], failure["rank"]) == ("killed", 1)
@@ -206,7 +206,7 @@ def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(door: FrontDoor, f
         faults = run.measurement()["integrity"]["faults"]
         assert {(f["kind"], f["file"]) for f in faults} == {(kind, file)}
     else:
-        # Seen when the cached pages of what is to be read are counted.
+        # The missing file is noticed when its cached pages are counted before the load.
         failure = run.measurement()["failure"]
         assert failure["errno"] == "ENOENT"
         assert str(failure["rank"]) in file or file == ".metadata"
@@ -227,7 +227,7 @@ def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: Front
 
 
 def resharded_by_the_library(run: Run, saved_by: int) -> None:
-    """Twice and half as many ranks loaded every byte, cold, and RESHAPED is judged by their slowest load."""
+    """Check that twice and half as many ranks loaded every byte, cold; their slowest load decides RESHARDED."""
     found = run.measurement(f"llama3-8b-open-{saved_by}")["patterns"]["resized"]
     (planned,) = run.document["checkpoints"]
     assert (found["saved_by"], found["not_run"], found["failure"]) == (saved_by, {}, None)
@@ -250,7 +250,7 @@ def resharded_by_the_library(run: Run, saved_by: int) -> None:
     assert found["halved"]["reads"] in certificate
 
 
-# Damages a file of the checkpoint that other numbers of ranks load: once, before their first load.
+# Damages a file of the checkpoint that other numbers of ranks load, once, before their first load.
 DAMAGE_OF_RESIZED = """
 import os, pathlib, sys
 for file in pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0032/" + sys.argv[2]):
@@ -334,7 +334,7 @@ def test_a_target_without_paths_is_refused(door: FrontDoor) -> None:
 def test_ranks_on_several_hosts_find_each_other_and_load_what_they_saved(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
-    """No host can load what another one saved, so where the kernel shows no cache, timed reads are needed for COLD."""
+    """Each host loads only what it saved. The kernel shows no cache, so COLD needs timed reads."""
     need_fuse()
     launcher = launcher_of_namespaces(door.home)
     with misbehaving(make_home("blind"), direct_io=True) as target:

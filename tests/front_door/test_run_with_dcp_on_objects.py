@@ -1,4 +1,4 @@
-"""Runs of torch.distributed.checkpoint into a bucket, by the clients that jobs use, and what is refused of them."""
+"""Runs of torch.distributed.checkpoint into a bucket, with the clients that jobs use; unsuitable runs are refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ assert not [name for name in sys.modules if name.split(".")[0] == "pytest_ckpt"]
 
 
 def load_bare(client: str, url: str, endpoint: str, scratch: Path, keys: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the whole tensors of a checkpoint, which one process has loaded by the client of an engine."""
+    """Return the complete tensors of a checkpoint, which one process has loaded with an engine's client library."""
     words = [sys.executable, "-I", "-c", _PROGRAM, client, url, endpoint, str(scratch)]
     done = subprocess.run(
         words, env={**os.environ, **keys}, capture_output=True, text=True, check=False, timeout=_SECONDS
@@ -73,7 +73,7 @@ OPERATIONS = 2
 
 
 class Saved(NamedTuple):
-    """A run whose checkpoints stay, and the store where they are."""
+    """A run that kept its checkpoints, and the store that contains them."""
 
     engine: str
     run: Run
@@ -115,7 +115,7 @@ def test_the_library_commits_and_what_is_whose_is_told(saved: Saved) -> None:
     page = (run.report / "certificate.html").read_text()
     assert "the library&#39;s and not ours" in page
     assert "Requests: s3" in page
-    # No marker of ours stands beside the library's.
+    # Our own marker is not added to the library's files.
     keys, uploads = what_lies_in(saved.endpoint)
     assert {key.rpartition("/")[2] for key in keys if "checkpoint-" in key} == {
         "__0_0.distcp", "__1_0.distcp", ".metadata",
@@ -169,7 +169,8 @@ def test_nothing_is_left_and_the_server_was_asked_as_traced(
     for name in ("LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"):
         assert run.verdict(name, subject(run))["outcome"] == "met"
     assert what_lies_in(server.behind) == ([], [])
-    # The connector sends even .metadata in parts; s3fs sends what is small whole. Our trial of permissions begins one.
+    # The connector sends even .metadata in parts; s3fs sends small files in one request. Our own test of permissions
+    # begins one upload.
     parts, whole = server.seen["begin"] - 1, server.seen["put"]
     assert (parts, whole >= OPERATIONS) == ((OPERATIONS * OBJECTS, True) if engine == CONNECTOR else (0, True))
     assert (whole >= OPERATIONS * OBJECTS) == (engine == FSSPEC)
@@ -211,7 +212,7 @@ def test_an_object_that_was_acknowledged_and_is_gone_fails_the_save(
 def test_a_store_that_is_silent_in_a_save_is_named_and_nothing_is_left(
     server: Misbehaving, make_home: Callable[[str], Path], engine: str, request_: str
 ) -> None:
-    """The client would wait; the watchdog ends its rank, and clean-up aborts what that rank had begun."""
+    """The client would wait for ever. The watchdog ends its rank, and clean-up aborts the rank's upload."""
     server.faults.append(Fault(request=request_, way="silent", key="__1_0.distcp"))  # type: ignore[arg-type]
     run = run_on(server, make_home, engine, f"--ckpt-io-timeout={patience(5):.0f}s")
     assert run.code == 1, run.text

@@ -1,4 +1,4 @@
-"""Runs in which saves between full ones hold only what changed: what is measured, judged and found."""
+"""Runs in which saves between full ones contain only changes: measured, judged, and faults found."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OWN = ("CHAIN", "RETAIN-CHAIN")
 DCP = "--ckpt-engine=dcp"
 SAFETENSORS = "--ckpt-engine=safetensors"
 
-# A store that acknowledges the deletion of deltas and goes on to serve them, or one that loses one that was committed,
-# or the full save that it is a delta to.
+# Two kinds of faults. A store acknowledges the deletion of deltas but still serves them. Or a store loses a committed
+# delta, or the full save that deltas build on.
 OF_DELTAS = """
 import os, pathlib, sys
 
@@ -171,7 +171,7 @@ def test_the_plan_says_what_is_written_and_what_a_restore_reads(capsys: pytest.C
     text = capsys.readouterr().out
     assert "a full save, then 9 deltas of 568 GB; " in text
     assert "1.9 x a checkpoint" in text
-    # 5.68 TB every 9.28 min would be 882 TB a day.
+    # Full saves of 5.68 TB every 9.28 min would be 882 TB a day.
     assert "cluster writes 168 TB a day" in text
 
 

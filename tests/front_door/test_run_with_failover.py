@@ -1,4 +1,4 @@
-"""A component that breaks in the middle of saves and loads, on a target that misbehaves between two commands."""
+"""A component that fails during saves and loads. The target misbehaves between the fault and the repair command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.targets.misbehaving import Target, misbehaving
 
 OPTIONS = (*TINY, "--ckpt-suite=performance,failover", "--ckpt-seed=7")
 SAFETENSORS = "--ckpt-engine=safetensors"
-# What is broken says nothing of these; COLD is left out, since other work on the machine drops caches, too.
+# The fault must not affect these verdicts. COLD is left out, because other work on the machine drops caches, too.
 UNTOUCHED = dict.fromkeys(("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"), "met")
 
 
@@ -38,7 +38,7 @@ def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 
 def options(door: FrontDoor, breaks: list[str], repairs: list[str], limit: float = 60.0) -> tuple[str, ...]:
-    """Return options of a run that asks for speed and failover alone, with a limit for stalls."""
+    """Return options of a run that requires only speed and failover, with a limit for stalls."""
     table = door.home / "gates.toml"
     row = f'FAILOVER = {{ gate = "required", limit = {limit} }}'
     table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
@@ -60,7 +60,7 @@ def found_in(run: Run) -> dict[str, Any]:
     "engine", [STREAM, *(pytest.param(word, marks=pytest.mark.thorough) for word in (TORCH, SAFETENSORS))]
 )
 def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target: Target, engine: str) -> None:
-    """While it is broken nothing can be written; that is said, nothing is committed, and what was there is whole."""
+    """During the fault, writes fail with a message and nothing is committed; earlier checkpoints stay complete."""
     words = options(door, target.fault_command("EIO in write"), target.clear_command)
     run = door.run(*words, engine, target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
@@ -72,13 +72,13 @@ def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target
     for trial in found["trials"]:
         assert trial["fault"]["exit_code"] == trial["repaired"]["exit_code"] == 0
         assert not trial["after"]["error"]
-    # A command may return when a save has written all: that one succeeds. Nothing else lets one succeed.
+    # A save may have written everything when the command returns, and then succeeds. No other save can succeed.
     errors = [o["error"] for t in saves for o in t["operations"] if o["error"]]
     assert errors
     assert all("write of" in error and "EIO" in error for error in errors)
     assert not any(o["error"] for t in loads for o in t["operations"])
     assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
-    # None of it is the subject's own: as many saves and loads as were asked for, and all of them succeeded.
+    # These saves are not the subject's own: it has as many as requested, and all of them succeeded.
     assert [len(run.operations(kind)) for kind in ("save", "load")] == [2, 2]
     assert run.left_on_target == []
 
@@ -107,13 +107,13 @@ def test_a_wrong_byte_in_a_save_that_succeeded_fails(door: FrontDoor, target: Ta
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"], verdict["unit"]) == ("failed", "wrong bytes", "faults"), verdict
     assert run.code == 1
-    # What is broken there says nothing of saves and loads with nothing broken.
+    # The fault must not affect the verdicts on undisturbed saves and loads.
     assert untouched(run) == UNTOUCHED
 
 
 @pytest.mark.thorough
 def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoor, target: Target) -> None:
-    """A repair command that repairs nothing: loads go on failing, and not as an error that a failover excuses."""
+    """The repair command repairs nothing: loads still fail, with an error that a failover does not excuse."""
     run = door.run(*options(door, target.fault_command("EIO in read"), TRUE), target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "missing bytes"), verdict
@@ -125,7 +125,7 @@ def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoo
 def test_a_commit_whose_answer_is_lost_is_one_if_the_checkpoint_is_whole(
     door: FrontDoor, target: Target, torn: bool
 ) -> None:
-    """The directory has its final name, and the client heard an error."""
+    """The directory has its final name, although the client got an error."""
     breaks = target.fault_command("the answer of rename is lost", torn=torn)
     run = door.run(*options(door, breaks, target.clear_command), target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
@@ -142,7 +142,7 @@ def test_a_commit_whose_answer_is_lost_is_one_if_the_checkpoint_is_whole(
     assert "ended with an error and had succeeded" in verdict["because"]
     assert any("counts as committed" in line for line in verdict["detail"].splitlines())
     assert "committed, and the answer was lost" in (run.report / "certificate.html").read_text()
-    # Each was loaded after the repair, beside what follows every break.
+    # Each such checkpoint was loaded after the repair, in addition to the checks that follow every fault.
     assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
 
 
@@ -158,7 +158,7 @@ def test_a_stall_beyond_the_limit_of_the_gates_fails(door: FrontDoor, target: Ta
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_the_storage_rebuilds_fails(door: FrontDoor, target: Target) -> None:
-    """What is slow here is the target after the repair command, until something is broken again."""
+    """The target is slow after the repair command, until the next fault."""
     words = options(door, target.clear_command, target.fault_command("slow file", seconds=1))
     run = door.run(*words, target=target.path, cluster=64)
     verdict = run.verdict("FAILOVER")
@@ -173,7 +173,7 @@ def test_a_break_command_that_fails_breaks_nothing_that_counts(door: FrontDoor, 
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
     assert verdict["because"] == "The break command ended with exit code 3: no such drive."
-    # Also a command that fails may have broken something.
+    # A command that fails may still have broken something.
     assert [t["repaired"]["exit_code"] for t in found_in(run)["trials"]] == [0]
     assert run.code == 8
 
@@ -212,7 +212,7 @@ def test_storage_that_hangs_fails_at_the_deadline_and_is_mended(door: FrontDoor,
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Target, number: signal.Signals) -> None:
-    """Ctrl-C, or a kill that leaves the run no time for anything."""
+    """The run ends by Ctrl-C, or by a kill that leaves it no time."""
     broken, repaired = door.home / "broken", door.home / "repaired"
     words = options(door, ["sh", "-c", f"touch {broken}; exec sleep 2"], ["touch", str(repaired)])
     started = door.start(*words, target=target.path)
@@ -226,13 +226,13 @@ def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Tar
 
 @pytest.mark.thorough
 def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str], Path]) -> None:
-    """GlusterFS keeps three copies: with the server of one of them killed, saves and loads go on, and all is there."""
+    """GlusterFS keeps three copies. While the server of one is killed, saves and loads continue and lose nothing."""
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     need(os.geteuid() == 0 and not missing, f"a volume of GlusterFS needs root and {', '.join(missing) or 'no more'}")
     home = make_home("gluster")
     with opened_door(home) as door:
         volume = [*ALONE, sys.executable, "-m", "tests.support.replicated_volume", str(home)]
-        # Long enough for a server to be killed in the middle of it.
+        # The saves are long enough to kill a server during one of them.
         words = (*options(door, [*BREAK], [*MEND]), "--ckpt-scale=1/1000")
         run = door.run(*words, target=home / "volume" / "target", around=volume)
     verdict, found = run.verdict("FAILOVER"), found_in(run)

@@ -1,4 +1,4 @@
-"""Clients that answer fsync or clocks themselves: no certificate, and the storage is not blamed for it."""
+"""Clients that answer fsync or clocks themselves: no certificate, and the storage is not blamed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ items.decide = lambda *facts: dataclasses.replace(
 
 def test_a_conftest_that_alters_the_judges_alters_no_certificate(door):
     (door.home / "conftest.py").write_text(ALTERED)
-    # Far too slow for such a cluster.
+    # No storage is fast enough for such a cluster.
     run = door.run(*TINY[:-1], "--ckpt-cluster=5000000", "--ckpt-suite=performance")
     assert run.verdict("SAVE")["outcome"] == "failed"
     assert run.code == 1

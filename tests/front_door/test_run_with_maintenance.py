@@ -1,4 +1,4 @@
-"""Storage that is restarted, upgraded or snapshotted in the middle of saves and loads, on targets that lose by it."""
+"""Storage that is restarted, upgraded or snapshotted during saves and loads, on targets that lose data by it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 
 def options(door: FrontDoor, requirement: str, limit: str = "") -> tuple[str, ...]:
-    """Return options of a run that asks for speed and one requirement of maintenance."""
+    """Return options of a run that requires speed and one requirement of maintenance."""
     table = door.home / "gates.toml"
     more = f", limit = {limit}" if limit else ""
     row = f'{requirement} = {{ gate = "required"{more} }}'
@@ -46,7 +46,10 @@ def during(door: FrontDoor, command: list[str]) -> tuple[str, ...]:
 
 
 def snapshots(door: FrontDoor, take: list[str], remove: list[str], limit: str = "100.0") -> tuple[str, ...]:
-    """``limit`` is generous: what a snapshot costs on a busy machine is tried where that is asked."""
+    """Return options with snapshot commands.
+
+    ``limit`` is generous, as a snapshot may cost much on a busy machine; one test sets a lower limit.
+    """
     commands = (actions(snapshot=shlex.join(take), remove_snapshot=shlex.join(remove)),)
     return (*options(door, "SNAPSHOT", limit), *commands)
 
@@ -56,7 +59,7 @@ def untouched(run: Run) -> dict[str, str]:
 
 
 def holds_what_it_says(run: Run) -> None:
-    """Hold the report against its schema, and its directory against itself."""
+    """Check the report against its schema, and verify its directory."""
     assert by_the_library.faults(run.document, "report") == []
     assert {
         c.name: c.outcome for c in verify_directory(run.report, None) if c.outcome != "not checked"
@@ -88,7 +91,7 @@ def test_storage_that_serves_while_a_command_runs_is_met(door: FrontDoor, engine
     assert kinds == ["save", "load"] * (len(kinds) // 2)
     assert found["run"]["exit_code"] == 0
     assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
-    # None of it is the subject's own.
+    # These saves and loads are not the subject's own.
     assert [len(run.operations(kind)) for kind in ("save", "load")] == [2, 2]
     assert run.left_on_target == []
     assert "Maintenance" in (run.report / "certificate.html").read_text()
@@ -105,7 +108,7 @@ FAULTS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS)
 def test_storage_that_fails_while_a_command_runs_fails(door: FrontDoor, target: Target, fault: str) -> None:
-    # It goes on for some more saves and loads.
+    # The command continues for some more saves and loads.
     broken = f"{shlex.join(target.fault_command(fault))}; sleep 3"
     run = door.run(*during(door, ["sh", "-c", broken]), target=target.path)
     verdict, (reason, says) = run.verdict("UPGRADE"), FAULTS[fault]
@@ -117,7 +120,7 @@ def test_storage_that_fails_while_a_command_runs_fails(door: FrontDoor, target: 
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_a_command_runs_fails(door: FrontDoor, target: Target) -> None:
-    """The command lasts until a save is late, and only saves are: a load that goes on then may take some seconds."""
+    """The command runs until a save is late. Only saves are slow; a load in progress may take some seconds."""
     pace = {"maximum_bytes": 1 << 20, "bytes_per_second": 1_000_000, "first_seconds": 3}
     trickle = target.fault_command("writes trickle", **pace)
     slow = f"{shlex.join(trickle)}; {shlex.join(target.until_hit_command('writes trickle'))}"
@@ -138,7 +141,7 @@ def test_a_command_that_fails_upgrades_nothing_that_counts(door: FrontDoor) -> N
 
 @pytest.mark.thorough
 def test_a_run_that_is_interrupted_leaves_the_command_to_its_work(door: FrontDoor) -> None:
-    """To kill a rolling restart halfway would do harm."""
+    """A rolling restart that is killed halfway would do harm."""
     began, go_on, ended = (door.home / name for name in ("began", "go-on", "ended"))
     os.mkfifo(go_on)
     words = during(door, ["sh", "-c", f"touch {began}; read line < {go_on}; touch {ended}"])
@@ -153,7 +156,7 @@ def test_a_run_that_is_interrupted_leaves_the_command_to_its_work(door: FrontDoo
 
 
 def script(home: Path, name: str, text: str) -> list[str]:
-    """Return the command of a script of a shell."""
+    """Return the command that runs a shell script."""
     file = home / name
     file.write_text(f"set -eu\n{text}\n")
     return ["sh", str(file)]
@@ -161,14 +164,14 @@ def script(home: Path, name: str, text: str) -> list[str]:
 
 @pytest.fixture
 def subvolume(make_home: Callable[[str], Path]) -> Iterator[Path]:
-    """A volume of btrfs below which snapshots can be taken of ``target``."""
+    """A btrfs volume that allows snapshots of ``target``."""
     need(os.geteuid() == 0 and shutil.which("mkfs.btrfs"), "a volume of btrfs needs root and mkfs.btrfs")
     with loop_mount(make_home("snapshots"), "btrfs") as mount:
         yield mount.path
 
 
 def real(door: FrontDoor, volume: Path, more: str = "") -> tuple[list[str], list[str]]:
-    """Return commands that take and remove a snapshot of btrfs; ``more`` is done to it before it is named."""
+    """Return commands that take and remove a btrfs snapshot; ``more`` changes it before its name is printed."""
     clone = volume / "clone"
     take = f"btrfs subvolume snapshot {volume}/target {clone} >&2\n{more}\necho {clone}"
     return script(door.home, "take", take), script(door.home, "remove", 'btrfs subvolume delete "$1" >&2')
@@ -225,18 +228,18 @@ def test_a_clone_that_is_wrong_fails(door: FrontDoor, subvolume: Path, name: str
 
 @pytest.mark.thorough
 def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -> None:
-    """With a snapshot the storage is seven times slower, so each save with one shows it, also on a busy machine.
+    """With a snapshot the storage is seven times slower, so each save shows it, even on a busy machine.
 
-    Before, it is slow enough for the snapshot to be taken in the middle of a save.
+    Without one, it is slow enough that the snapshot is taken in the middle of a save.
     """
     clone = door.home / "clone"
     usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.02, 0.15))
     clear = shlex.join(target.clear_command)
-    # A save goes on meanwhile: what it renames is gone when the copy comes to it.
+    # A save continues during the copy, so files that it renames are missing when the copy reaches them.
     take = script(door.home, "take", f"{slower}\ncp -a {target.backing} {clone} || true\necho {clone}")
     remove = script(door.home, "remove", f'{clear}\n{usual}\nrm -r "$1"')
     target.fault("slow file", seconds=0.02)
-    # Many writes a save, so that some of them come after the moment, also on a busy machine.
+    # A save makes many writes, so some come after the snapshot, even on a busy machine.
     run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-engine=io-size=64KiB", target=target.path)
     verdict = run.verdict("SNAPSHOT")
     assert (verdict["outcome"], verdict["reason"], verdict["limit"]) == ("failed", "over limit", 0.10), verdict

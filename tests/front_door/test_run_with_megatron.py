@@ -1,4 +1,4 @@
-"""Runs whose checkpoints are those of Megatron."""
+"""Runs whose checkpoints have Megatron's format."""
 
 from __future__ import annotations
 

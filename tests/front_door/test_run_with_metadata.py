@@ -1,4 +1,4 @@
-"""Runs with the suite metadata: many empty files are created, looked up, listed and removed by all ranks."""
+"""Runs with the suite metadata: all ranks create, look up, list and remove many empty files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_storage_that_loses_or_keeps_a_name_fails_and_everything_else_is_measure
 ) -> None:
     need_fuse()
     with misbehaving(make_home("target"), keep_cache=True) as target:
-        # Beside other work a listing comes late, and the fault must last until then.
+        # With other load a listing comes late, and the fault must last until then.
         lasts = {"seconds": 600.0} if "after" in fault else {}
         target.fault(fault, path="*/metadata-*", **lasts)
         run = door.run(*options(files=200, directories=2), target=target.path)
@@ -67,7 +67,7 @@ def test_storage_that_loses_or_keeps_a_name_fails_and_everything_else_is_measure
     verdict = run.verdict("METADATA", MEASURED)
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "anomaly"), run.text + verdict["because"]
     assert says in verdict["because"]
-    # It is advisory: no required verdict fails or is missing because of it.
+    # METADATA is advisory: no required verdict fails or is missing because of it.
     assert run.code == 0, run.text
     assert run.verdict("COLD", MEASURED)["outcome"] == "met"
 
@@ -83,7 +83,7 @@ def test_the_files_go_though_a_run_ends_among_them(door: FrontDoor, ends) -> Non
     else:
         started.process.send_signal(signal.SIGINT)
     run = started.finish()
-    # Neither says anything of the storage.
+    # Neither end is evidence about the storage.
     assert run.verdict("METADATA", MEASURED)["outcome"] == "not run", run.text
     assert run.verdict("SAVE", MEASURED)["outcome"] == "met"
     assert run.left_on_target == []

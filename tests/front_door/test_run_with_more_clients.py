@@ -1,4 +1,4 @@
-"""Runs with more ranks, more hosts or faster clients get the verdicts of the run with few clients."""
+"""Runs with more ranks, more hosts or faster clients get the verdicts of a run with few clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.own_model import FILE, SMALL
 from tests.support.targets.misbehaving import misbehaving
 
 ROWS = ("SAVE", "LOAD", "SHIFTED", "RESHAPED")
-# The load limit is the save limit then, so that one rate decides both.
+# The load limit then equals the save limit, so one rate decides both.
 SAME_LIMIT = "--ckpt-load-budget=0.25%"
 
 
@@ -27,7 +27,7 @@ class Clients:
     rows: tuple[str, ...] = ROWS
 
     def run(self, door: FrontDoor, mount: Mounts, **parameters: object) -> Run:
-        """Run on a token bucket over memory; other work on a disk would add to the time that it needs by design."""
+        """Run on a token bucket over memory, because other load on a disk would add to its intended times."""
         (door.home / FILE).write_text(SMALL.replace("data = 2", f"data = {self.ranks}"))
         directory = door.home / "array"
         directory.mkdir()

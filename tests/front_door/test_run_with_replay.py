@@ -1,4 +1,4 @@
-"""Runs of the engine replay: the calls of a recorded job, as docs/own_job.md runs them, held to all that others are."""
+"""Runs of the engine replay with a recorded job, as in docs/own_job.md, with the same tests as other engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.targets.misbehaving import misbehaving
 
 OWN = f"{SUBJECT}/replay"
 FILE, SMALL = "replay-1-0.bin", "replay-0-2.bin"
-# A command that drops caches, and damages a file of the first checkpoint before.
+# A command that drops caches after it has damaged a file of the first checkpoint.
 DAMAGE = """
 import os, pathlib, sys
 (directory,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
@@ -43,7 +43,7 @@ for path in directory.parent.glob("*/*"):
 
 
 def words_in(home: Path) -> tuple[str, ...]:
-    """Return the words that replay the pattern of a file in a directory."""
+    """Return the options that replay the pattern of a file in a directory."""
     (home / "job.pattern.json").write_text(TWO_RANKS)
     return (f"--ckpt-engine=replay:file={home}/job.pattern.json",)
 
@@ -53,7 +53,7 @@ def replayed(make_home: Callable[[str], Path]) -> Run:
     home = make_home("replay")
     with opened_door(home) as door:
         run = door.run(*TINY, *words_in(home))
-    # Nothing that follows needs it.
+    # Later steps must not need the pattern file.
     (home / "job.pattern.json").unlink()
     return run
 
@@ -123,7 +123,7 @@ def test_what_is_not_what_was_saved_turns_the_verdict(
         fault = measurement["integrity"]["faults"][0]
         assert (fault["kind"], fault["file"]) == (kind, file)
     else:
-        # Seen when the cached pages of what is to be read are counted.
+        # The missing file is noticed when its cached pages are counted before the load.
         assert run.outcomes(OWN)["LOAD"] == "failed"
         assert measurement["failure"]["errno"] == "ENOENT"
 
@@ -165,7 +165,7 @@ def test_a_job_is_replayed_while_training_goes_on(
     more = (f"--ckpt-strategy={strategy}", *((f"--ckpt-strategy=local-tier={tier}",) if strategy == "tiered" else ()))
     run = door.run(*TINY, *words_in(make_home("job")), *more)
     subject = f"{OWN}/{strategy}"
-    # One host cannot be lost.
+    # Saves in tiers on one host cannot survive the loss of that host.
     assert run.code == (8 if strategy == "tiered" else 0), run.text
     outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"] if v["subject"] == subject}
     asked = {"async": ("BACKGROUND", "LOST-WORK"), "tiered": ("DRAIN", "TIER-ORDER")}[strategy]

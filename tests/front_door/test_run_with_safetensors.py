@@ -1,4 +1,4 @@
-"""Runs of the engine safetensors: Hugging Face's files by its library, with all that other engines are held to."""
+"""Runs of the engine safetensors: Hugging Face's files by its library, with the same tests as other engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWN = f"{SUBJECT}/safetensors"
 INDEX = "model.safetensors.index.json"
 # The largest file of rank 1.
 SHARD = "shard-00002-model-00002-of-00004.safetensors"
-# A command that drops caches, and damages a file of the first checkpoint before.
+# A command that drops caches after it has damaged a file of the first checkpoint.
 DAMAGE = """
 import os, pathlib, shutil, sys
 (directory,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
@@ -209,7 +209,7 @@ def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(door: FrontDoor, f
         assert kind in {f["kind"] for f in faults}
         assert {f["file"] for f in faults} == {file}
     else:
-        # Seen when the cached pages of what is to be read are counted.
+        # The missing file is noticed when its cached pages are counted before the load.
         assert run.outcomes(OWN)["LOAD"] == "failed"
         assert run.measurement(OWN)["failure"]["errno"] == "ENOENT"
 

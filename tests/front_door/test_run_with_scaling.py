@@ -18,7 +18,7 @@ SUBJECT = "llama3-8b-open-4/stream"
 
 
 def test_growing_counts_of_ranks_save_and_load_their_parts(door: FrontDoor) -> None:
-    # A ceiling that every storage reaches: how this one grows beside other tests says nothing.
+    # Every storage reaches this stated maximum, so no growth is required; growth during other tests has no meaning.
     run = door.run(*TINY, *SCALING, "--ckpt-ranks=4", "--ckpt-suite=vendor-max-rate=1KB/s")
     assert run.code == 0, run.text
     assert run.verdict("SCALING", SUBJECT)["outcome"] == "met"
@@ -42,7 +42,7 @@ def test_a_ceiling_chooses_the_suite_and_one_rank_has_nothing_to_grow_from(door:
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "not possible")
 
 
-# One device for all: 20 MB/s in sum, so that two clients get no more than one.
+# One device for all ranks: 20 MB/s in total, so two clients get no more than one.
 THROTTLED = ("slow", {"bytes_per_second": 20e6})
 
 
@@ -67,7 +67,7 @@ def test_storage_that_gives_so_much_and_no_more_loses_what_a_doubling_should_bri
 def test_storage_that_gives_each_client_as_much_as_the_first_is_met_by_its_growth(door: FrontDoor, make_home) -> None:
     need_fuse()
     with misbehaving(make_home("target"), keep_cache=True) as target:
-        # So slow that neither this machine nor what runs beside it is the limit.
+        # So slow that neither this machine nor other load on it is the limit.
         target.fault("slow", bytes_per_second=5e6, is_by_file=True)
         run = door.run(*TINY, *SCALING, "--ckpt-ranks=4", target=target.path)
         target.clear()

@@ -1,4 +1,4 @@
-"""Runs with the suite serving: weights alone are loaded by replicas and rewritten by one client."""
+"""Runs with the suite serving: replicas load only the weights, and one client rewrites them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> 
 
 @pytest.mark.thorough
 def test_too_slow_a_load_is_told_and_certifies_no_less(door: FrontDoor) -> None:
-    # The limit chooses the suite.
+    # Giving the limit selects the suite.
     run = door.run(*TINY, "--ckpt-suite=load-limit=1ms,consolidate-limit=1ms")
     assert run.code == 0, run.text
     for requirement in ("MODEL-LOAD", "CONSOLIDATE"):
@@ -46,7 +46,8 @@ def test_too_slow_a_load_is_told_and_certifies_no_less(door: FrontDoor) -> None:
 def test_wrong_bytes_of_weights_are_found(door: FrontDoor, make_home) -> None:
     need_fuse()
     with misbehaving(make_home("target")) as target:
-        # Of what all ranks wrote: the copy has the bit as it was read, and flipped again it would be right.
+        # Only files that the ranks wrote are affected. The consolidated copy already contains the flipped bit, and a
+        # second flip would correct it.
         target.fault("flipped bit in reads", path=f"*-0{2 + PATTERNS['serving'].first}/weights-*")
         run = door.run(*TINY, *SERVING, target=target.path)
         target.clear()

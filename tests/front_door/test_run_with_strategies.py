@@ -1,4 +1,4 @@
-"""Runs in which saves let the job go on: what is measured, what turns each verdict, and what a run refuses."""
+"""Runs in which saves let the job continue: the measurements, a fault for each verdict, and refused runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SUBJECTS = {
     MEASURED: "sync",
     f"{SUBJECT}/stream/async": "async",
 }
-# What an engine does that says that the job may go on before it has copied anything.
+# An engine that lets the job continue before it has copied anything.
 NOTHING_COPIED = """
 import sys
 
@@ -63,7 +63,8 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 
-# What a client does that keeps for a process what it has acknowledged, or a store that shows what nobody committed.
+# Two faults at a kill: a client that loses acknowledged bytes with its process, or a store that shows an uncommitted
+# save.
 WHEN_KILLED = """
 import os, pathlib, sys
 
@@ -93,7 +94,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 
-# A retention that takes the newest committed checkpoint along when it deletes the one before, in the middle of a save.
+# A retention that deletes the newest committed checkpoint together with the previous one, during a save.
 TAKES_THE_NEWEST = """
 import os, pathlib, sys, threading
 
@@ -127,7 +128,7 @@ def together(make_home: Callable[[str], Path], engines: str) -> Run:
 
 @pytest.fixture(scope="module")
 def subjects(engines: str) -> dict[str, str]:
-    """{subject: its strategy}, in the order of the run."""
+    """Return {subject: its strategy}, in the order of the run."""
     if engines == "stream":
         return {MEASURED: "sync", f"{SUBJECT}/stream/async": "async"}
     return SUBJECTS
@@ -169,7 +170,7 @@ def test_steps_go_on_beside_every_save_and_between_them(together: Run, subjects:
             assert len(steps["before_seconds"]) == len(steps["after_seconds"]) == STEPS_ALONE
             assert statistics.median(steps["before_seconds"]) >= training["step_seconds"] * (1 - training["cpu_share"])
             beside = sum(batch["seconds"] for batch in steps["beside"])
-            # They end with the step in which the last rank's save ended.
+            # The steps end with the one in which the last rank's save ended.
             assert beside >= save["seconds"] - save["returned_seconds"] - training["step_seconds"]
 
 
@@ -196,7 +197,7 @@ def test_the_copy_of_the_state_is_timed_apart_and_told(together: Run, subjects: 
 
 
 def extra_of(steps: dict[str, Any]) -> float:
-    """Return by how much longer the steps beside a save took."""
+    """Return how much longer the steps during a save took."""
     found: StepsOfSave = from_plain(StepsOfSave, steps)
     return found.extra_seconds
 
@@ -240,7 +241,7 @@ def test_verify_holds_the_evidence_of_saves_in_the_background(together: Run) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [TORCH, STREAM])
 def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor, engine: str) -> None:
-    """The job changes what is still being written: the bytes that come back are no checkpoint's."""
+    """The job changes data while they are written, so the file belongs to no single state."""
     run = door.run(*TINY, engine, ASYNC, "--ckpt-operations=1", environment=in_every_rank(door.home, NOTHING_COPIED))
     assert run.code == 1, run.text
     (verdict,) = (v for v in run.document["requirements"] if v["id"] == "INTEGRITY")
@@ -251,7 +252,7 @@ def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: Front
 def test_storage_that_drains_too_slowly_fails_the_background(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("drain")) as target:
-        # A checkpoint of 10 MB takes half a second; at 8,000 accelerators it may take 0.11.
+        # A checkpoint of 10 MB takes half a second. For 8,000 accelerators the limit is 0.11 s.
         target.fault("slow", bytes_per_second=20e6)
         run = door.run(*TINY, ASYNC, target=target.path, cluster=8_000)
         assert run.left_on_target == []
@@ -285,7 +286,7 @@ def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_
     ],
 )
 def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: str, way: str) -> None:
-    """A committed checkpoint loses bytes with its process; a save that was cut off stands there as a checkpoint."""
+    """A committed checkpoint loses bytes with its process, or an interrupted save appears as a checkpoint."""
     environment = in_every_rank(door.home, WHEN_KILLED, CKPT_LOSES=str(door.target), CKPT_WAY=way)
     words = (*TINY, f"--ckpt-engine={engine}", ASYNC, "--ckpt-operations=1")
     run = door.run(*words, environment=environment)
@@ -298,7 +299,7 @@ def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["stream", "dcp"])
 def test_retention_that_takes_the_newest_committed_one_is_found(door: FrontDoor, engine: str) -> None:
-    """What counts a save in flight as the newest deletes the last whole checkpoint."""
+    """A retention that counts a save in flight as the newest one deletes the last complete checkpoint."""
     run = door.run(
         *TINY,
         f"--ckpt-engine={engine}",
@@ -349,14 +350,14 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
                  "--ckpt-strategy=sync,async"]) == 0  # fmt: skip
     text = capsys.readouterr().out
     sync, both = text.split("llama3-405b-full/stream/async", maxsplit=1)
-    # Of 5.67 TB: in 5 % of an interval, and in a whole one.
+    # 5.67 TB: in 5 % of an interval, and in a whole interval.
     assert "save   within 27.8 s: 204 GB/s" in sync
     assert "save   committed within 9.28 min: 10.2 GB/s" in both
 
 
 @pytest.mark.thorough
 def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDoor) -> None:
-    """At this size a second is a ten-thousandth of one, and no fsync returns in that."""
+    """At this size a second of notice is scaled to a ten-thousandth of a second, and no fsync returns in that time."""
     run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-suite=preemption-notice=1s")
     verdict = run.verdict("PREEMPT")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "over limit")
@@ -382,6 +383,6 @@ def test_a_job_that_is_given_notice_saves(door: FrontDoor, strategy: str) -> Non
     found = run.measurement()["patterns"]["preempt"]
     assert len(found["committed_seconds"]) == 3
     if strategy == "async":
-        # It waits for the save that had begun.
+        # The notice waits for the save that had begun.
         assert min(found["committed_seconds"]) > min(save["seconds"] for save in run.operations("save")) / 2
     assert run.left_on_target == []

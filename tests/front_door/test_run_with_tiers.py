@@ -1,4 +1,4 @@
-"""Runs that save to a local tier and drain it to the target: what is measured, judged, refused and left."""
+"""Runs that save to a local tier and drain it to the target: measured, judged, refused, and the files left."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ THREE = (*TINY, "--ckpt-operations=3")
 TIERED = "--ckpt-strategy=tiered"
 OWN = ("DRAIN", "TIER-ORDER")
 
-# A target that says that a drained checkpoint is committed, and has it no longer; or a local tier that goes on to show
-# what was deleted.
+# Two faults: a target that acknowledges a drained checkpoint and then loses it, or a local tier that still shows
+# deleted files.
 OF_TIERS = """
 import os, pathlib, sys
 
@@ -72,7 +72,7 @@ def honest(make_home: Callable[[str], Path], request: pytest.FixtureRequest) -> 
 @pytest.mark.covers(requirements=OWN)
 def test_it_meets_all_that_one_host_can_show_and_leaves_nothing_in_either_tier(honest: tuple[Run, Path]) -> None:
     run, tier = honest
-    # On one host no host can be lost: saves in tiers are not certified.
+    # With one host the loss of a host cannot be tested, so saves in tiers are not certified.
     assert run.code == 8, run.text
     assert {name for name, outcome in of(run).items() if outcome != "met"} == {"NODE-LOSS"}
     asked = {"BLOCKING", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS", "CRASH-ASYNC", "RETAIN-COMMITTED", *OWN}
@@ -145,7 +145,7 @@ def test_a_drain_that_trickles_fails_and_what_training_waits_for_does_not(
 ) -> None:
     need_fuse()
     with misbehaving(make_home("slow")) as target:
-        # So slow that no other load on the machine makes the local tier take half of it.
+        # So slow that the local tier takes less than half of the time, whatever other load there is.
         target.fault("slow file", seconds=1, path="*optim_states*")
         run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", "--cluster=16000", target=target.path)
     assert run.code == 1, run.text
@@ -226,6 +226,6 @@ def test_the_plan_says_what_a_drain_must_reach(capsys: pytest.CaptureFixture[str
     words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512"]
     assert main(["plan", *words, TIERED, "--ckpt-strategy=local-tier=/mnt/nvme"]) == 0
     text = capsys.readouterr().out
-    # 5.5 intervals of 9.28 min.
+    # The limit is 5.5 intervals of 9.28 min.
     assert "drained within 51 min: 1.86 GB/s" in text
     assert "1 of 10 saves is drained" in text

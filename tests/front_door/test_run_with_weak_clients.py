@@ -1,4 +1,4 @@
-"""Clients that cannot make a checkpoint in time: told before the first save, not judged, and never a certificate."""
+"""Clients that cannot create a checkpoint in time: reported before the first save, not judged, never certified."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.front_door import MEASURED, TINY, Run, opened_door
 
-# A save within some milliseconds needs more than a terabyte a second of two ranks: no client makes that.
+# A save within some milliseconds needs more than 1 TB/s from two ranks, which no client reaches.
 HUGE = 100_000_000
 
 

@@ -1,4 +1,4 @@
-"""The same run over workers of pytest-xdist."""
+"""The same run, distributed over workers of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _parent(pid: int) -> int:
 
 
 def _decided(run: Run) -> list[tuple[str, str, str, str]]:
-    """Return what was decided, in order; advisory requirements may be decided otherwise by chance."""
+    """Return the decisions, in order. Advisory outcomes are left out, because they may vary by chance."""
     return [
         (v["id"], v["subject"], v["severity"], v["outcome"] if v["severity"] == "required" else "")
         for v in run.document["requirements"]

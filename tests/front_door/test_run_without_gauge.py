@@ -1,4 +1,4 @@
-"""Runs on targets whose cache the kernel does not show, or not whole: COLD rests on timed reads, or says why not."""
+"""Runs on targets whose cache the kernel shows not at all or in part: COLD uses timed reads, or says why not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if what == "start":
 )
 
 
-# Two containers of one machine: each has a name, and both have its kernel, and perhaps one client of the storage.
+# Two containers of one machine: each has its own name, but they share a kernel and perhaps one client of the storage.
 TWO_PODS = TWO_HOSTS.replace('f"boot of {name}"', '"boot of their node"')
 
 
@@ -51,7 +51,10 @@ def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def in_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
-    """A file system below a target whose pages no test beside this one drops: what is timed is the target alone."""
+    """A file system in memory for the target's files.
+
+    Other tests do not drop its pages, so only the target is timed.
+    """
     need_fuse()
     mounts = Mounts(make_home)
     yield mounts("tmpfs", 3 << 10)
@@ -98,7 +101,7 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
 def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_nothing(
     in_memory: Path, door: FrontDoor
 ) -> None:
-    """It knows by number which ones are saved to be timed."""
+    """The cache knows by their numbers which checkpoints were saved to be timed."""
     (in_memory / "blind").mkdir()
     with misbehaving(in_memory / "blind", second=True, direct_io=True) as target:
         target.fault(CACHE, survives=False, drops_from=2)
@@ -123,7 +126,7 @@ def test_a_cache_that_survives_is_not_told_from_the_storage_without_a_second_cli
 
 @pytest.mark.thorough
 def test_without_any_cache_a_second_client_proves_it(target: Target, door: FrontDoor) -> None:
-    # Both clients read at the pace of the storage, which no cache below them hastens.
+    # Both clients read at the rate of the storage. No cache below them makes reads faster.
     target.fault("slow", bytes_per_second=80e6)
     run = door.run(*TINY, *OF_CANARIES, f"--ckpt-second-mount={target.second}", target=target.path)
     assert run.code == 0, run.text
@@ -138,7 +141,7 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, door: Front
 def test_what_the_process_of_a_mount_keeps_is_found_by_a_second_client_although_the_kernel_counts_nothing(
     in_memory: Path, door: FrontDoor, survives: bool
 ) -> None:
-    """The kernel keeps, drops and counts pages of the mount, as those of most file systems by FUSE."""
+    """The kernel keeps, drops and counts pages of the mount, as for most file systems by FUSE."""
     home = in_memory / f"counted-{survives}"
     home.mkdir()
     with misbehaving(home, second=True, keep_cache=True) as target:

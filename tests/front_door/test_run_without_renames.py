@@ -36,8 +36,8 @@ def test_saves_are_committed_by_a_marker_and_load(run: Run) -> None:
     durability = run.measurement()["durability"]
     assert durability["commit_methods"] == ["marker"]
     assert durability["commits"] == durability["saves"] == 2
-    # Of each save the fsync of the directory by one rank of the host, and two after the marker: of the directory, and
-    # of the one above, which contains the name of the directory.
+    # Three per save: one rank of the host syncs the checkpoint's directory. After the marker, that directory and its
+    # parent, which contains its name, are synced.
     assert durability["directories"] == durability["directories_synced"] == 6
 
 

@@ -1,4 +1,4 @@
-"""Runs of the engine stream: the same evidence as with torch, with bounded memory, on targets of any manners."""
+"""Runs of the engine stream: the same evidence as with torch, with bounded memory, on targets of any kind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SMALLEST = (
     "--ckpt-ranks=2",
     "--ckpt-scale=1/1000",
     "--ckpt-operations=3",
-    # A ramp may find another number on a busy machine.
+    # The depth is fixed, because a ramp may find another number on a busy machine.
     "--ckpt-engine=stream:depth=2",
 )
 OTHER_TARGET = """
@@ -63,7 +63,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
     os.open = refuse
 """
-# A target that gives no space ahead and is full when rank 1 has written one request of its second checkpoint.
+# A target that reserves no space ahead, and is full when rank 1 has written one request of its second checkpoint.
 FULL_TARGET = """
 import os, sys
 
@@ -103,7 +103,7 @@ def test_a_stream_run_ends_with_zero_and_meets_all_that_is_required(streamed: Ru
 
 
 def test_its_ranks_need_no_memory_for_the_model_and_no_torch(streamed: Run) -> None:
-    """Torch alone is twice the limit."""
+    """Torch alone needs twice the limit."""
     ranks = streamed.measurement()["ranks"]
     assert [r["rank"] for r in ranks] == [0, 1]
     for rank in ranks:
@@ -169,7 +169,7 @@ def test_the_target_is_empty_afterwards(streamed: Run) -> None:
 
 @pytest.fixture(scope="module")
 def undirected(make_home: Callable[[str], Path]) -> Run:
-    """A run on a target without O_DIRECT, whose checkpoints stay."""
+    """A run on a target without O_DIRECT that keeps its checkpoints."""
     with opened_door(make_home("undirected")) as door:
         environment = in_every_rank(door.home, OTHER_TARGET)
         return door.run(
@@ -193,7 +193,7 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
 
 @pytest.mark.thorough
 def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
-    from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415 - takes seconds
+    from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415 - the import takes seconds
 
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
     content = Content(content_seed(undirected.measurement()["seed"], MEASURED))
@@ -325,7 +325,7 @@ def test_a_refused_option_ends_the_run_before_it_begins(door: FrontDoor, option:
 def test_a_stream_run_is_planned_with_the_same_memory_for_every_model(model: str) -> None:
     settings = settled(cluster="16000", model=model, mode="subset", engine="stream")
     (planned,) = plan_run(settings, mounted("ext4")).checkpoints
-    # With the buffers of the largest number of requests in flight that the ramp may find.
+    # This includes the buffers for the largest number of requests in flight that the ramp may find.
     rank_bytes = RANK_BYTES + beyond_usual_bytes(settings.io_size_bytes, 16) + RAMP_BYTES
     assert planned.rank_memory_bytes == (rank_bytes,) * 8
     assert planned.state_bytes == (0,) * 8

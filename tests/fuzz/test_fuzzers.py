@@ -1,4 +1,4 @@
-"""Some attacks of each family in every run of the tests, 2,000 with ``--all``; and what the fuzzers must see."""
+"""Some attacks of each family in every run of the tests, 2,000 with ``--all``; and faults that fuzzers must find."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAST, MANY = 120, 2000
 
 
 def attack(*words, cases=MANY):
-    """Run the fuzzers as a person does; return the process that has ended. More cases may take longer."""
+    """Run the fuzzers from the command line; return the ended process. More cases get more time."""
     command = [sys.executable, "-m", "tests.support.fuzz", "--processes=1", *words]
     seconds = patience(600) * max(1, cases / MANY)
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=seconds)
@@ -34,7 +34,7 @@ def test_nothing_that_is_read_breaks_what_reads_it(cases):
     assert int(done.stdout.split(" attacks")[0].split()[-1]) >= cases
 
 
-# In a process of its own: the hook of a sandbox stays, and so does its limit.
+# Runs in a separate process, because the sandbox cannot be removed from a process again.
 PROGRAM = """
 import os, subprocess, sys, tempfile
 from pathlib import Path
@@ -98,7 +98,7 @@ print([fault for number in range(60) for fault in worker.attempt("directories", 
 
 @pytest.mark.thorough
 def test_a_verdict_that_becomes_better_is_seen():
-    """Where ``judge`` does not look whether the directory was changed, and every verdict is met."""
+    """``judge`` is sabotaged: it ignores changed measurements, and every verdict is met."""
     sabotage = "judged_run.changes_of_facts = lambda directory: []\n" + textwrap.dedent(
         """
         def met(*said, before=judged_run.decide):
@@ -116,7 +116,7 @@ def test_a_verdict_that_becomes_better_is_seen():
 
 @pytest.mark.thorough
 def test_the_same_case_is_made_again():
-    """By its name alone, whatever came before it."""
+    """A case depends on its name only, not on earlier cases."""
     output = [attack("--case=inputs/7/3").stdout for _ in range(2)]
     assert all("1 attacks with seed 7" in text for text in output), output
 
@@ -124,7 +124,7 @@ def test_the_same_case_is_made_again():
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_attacks_that_are_ended_leave_nothing_behind(how, tmp_path):
-    """Neither the directory of the attacks nor the processes that make them."""
+    """Neither the directory of the attacks nor their processes remain."""
     program = f"""
 import sys, tempfile
 from tests.support.fuzz import __main__ as fuzz
@@ -138,7 +138,7 @@ sys.exit(fuzz.main())
     ) as process:
         eventually(lambda: list(tmp_path.glob("*/case-*")), "attacks are made", patience(120))
         process.send_signal(how)
-        # Whoever makes attacks holds the pipe as well.
+        # The processes of the attacks hold this pipe, too, so the read returns when they have ended.
         output, _ = process.communicate(timeout=patience(60))
     assert process.returncode, output
     assert list(tmp_path.iterdir()) == [], output

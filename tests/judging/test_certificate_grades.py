@@ -1,4 +1,4 @@
-"""Which grade and exit code follow from which verdicts, over the whole table."""
+"""The grade and exit code for given verdicts, over the whole table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pytest_ckpt.grading.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_target import mounted
 
-# All that a run is judged by unless it asks for more.
+# All requirements of a run that requests no more.
 ALL = [r.id for r in REQUIREMENTS.values() if r.suite == "performance" and r.is_asked(resolve({}, {}))]
 REQUIRED = [name for name in ALL if REQUIREMENTS[name].severity == "required"]
 SUBJECT = "llama3-8b-full"
 
-# Speed alone, and yet able to certify: how a target behaves is judged elsewhere.
+# Only requirements of speed, but certificates are possible. Other tests cover the target's behaviour.
 SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
 
 
@@ -44,7 +44,7 @@ def verdict(requirement, outcome, subject=SUBJECT):
 
 
 def findings(subject=SUBJECT, *, without=(), **outcomes):
-    """Verdicts of a whole run: all met but those that are named (``_`` for ``-``)."""
+    """Return the verdicts of a complete run: all met except the named ones (``_`` for ``-``)."""
     changed = {name.replace("_", "-"): outcome for name, outcome in outcomes.items()}
     return [verdict(r, changed.get(r, "met"), subject) for r in ALL if r not in without]
 
@@ -56,7 +56,7 @@ def graded(verdicts, **run):
 
 SMOKE = {"ckpt_profile": "smoke"}
 TABLE = [
-    # what was decided, the run, the grade, the exit code
+    # verdicts, options of the run, grade, exit code
     ({}, {}, "certified", 0),
     ({"STRAGGLER": "failed"}, {}, "certified", 0),
     ({"STRAGGLER": "failed", "REPEAT": "failed"}, {}, "certified", 0),
@@ -184,7 +184,7 @@ def test_the_order_in_which_tests_ran_decides_nothing():
 
 @pytest.mark.parametrize("profile", [{}, SMOKE], ids=["full", "smoke"])
 def test_a_run_of_which_nothing_is_asked_is_never_certified(profile):
-    """Every row off: no verdict fails and none is missing, and nothing was shown."""
+    """With every row off, no verdict fails and none is missing, but nothing was shown."""
     plan, settings, _ = run_of(**profile)
     nothing = dataclasses.replace(SPEED, kinds=dict.fromkeys(REQUIREMENTS, "off"))
     judgement = judge_run(plan, settings, nothing, [])

@@ -1,4 +1,4 @@
-"""The client ceiling: clients that cannot save in time do not fail the storage; clients at their limit are named."""
+"""The client ceiling: the storage does not fail if clients cannot save in time; clients at their limit are named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANKS = tuple(RankFacts(rank=rank, host=f"n{1 + rank // 2}", pid=rank) for rank 
 
 
 def with_ceilings(of, *makes, compares=100 * NEEDED):
-    """Return a measurement of as many hosts as ceilings; each is a multiple of the rate that its ranks need."""
+    """Return a measurement with one host per value of ``makes``, a multiple of the rate that its ranks need."""
     hosts = [f"n{number}" for number in range(1, len(makes) + 1)]
     ranks = RANKS if len(makes) == 2 else of.ranks
     return dataclasses.replace(
@@ -58,7 +58,7 @@ def test_without_a_ceiling_a_late_save_fails() -> None:
 
 
 def test_a_save_that_was_faster_than_the_ceiling_proves_that_the_client_can() -> None:
-    """One save within the limit shows that these clients make the bytes in time, whatever was measured before."""
+    """One save within the limit proves that the clients are fast enough, even if their measured ceiling is lower."""
     verdict = judged("SAVE", with_ceilings(late(), 0.9))
     assert (verdict.outcome, verdict.reason) == ("failed", "over limit")
 

@@ -1,4 +1,4 @@
-"""What follows from the fsync and the clock of a client: no certificate by what cannot be believed, and no blame."""
+"""If a client's fsync or clock cannot be trusted, the run gets no certificate and the storage is not blamed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_clients_that_prove_themselves_are_no_reason():
 def test_what_cannot_be_believed_is_one_reason(facts, reason):
     (found,) = client_reasons([measured(SEEN, **facts)])
     assert reason in found
-    # It is said once of a run with several measurements.
+    # A run with several measurements reports a reason once.
     assert client_reasons([measured(SEEN, **facts)] * 2) == [found]
 
 
@@ -160,7 +160,7 @@ def test_a_mount_that_takes_fsync_its_effect_leaves_durability_unproven():
         assert (verdict.outcome, verdict.reason) == ("not run", "unproven")
         assert verdict.because == unsafe_effect(proofs(fsync))
         assert f"mounted with '{fsync.unsafe_option}' on n1" in verdict.because
-    # What was seen to be missing has failed.
+    # If fsync was measured to have no effect on one host, the requirement fails.
     seen_missing = dataclasses.replace(LEFT, unsafe_option="volatile")
     assert judged("DURABLE-CALLS", measured(unseen, seen_missing)).reason == "not durable"
 

@@ -1,4 +1,4 @@
-"""What gates demand of the clients: a demand that is not met, or not known to be, certifies nothing."""
+"""Demands of a gate table on the clients: a demand that is not met, or unknown, prevents a certificate."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ GATES = 'name = "ours"\nextends = "speed-only"\nclients = {}\n'
 
 @pytest.fixture
 def judged(tmp_path, capsys):
-    """Judge a made-up run by gates with such demands; its host has 64 cores and no facts as a client."""
+    """Judge a made-up run by a gate table with these demands. Its host has 64 cores and no other facts as a client."""
 
     def run(*demands):
         gates = tmp_path / "ours.toml"

@@ -1,4 +1,4 @@
-"""What stands in for a probe of the page cache: each proof holds, lacks something, or accuses, and says why."""
+"""Proofs that replace a probe of the page cache: each proves, lacks data, or shows a cache, and gives its reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ SLOW, FAST = 0.5, 0.1
 
 
 def canaries(saved, again, dropped, elsewhere=None, count=10, behind=None, **more):
-    """Return timed reads, each kind a little uneven; ``behind`` is that of a cache where nothing is said."""
+    """Return timed reads with small variations.
+
+    ``behind`` is the time of the second read after the drop; the default is the time of a cache.
+    """
     kinds = {"first_read": saved, "reread": again, "dropped_read": dropped, "other_client": elsewhere}
     kinds["dropped_reread"] = behind or min(again, dropped)
     parts = {
@@ -39,7 +42,7 @@ def of(*reads, **more):
     return measurement(resident=None, cache=dataclasses.replace(BLIND, canaries=reads, **more))
 
 
-# What the four reads take, what that shows, and a word of the sentence.
+# The times of the four reads, the finding, and words of its sentence.
 CASES = {
     "the drop works": (canaries(SLOW, FAST, SLOW), "proven", "the drop works"),
     "the drop works, the storage has warmed up": (canaries(2 * SLOW, FAST, SLOW), "proven", "the drop works"),
@@ -82,7 +85,7 @@ def test_timed_reads_prove_accuse_or_leave_it_open(reads, found, words):
     assert words in proof.because
 
 
-# What a drop leaves of the judged checkpoints in a cache, beside a proof by those that were saved to be timed.
+# Times of two reads of the judged checkpoints after a drop, and the finding. The canaries alone would be a proof.
 JUDGED = {
     "as slow as the canaries": (SLOW, FAST, "proven"),
     "as slow as the canaries, and nothing is cached": (SLOW, SLOW, "proven"),
@@ -123,7 +126,7 @@ def test_an_older_report_that_has_no_second_pair_keeps_its_verdict(reads, found,
     assert reads.not_read_reason or len(reads.first_read_seconds) < 10 or proof.because != of_canaries(reads).because
 
 
-# Other work on the host makes each read five times as slow, for some of the reads.
+# Factor by which other work on the host slows some of the reads.
 BUSY = 5
 BURSTS = {
     "in the second mount's first reads more than those behind them": (
@@ -163,7 +166,10 @@ loads = st.lists(st.floats(1, 50), min_size=10, max_size=16)
 
 @given(st.data(), loads)
 def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_host_does(data, before):
-    """Each pair meets one load; a cache serves both of its reads within a tenth."""
+    """Both reads of a pair run under the same load.
+
+    After the drop a cache serves both, so their times differ by at most a tenth.
+    """
     after = data.draw(st.lists(st.floats(1, 50), min_size=len(before), max_size=len(before)))
     uneven = data.draw(st.lists(st.floats(0.9, 1.1), min_size=len(before), max_size=len(before)))
     first = data.draw(st.sampled_from((SLOW, FAST)))
@@ -180,7 +186,7 @@ def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_ho
 
 @given(st.floats(0.001, 10), st.floats(0.001, 10), st.floats(0.01, 0.45), st.integers(10, 16))
 def test_an_honest_drop_on_a_quiet_host_is_proven(slow, warmer, share, count):
-    """The storage may have become faster meanwhile, as the cache is faster than both."""
+    """The storage may become faster between the reads, as long as the cache is faster than the storage."""
     first, later = max(slow, warmer), min(slow, warmer)
     fast = share * later
     assert of_canaries(canaries(first, fast, later, count=count)).found == "proven"
@@ -222,7 +228,7 @@ def test_the_volume_counts_only_where_caches_on_disks_were_stated():
         verdict = judged("COLD", of(moved=moved, client_cache_bytes=stated))
         assert (verdict.outcome, verdict.basis) == (("met", "volume") if proven else ("not run", ""))
     assert "--ckpt-client-cache" in judged("COLD", of(moved=moved)).because
-    # Of several hosts the one with the least for its memory counts.
+    # Of several hosts, the one that moved the least relative to its memory counts.
     small = MovedBytes(host="n2", memory_bytes=32 * GIB, minimum_bytes=60 * GIB)
     assert of_volume((*moved, small), 0).found == "unknown"
 
@@ -273,7 +279,7 @@ def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_th
 
 @pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])
 def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
-    """Where the kernel shows no cache, and the gates take that proof."""
+    """The kernel shows no cache, and the gate table accepts timed reads as a proof."""
     blind = made(resident_fraction=None)
 
     def verdict(reads, gates=None):
@@ -332,11 +338,11 @@ COUNTED = dataclasses.replace(BLIND, probe="cachestat", resident_fraction=0.0, d
         ("fuseblk", COUNTED, True),
         ("ext4", COUNTED, False),
         ("nfs4", COUNTED, False),
-        # Nothing rests on a count there.
+        # Here the verdict does not rest on a count of the kernel.
         ("fuse.sshfs", BLIND, False),
         ("fuse.glusterfs", dataclasses.replace(COUNTED, by_other_hosts=True), False),
         ("fuse.glusterfs", None, False),
-        # Timed reads of another client show what the process keeps.
+        # Timed reads by another client also show what the FUSE process caches.
         ("fuse.glusterfs", dataclasses.replace(COUNTED, canaries=(canaries(SLOW, FAST, SLOW, SLOW),)), False),
         ("fuse.glusterfs", dataclasses.replace(COUNTED, canaries=(canaries(FAST, FAST, FAST),)), True),
     ],

@@ -1,4 +1,4 @@
-"""What is known of a kind of file system stands beside its failures, and changes no verdict."""
+"""Known facts about a kind of file system are printed with its failures, and change no verdict."""
 
 from __future__ import annotations
 

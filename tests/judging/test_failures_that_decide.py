@@ -1,4 +1,4 @@
-"""Where a rank was when it failed decides which requirement fails, which stays open, and that no run ends green."""
+"""The phase in which a rank failed determines the requirement that fails and those not run; no such run passes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IN_LOADS = {"saves": (1.0, 1.0, 1.0), "loads": ()}
 
 @pytest.mark.parametrize(("failure", "done", "expected"), [
     (failed_in(at("save", 2)), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
-    # The storage kills and stops nobody.
+    # Storage neither kills nor stops a process.
     (failed_in(at("save", 2), "killed", ""), IN_SAVES, {"SAVE": "not run", "LOAD": "not run"}),
     (dataclasses.replace(failed_in(at("save", 2), "hung", ""), stack="pid 3 (python3) state T"), IN_SAVES,
      {"SAVE": "not run", "LOAD": "not run"}),
@@ -44,16 +44,16 @@ IN_LOADS = {"saves": (1.0, 1.0, 1.0), "loads": ()}
     (failed_in(at("load", 1), errno="ENFILE"), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
     (failed_in(at("save", 2), "hung", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at("save", 2), "too slow", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
-    # The target refuses the first directory: no save can be made on it.
+    # The target refuses the first directory, so no save is possible.
     (failed_in(at(stage="prepare"), errno="EROFS"), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at(stage="prepare"), "hung", ""), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
-    # The client has no memory left while it makes content: that is not the storage's fault.
+    # The client runs out of memory while it creates content, which is not the storage's fault.
     (failed_in(at("save", 2, "content"), "killed", ""), IN_SAVES, {"SAVE": "not run", "LOAD": "not run"}),
-    # A file is gone when its pages are to be dropped, or counted: a checkpoint is lost.
+    # A file is missing when its pages are to be dropped or counted, so a checkpoint is lost.
     (failed_in(at(stage="drop caches"), errno="ENOENT"), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
     (failed_in(at("load", 1, "residency"), errno="ENOENT"), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
     (failed_in(at("load", 1)), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
-    # The user's command that drops caches does not work.
+    # The user's command that drops caches fails.
     (failed_in(at(stage="drop caches"), errno=""), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
     (failed_in(at("load", 1), "interrupted", ""), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
 ])  # fmt: skip

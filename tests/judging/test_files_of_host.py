@@ -1,4 +1,4 @@
-"""NAMES.many: the rate of new files is compared with what a host of the plan needs, and with nothing else."""
+"""NAMES.many compares the rate of new files only with the rate that a host of the plan needs."""
 
 from __future__ import annotations
 

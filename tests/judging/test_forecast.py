@@ -1,4 +1,4 @@
-"""What would be on the whole cluster: no verdict, and nothing where there is no basis."""
+"""The forecast for the whole cluster: it is not a verdict, and without a basis there is no forecast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_month_is_simulated_for_each_subject_and_is_no_verdict(tmp_path) -> No
     assert spent == pytest.approx((1 - month["goodput"]) * 30 * 24, rel=0.2)
     page = (tmp_path / "run" / "certificate.html").read_text()
     assert "A forecast: no verdict uses it" in page
-    # Eight of 64 ranks, ten saves of each: the slowest of all 64 takes longer than the slowest that was measured.
+    # Eight of 64 ranks were measured, with ten saves each. The slowest of 64 takes longer than the slowest of eight.
     slowest = {s["kind"]: s for s in row["slowest"]}
     assert (slowest["save"]["ranks"], slowest["save"]["measured_ranks"]) == (64, 8)
     assert slowest["save"]["low_seconds"] <= slowest["save"]["seconds"] <= slowest["save"]["high_seconds"]

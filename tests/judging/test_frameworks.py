@@ -1,4 +1,4 @@
-"""What an engine's library costs: medians beside those of stream, for the same checkpoint and strategy alone."""
+"""The cost of an engine's library: medians next to those of stream, for the same checkpoint and strategy only."""
 
 from __future__ import annotations
 

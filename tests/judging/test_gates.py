@@ -1,4 +1,4 @@
-"""Tables of gates: what they may say, what a table of one's own may relax, and that it never does so quietly."""
+"""Gate tables: their valid contents, the rows that a user's table may relax, and the disclosure of each relaxed row."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def own(tmp_path, text, extends="posix-shared", kind="posix-shared"):
     return load_gates(str(file), kind)
 
 
-# Checks of a required requirement that no checkpoint library relies on.
+# Checks of required requirements on which no checkpoint library relies.
 ADVISORY_IN_ALL = {"VISIBLE.append", "MMAP.shared"}
-# What no checkpoint client relies on: reported of object stores.
+# Checks of object stores on which no checkpoint client relies: reported, but not required.
 REPORTED_OF_STORES = (
     "OBJECT-CREATE.multipart", "OBJECT-CREATE.put", "OBJECT-DIGEST.kept", "OBJECT-LIMITS.parts", "OBJECT-UPDATE.put",
 )  # fmt: skip
@@ -139,7 +139,7 @@ def test_no_table_of_ones_own_certifies_more_than_the_one_that_it_extends(tmp_pa
     ("posix-shared", "object"), ("gateway", "object-local"), ("object", "posix-shared"), ("object-local", "object"),
 ])  # fmt: skip
 def test_a_table_judges_only_what_it_is_for(tmp_path, kind, word):
-    """By the table of another kind of target nothing would be missing, and a certificate could say so."""
+    """With a table for another kind of target, no check would be missing, and the run could be certified."""
     with pytest.raises(UsageError, match="is for"):
         load_gates(word, kind)
     with pytest.raises(UsageError, match="is for"):
@@ -171,7 +171,7 @@ def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_t
 
 @given(st.sampled_from(sorted(known_names())), st.sampled_from(get_args(GateKind)))
 def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
-    import tempfile  # noqa: PLC0415 - a directory for each example
+    import tempfile  # noqa: PLC0415 - a new directory for each example
     from pathlib import Path  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as directory:

@@ -1,6 +1,6 @@
-"""The sentences of every judge, one golden text each; other tests assert outcome, figures and reason codes.
+"""The sentences of each requirement, in one golden text each. Other tests assert outcomes, values and reason codes.
 
-``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` writes them anew, to be read in the diff.
+``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` rewrites them; read the difference.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OBSERVATIONS = {
 
 
 def text_of(name, decided):
-    """Return everything that was decided in a case, as lines."""
+    """Return everything that was decided in a case, as text."""
     detail = decided.detail.splitlines() if isinstance(decided.detail, str) else decided.detail
     figures = f"measured {decided.measured!r:.12} limit {decided.limit!r:.12} {decided.unit}".rstrip()
     lines = [f"== {name}: {decided.outcome}, {decided.reason}", figures, *textwrap.wrap(decided.because, 116)]
@@ -52,7 +52,7 @@ def text_of(name, decided):
 
 
 def hold(name, text):
-    """Hold a text against its golden one, or write that anew."""
+    """Compare a text with its golden text, or rewrite that."""
     file = GOLDEN / f"{name.lower()}.txt"
     if os.environ.get("CKPT_UPDATE_GOLDEN"):
         file.parent.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def hold(name, text):
     assert text == file.read_text(), f"{file}: see the first lines of this test"
 
 
-# One of what comes in numbers.
+# The number one before a plural noun.
 OF_ONE = re.compile(
     r"(?<![\d.,])1 (other |more |faulty |loaded )?(accelerators|bits|bursts|bytes|checkpoints|checks|commits|faults"
     r"|files|directories|loads|operations|places|processes|ranks|reads|samples|saves|trials)\b"

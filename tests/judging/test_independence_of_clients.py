@@ -1,4 +1,4 @@
-"""More ranks, more hosts or faster hosts change no verdict on an array that gives a rate to all clients together."""
+"""More ranks, more hosts or faster hosts change no verdict, if an array has one rate for all clients together."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from tests.support.simulated_runs import Row, Timed, rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """An array that gives ``rate`` to all clients together, after a ``burst`` that it takes at any speed.
+    """An array that serves ``rate`` to all clients together, after a ``burst`` at any speed. It may cap each host.
 
-    It may cap each client, which is a host. Rates and the burst are multiples of what an operation needs: its bytes /
-    its limit, and its bytes.
+    Rates are multiples of an operation's bytes divided by its limit; the burst is a multiple of its bytes.
     """
 
     rate: float
@@ -27,7 +26,7 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clients:
-    """``speed``: what one host can send or receive, as a multiple of what an operation needs."""
+    """The clients. ``speed`` is the rate of one host, as a multiple of the rate that an operation needs."""
 
     ranks: int = 8
     hosts: int = 1
@@ -40,19 +39,19 @@ class Clients:
 
 
 def series_on(bucket: Bucket, clients: Clients, row: Row) -> list[list[Timed]]:
-    """Return the operations of a run of a row, one after the other without a pause."""
+    """Return the operations of a run of a row, without pauses between them."""
     return [_operations(bucket, clients, limit, n) for limit, n in zip(row.limits, row.operations, strict=True)]
 
 
 def _operations(bucket: Bucket, clients: Clients, limit: float, count: int) -> Sequence[Timed]:
-    """All ranks have the same number of bytes and share fairly, so they end together."""
+    """Simulate operations whose ranks have equally many bytes and share fairly, so all ranks end together."""
     asked = clients.hosts * min(clients.speed, bucket.rate_of_client)
     level, found = bucket.burst, []
     for _ in range(count):
         if asked <= bucket.rate:
             used, seconds = 0.0, 1 / asked
         else:
-            # The burst lasts until its bytes are taken faster than they return.
+            # The burst lasts until it is used up: bytes arrive faster than the array replaces it.
             until_empty = level / (asked - bucket.rate)
             seconds = min(1 / asked, until_empty)
             used = seconds * (asked - bucket.rate)
@@ -62,7 +61,7 @@ def _operations(bucket: Bucket, clients: Clients, limit: float, count: int) -> S
     return found
 
 
-# A host alone can carry three times what an operation needs.
+# A single host can carry three times the rate that an operation needs.
 FEW = Clients()
 MORE = {
     "twice the ranks": dataclasses.replace(FEW, ranks=16),
@@ -70,7 +69,7 @@ MORE = {
     "hosts twice as fast": dataclasses.replace(FEW, speed=6.0),
 }
 NAMES = [row.name for row in rows()]
-# STEADY has no limit of time: a low rate is steady too.
+# STEADY has no time limit, so even a low rate can be steady.
 WITH_A_LIMIT = [name for name in NAMES if name != "STEADY"]
 RATES = (0.3, 0.5, 0.8, 0.9, 0.95, 0.99, 1.01, 1.05, 1.1, 1.5, 2.5, 8.0)
 BURSTS = (0.15, 1.0, 1.9, 5.0)
@@ -132,7 +131,7 @@ def test_an_array_that_caps_each_client_passes_with_enough_clients(name: str) ->
 
 @pytest.mark.parametrize("name", ["SAVE", "LOAD", "BACKGROUND"])
 def test_the_rate_of_a_client_is_printed(name: str) -> None:
-    """Of hosts, where several take part, else of ranks."""
+    """The rate is printed per host if several hosts take part, otherwise per rank."""
     bucket = Bucket(rate=8.0, rate_of_client=0.6)
     for clients, words in ((FEW, "for each of 8 ranks)"), (MORE["twice the hosts"], "for each of 2 hosts)")):
         row = row_on(name, clients)

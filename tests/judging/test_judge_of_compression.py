@@ -1,4 +1,4 @@
-"""The judge of saves that pass a codec."""
+"""Verdicts on saves that pass through a codec."""
 
 from __future__ import annotations
 

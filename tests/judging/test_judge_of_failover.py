@@ -1,4 +1,4 @@
-"""Something broken in the middle of saves and loads: met, failed, not run, on made-up measurements."""
+"""FAILOVER: met, failed and not run, on made-up measurements with faults during saves and loads."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_the_save_while_the_storage_rebuilds_has_a_limit(seconds, is_met):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        # An error is no failure by itself: the job saves again.
+        # An error alone is not a failure, because the job saves again.
         ({"operations": (done("save", error="rank 1 on n1: EIO"),)}, ("met", "met")),
         ({"operations": (done("save", error="EIO"),), "committed_in_error": True}, ("failed", "missing bytes")),
-        # A commit whose answer alone was lost is one.
+        # If only the answer to a commit was lost, the checkpoint counts as committed.
         ({"operations": (done("save", error="EIO"),), "commit_answer_lost": True}, ("met", "met")),
         (
             {"operations": (done("save", error="EIO"),), "commit_answer_lost": True, "lost": "rank 1 on n1: ENOENT"},
@@ -86,7 +86,7 @@ def test_a_rank_that_ends_in_it_fails_it_and_nothing_else(how, reason):
 
 
 def test_what_ended_for_another_reason_is_not_run():
-    # The storage kills nobody, also where it is broken or upgraded.
+    # Storage does not kill processes, even during a fault or an upgrade.
     killed = failed_over(trials=(), failure=failed_in(at("save", 2, scenario="failover"), "killed"))
     assert outcome(killed) == ("not run", "killed")
     assert outcome(failed_over(trials=(), failure=failed_in(kind="launch"))) == ("not run", "run ended")

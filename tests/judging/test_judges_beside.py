@@ -1,4 +1,4 @@
-"""What is asked beside saves and loads: deleting, constant data, and loads that a cache may have served."""
+"""RETENTION, DATA and REPEAT: deletions, constant data, and loads that a cache may have served."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_one_fast_load_is_named_wherever_it_stands(alike, outlier, place):
 
 @given(cold=st.lists(st.floats(9.0, 9.9), min_size=2, max_size=9), data=st.data())
 def test_loads_that_turn_three_times_faster_are_all_named_and_no_other(cold, data):
-    """As in published results: a cache behind the client filled with the first loads, and served the later ones."""
+    """As in published results: the first loads fill a cache, which serves the later ones."""
     maximum = 2 * len(cold) if len(cold) > 2 else 1
     warm = data.draw(st.lists(st.floats(1.0, 3.0), min_size=1, max_size=maximum))
     verdict = repeated(*cold, *warm)

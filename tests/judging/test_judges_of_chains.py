@@ -1,4 +1,4 @@
-"""Judges of saves that hold only what changed: restores of chains, and what deleting leaves of them."""
+"""Verdicts on incremental saves: restores of chains, and the files that deletions leave of a chain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_longest_chain_counts_whatever_others_took():
     assert judged("CHAIN", of_chains()).measured == pytest.approx(12.0)
     slow = judged("CHAIN", of_chains(10.0, 11.0, 1.01 * LOAD))
     assert (slow.outcome, slow.reason) == ("failed", "over limit")
-    # That a shorter one is late is LOAD's.
+    # If a load of a shorter chain is late, LOAD fails instead.
     assert judged("CHAIN", of_chains(1.01 * LOAD, 11.0, 12.0)).outcome == "met"
     assert judged("LOAD", of_chains(1.01 * LOAD, 11.0, 12.0)).outcome == "failed"
 
@@ -65,7 +65,7 @@ def test_space_must_come_back_where_it_can_be_told():
     assert judged("RETAIN-CHAIN", kept(freed=0.4)).reason == "over limit"
     assert judged("RETAIN-CHAIN", kept(freed=-1.0)).outcome == "failed"
     assert judged("RETAIN-CHAIN", kept(freed=None)).outcome == "met"
-    # Others may have written as much meanwhile.
+    # Other clients may have written as much during this time.
     assert judged("RETAIN-CHAIN", kept(freed=0.0, deleted_bytes=900_000_000)).outcome == "met"
 
 

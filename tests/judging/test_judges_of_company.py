@@ -1,4 +1,4 @@
-"""Paced saves during other work: met, failed and not run, at the limit and a hair beyond it, as made up."""
+"""Paced saves during other work: met, failed and not run, at the limit and just over it, on made-up measurements."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def seconds_of_two_jobs(ranks, client_rate, array_rate):
 )
 @settings(deadline=None, max_examples=20)
 def test_more_or_faster_clients_of_a_fair_array_change_no_verdict(array, ranks, speed):
-    """A fair array that holds what the cluster needs passes, and one that does not fails, whatever the clients."""
+    """A fair array passes if it serves the rate that the cluster needs, and fails otherwise, with any clients."""
     needed = FULL / SAVE_LIMIT
 
     def outcome(count, rate):

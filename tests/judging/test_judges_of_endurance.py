@@ -1,4 +1,4 @@
-"""Saves for hours, their steady state, a volume that is nearly full: met, failed, not run, on made-up measurements."""
+"""ENDURE, STEADY and NEARFULL: met, failed and not run, on made-up measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCALING: growth from count to count, the ceiling that is stated, and what says nothing."""
+"""SCALING: growth between client counts, the stated maximum rate, and measurements that prove nothing."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def test_the_worst_step_of_saves_and_of_loads_counts(kind) -> None:
 
 
 def test_fewer_than_twice_the_clients_must_get_as_much_less() -> None:
-    # From 4 to 6: 1.8 to the power of log2(1.5), 1.41 times as much.
+    # From 4 to 6 clients, the rate must grow by 1.8 to the power of log2(1.5), which is 1.41.
     assert outcome("SCALING", scaled({1: 1e9, 2: 2e9, 4: 4e9, 6: 5.66e9}, {1: 1e9, 2: 2e9, 4: 4e9, 6: 6e9})) == "met"
     assert outcome("SCALING", scaled({1: 1e9, 2: 2e9, 4: 4e9, 6: 5.6e9}, {1: 1e9, 2: 2e9, 4: 4e9, 6: 6e9})) == "failed"
 
 
 def test_at_the_ceiling_that_is_stated_nothing_more_is_asked() -> None:
     assert outcome("SCALING", up_to(scaled(SATURATED, SATURATED), 3e9, 3e9)) == "met"
-    # Of what is sold as 4 GB/s, 3.1 are not enough.
+    # If the stated maximum is 4 GB/s, the measured rate is too low.
     verdict = judged("SCALING", up_to(scaled(SATURATED, SATURATED), 4e9, 4e9))
     assert verdict.outcome == "failed"
     assert "up to the ceiling of 4 GB/s" in verdict.because
-    # The ceiling of loads is none of saves.
+    # The maximum of loads does not apply to saves.
     assert outcome("SCALING", up_to(scaled(SATURATED, SATURATED), 0.0, 3e9)) == "failed"
 
 
@@ -76,11 +76,11 @@ def test_where_the_kernel_counts_nothing_timed_reads_that_show_the_drop_stand_in
     proven = dataclasses.replace(unknown, canaries=(timed,))
     assert judged("SCALING", scaled(**saturated, cache=proven)).reason == "over limit"
     assert outcome("SCALING", scaled(resident=None, cache=proven)) == "met"
-    # Of one host it is not known: nothing is, then.
+    # If one host lacks the proof, nothing is proven.
     for canaries in ((), unknown.canaries, (*proven.canaries, *unknown.canaries)):
         cache = dataclasses.replace(unknown, canaries=canaries)
         assert judged("SCALING", scaled(**saturated, cache=cache)).reason == "unproven"
-    # What the kernel counted is not talked away.
+    # Timed reads cannot outweigh cached pages that the kernel counted.
     counted = dataclasses.replace(proven, probe="cachestat")
     assert judged("SCALING", scaled(resident=10**9, cache=counted)).reason == "cached"
     assert judged("SCALING", scaled(**saturated, cache=counted)).reason == "unproven"

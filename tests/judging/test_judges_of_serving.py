@@ -1,4 +1,4 @@
-"""MODEL-LOAD and CONSOLIDATE: what is met, what turns them, and what says nothing."""
+"""MODEL-LOAD and CONSOLIDATE: measurements that meet them, fail them, or prove nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_slowest_cold_load_is_held_against_the_limit_of_its_share() -> None:
     assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 0.5, "s")
     assert verdict.limit == pytest.approx(60 * SHARE)
     assert outcome("MODEL-LOAD", served(loaded("reads", 0.4), loaded("mmap", 0.61))) == "failed"
-    # However slow the warm one is.
+    # The time of a warm load does not count.
     assert outcome("MODEL-LOAD", served(loaded("reads", 0.4), loaded("reads", 9.0, is_warm=True))) == "met"
 
 
@@ -28,7 +28,7 @@ def test_the_slowest_cold_load_is_held_against_the_limit_of_its_share() -> None:
         ([loaded("reads", 0.7, stalled=0.2)], ("not run", "client too slow")),
         ([loaded("reads", 0.7, stalled=0.05)], ("failed", "over limit")),
         ([loaded("reads", 0.59, stalled=0.5)], ("met", "met")),
-        # What it took of another load excuses nothing, and the figure is that of the one that the storage made late.
+        # The waits of one load do not excuse another. The measured value is that of the load that the storage delayed.
         ([loaded("reads", 0.9, stalled=0.5), loaded("mmap", 0.7)], ("failed", "over limit")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Loads of other ranks' files: met, failed and not run, at the limit and a hair beyond it, on made-up measurements."""
+"""Loads of other ranks' files: met, failed and not run, at the limit and just over it, on made-up measurements."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestEachPattern:
         assert (verdict.outcome, verdict.reason) == ("not run", "not possible")
 
 
-# A quarter of the checkpoint is read again by each of three further copies: 1.75 x what the storm moves.
+# Each of three more copies reads a quarter of the checkpoint again: 1.75 times the bytes of the storm.
 ALL_COPIES = 1.75
 
 

@@ -1,4 +1,4 @@
-"""Judges of saves that let the job go on: limits that follow from the cluster, and what each of them turns on."""
+"""Verdicts on saves that let the job continue: limits that follow from the cluster, and what changes each verdict."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_storage_that_drains_too_slowly_fails_the_background_and_not_the_blockin
 
 @pytest.mark.covers(requirements=("LOST-WORK",))
 def test_a_save_may_be_committed_in_time_and_risk_too_much():
-    # 5 s are lost at 16,000 accelerators: then the work at risk may be about 456 s.
+    # Training loses 5 s at 16,000 accelerators, so the work at risk may be about 456 s.
     assert outcomes(in_background(*[5.0 + 455.0] * 3, blocked=5.0)) == ["met"] * 3
     assert outcomes(in_background(*[5.0 + 457.0] * 3, blocked=5.0)) == ["met", "met", "failed"]
 
@@ -72,7 +72,7 @@ def test_a_save_that_is_late_by_its_copy_alone_is_not_the_storages(copying, outc
 
 @pytest.mark.covers(requirements=("BLOCKING",))
 def test_slow_steps_count_as_what_training_loses():
-    # 80 steps beside each save.
+    # 80 steps run during each save.
     late = in_background(beside=STEP + (SAVE + 1) / 80)
     assert outcomes(late) == ["failed", "met", "failed"]
     assert "client's memory" not in judged("BLOCKING", late).because
@@ -167,7 +167,7 @@ def test_the_storage_may_take_an_interval_for_a_save_in_the_background():
     assert LIMITS.save_seconds(STRATEGY_OF["sync"]) == LIMITS.save_limit_seconds
     assert LIMITS.save_seconds(STRATEGY_OF["async"]) == pytest.approx(LIMITS.interval_seconds)
     hard = cluster_limits(16_000, failures=parse_failure_model("llama3"), save_budget=0.01)
-    # 20 checkpoints a failure and 1 %: the work at risk may be a fifth of an interval.
+    # With 20 checkpoints per failure and a budget of 1 %, the work at risk may be a fifth of an interval.
     assert hard.save_seconds(STRATEGY_OF["async"]) == pytest.approx(0.2 * hard.interval_seconds)
 
 
@@ -211,7 +211,7 @@ def test_what_retention_takes_with_it_is_found():
     torn = dataclasses.replace(EARLY, lost="1 of 2 bytes came back")
     found = judged("RETAIN-COMMITTED", crashed(*SIX[:5], torn))
     assert (found.outcome, found.reason) == ("failed", "missing bytes")
-    # Where nothing was deleted meanwhile, it is CRASH-ASYNC's alone.
+    # If nothing was deleted during the save, only CRASH-ASYNC judges it.
     alone = dataclasses.replace(torn, deletes_older=False)
     assert judged("RETAIN-COMMITTED", crashed(*SIX[:5], alone)).outcome == "met"
     assert judged("RETAIN-COMMITTED", crashed(*[LATE] * 6)).reason == "too few"
@@ -222,6 +222,6 @@ def test_what_is_saved_at_notice_must_be_committed_by_then():
     assert judged("PREEMPT", at_notice(100.0, 119.9)).outcome == "met"
     late = judged("PREEMPT", at_notice(100.0, 120.1))
     assert (late.outcome, late.reason, late.severity) == ("failed", "over limit", "advisory")
-    # A tenth of the size has a tenth of the time.
+    # A tenth of the size gets a tenth of the time.
     assert judged("PREEMPT", at_notice(12.1, size=FULL // 10)).outcome == "failed"
     assert judged("PREEMPT", in_background()).outcome == "not run"

@@ -1,4 +1,4 @@
-"""Judges of saves to a local tier that drains to the target: drains, and what a restore takes."""
+"""Verdicts on saves to a local tier that drains to the target: the drains, and the time of a restore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def drained_in(seconds, **changes):
 
 @pytest.mark.covers(requirements=("DRAIN",))
 def test_the_limit_is_what_the_work_at_risk_leaves():
-    # k / p x (b I - lost) - (n - 1) I / 2, with b I = 0.05 I.
+    # The limit is k / p x (b I - lost) - (n - 1) I / 2, with b I = 0.05 I.
     limit = 20 / 0.1 * (SAVE - BLOCKED) - 4.5 * INTERVAL
     assert judged("DRAIN", drained_in(0.999 * limit)).outcome == "met"
     assert judged("DRAIN", drained_in(0.999 * limit)).limit == pytest.approx(limit)
@@ -46,7 +46,7 @@ def test_saves_beside_drains_may_be_slower_by_a_tenth_by_what_scatters_and_withi
     alone = (0.95 * SAVE,) * 3
     slow = judged("DRAIN", tiered(found=two_tiers(alone=alone, beside=(1.05 * SAVE,) * 3)))
     assert (slow.outcome, slow.unit) == ("failed", "beside / alone")
-    # What still meets the save limit takes no more from training than a save may.
+    # A save that meets the save limit takes no more from training than it may.
     assert judged("DRAIN", tiered(found=two_tiers(beside=(1.25, 1.25, 1.25)))).outcome == "met"
 
 
@@ -81,7 +81,7 @@ def test_at_a_tenth_of_the_size_a_drain_has_a_tenth_of_the_time():
     limit = judged("DRAIN", tiered()).limit
     made = tiered()
     small = dataclasses.replace(made, bytes=made.bytes // 10)
-    # The saves took as long: at full size they would take ten times that from training.
+    # The small saves took as long, so at full size they would take ten times that from training.
     assert judged("DRAIN", small).limit == pytest.approx((limit - 20 / 0.1 * 9 * BLOCKED) / 10, rel=1e-3)
 
 

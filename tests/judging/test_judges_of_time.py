@@ -1,4 +1,4 @@
-"""SAVE and LOAD: met, failed and not run, at the limit and a hair beyond it, on measurements made up for them."""
+"""SAVE and LOAD: met, failed and not run, at the limit and just over it, on made-up measurements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = [("SAVE", "saves", LIMITS.save_limit_seconds), ("LOAD", "loads", LIMITS.
 
 
 def of_seconds(kind, seconds, **changes):
-    """Return a measurement whose operations took these seconds."""
+    """Return a measurement whose operations of one kind took these seconds."""
     operations = [
         dataclasses.replace(operation(of, n, s), **(changes if of == kind[:-1] else {}))
         for of in ("save", "load")
@@ -41,7 +41,7 @@ def of_seconds(kind, seconds, **changes):
 
 
 def how_sure(requirement, kind, seconds, **changes):
-    """Return what the verdict says of all other operations."""
+    """Return the verdict's lines on operations that were not measured."""
     lines = judged(requirement, of_seconds(kind, seconds, **changes)).detail.splitlines()
     return [line.removeprefix(HOW_SURE) for line in lines if line.startswith(HOW_SURE)]
 
@@ -137,7 +137,10 @@ class TestTime:
         field = "stalled_seconds" if kind == "loads" else "copying_seconds"
 
         def of(*late):
-            """Return the verdict on operations that are late, each delayed by the client or not."""
+            """Return the verdict if the last operations are late.
+
+            ``late`` states whether the client delayed each of them.
+            """
             made = of_seconds(kind, [limit / 2] * (93 - len(late)) + [1.1 * limit] * len(late))
             delayed = {(kind[:-1], 94 - n) for n, is_delayed in enumerate(late, 1) if is_delayed}
             operations = tuple(

@@ -1,4 +1,4 @@
-"""Other work on a host: ratios of times do not decide, limits in seconds do, and the load is shown."""
+"""Other load on a host: ratios of times are not decided, limits in seconds are, and the load is shown."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
 
 
 def loaded_in(of, name):
-    """Return a measurement whose launch with commands ran on a busy host."""
+    """Return a measurement in which the launch for a scenario with commands ran on a busy host."""
     found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY, span=name),))
     return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
 

@@ -1,4 +1,4 @@
-"""Whether the clients were the limit: told where a host moved about what its network carries, and only there."""
+"""The clients' network is reported as the limit only if a host moved about as much as its network carries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.made_measurement import measurement, operation
 GB = 10**9
 RANKS = tuple(RankFacts(rank=rank, host=f"n{1 + rank // 2}", pid=rank) for rank in range(4))
 MEASURED = measurement(
-    # Of two hosts with two ranks each, the second takes twice as long; a rank moves 10 GB.
+    # Two hosts with two ranks each. The second host takes twice as long; each rank moves 10 GB.
     operations=[operation(kind, 1, 10.0, ranks=[5.0, 4.0, 8.0, 10.0]) for kind in ("save", "load")],
     ranks=RANKS,
     hosts=("n1", "n2"),

@@ -1,4 +1,4 @@
-"""What to do first follows from the error, from what was done, and from the kind of target."""
+"""The recommended first step depends on the error, the failed call and the kind of target."""
 
 from __future__ import annotations
 

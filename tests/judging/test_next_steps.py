@@ -1,4 +1,4 @@
-"""Whoever reads of a failure reads what to do first."""
+"""Every printed failure includes the recommended first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of other lists stand beside requirements that there are."""
+"""Names from other requirement lists, such as NVIDIA's, in our catalogue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_lines_stand_in_the_catalogue() -> None:
 
 
 def test_a_line_of_another_list_is_named_with_whose_it_is_and_no_survey_of_ours_is_cited() -> None:
-    """Whoever reads a certificate has neither list at hand: ``N-011`` alone, or ``semantics 7``, leads nowhere."""
+    """Readers of a certificate do not have the other lists, so ``N-011`` or ``semantics 7`` means nothing to them."""
     printed = [text for r in REQUIREMENTS.values() for text in (r.text, r.source, r.figure, r.limit, r.next_step)]
     printed += [text for check in CHECKS for text in (check.how, check.relies)]
     printed += [name for r in REQUIREMENTS.values() for name in r.also_known_as]

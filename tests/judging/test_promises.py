@@ -1,4 +1,4 @@
-"""STALE names how long the mount of the second client may answer from memory, and the option that shortens it."""
+"""STALE states how long the second client's mount may answer from its cache, and the option that shortens it."""
 
 from __future__ import annotations
 

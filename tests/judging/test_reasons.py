@@ -1,4 +1,4 @@
-"""No row of a shipped gate table is mandatory without a reason: derived, published, or relied on by a library."""
+"""Every mandatory row of a shipped gate table has a reason: derived, published, or relied on by a library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def without_reason(gates: Gates, known: Mapping[str, GateDefault], reasons: Sequ
 
 
 def _offered(table: str) -> dict[str, GateDefault]:
-    """What a target of that table can be asked."""
+    """Return the requirements and checks that a target of that table can run."""
     offered = OF_STORES if table.startswith("object") else MOUNTED
     return {n: row for n, row in known_names().items() if REQUIREMENTS[n.partition(".")[0]].needs <= offered}
 

@@ -1,4 +1,4 @@
-"""Why a result may say little of an array, what was not tried, and that no cluster follows from what is small."""
+"""Reasons why a result may not apply to an array, what was not tried, and small runs that support no cluster size."""
 
 from __future__ import annotations
 

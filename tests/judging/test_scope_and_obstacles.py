@@ -1,4 +1,4 @@
-"""What exactly a verdict is of, which models a certificate must hold, and what stands between a run and one."""
+"""The exact scope of a verdict, the models that a certificate requires, and the obstacles to a certificate."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_rehearsal_may_use_the_models_that_it_likes() -> None:
 def test_shared_storage_is_asked_for_what_the_cluster_demands(
     asked: dict[str, str], kind: str, model: str, gigabytes_per_second: int
 ) -> None:
-    """By mount, by gates, by several hosts: never for the share of eight ranks (3.8 GB/s)."""
+    """The full rate is required if mount, gate table or hosts are shared; never the share of eight ranks (3.8 GB/s)."""
     plan, _, _ = run_of(model, kind=kind, **asked)
     (planned,) = plan.checkpoints
     assert planned.layout.mode == "full"
@@ -234,7 +234,7 @@ def test_a_run_without_obstacles_can_be_certified() -> None:
     assert possible_grade(obstacles(*run_of("llama3-8b"))) == "certified"
 
 
-# What a command is given for: the requirement, its suite, the options, and how the missing one is named.
+# Requirements that need a command: its suite, its options, and the message if the command is missing.
 GIVEN = {
     "FAILOVER": (
         "failover",
@@ -304,7 +304,7 @@ def test_a_user_s_model_is_named_by_file_size_and_digest(tmp_path) -> None:
     [
         (127, "", True),
         (40, "", False),
-        # As many parameters, and half of the bytes.
+        # As many parameters, but half of the bytes.
         (127, '[precision]\nweights = "float8"\noptimizer = ["bfloat16", "bfloat16", "bfloat16"]\n', False),
     ],
 )
@@ -324,16 +324,16 @@ def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:
 
 
 def test_a_strategy_of_which_the_suites_ask_nothing_is_said_to_be_unmeasured() -> None:
-    """A certificate has no column of it, and a reader would look for one."""
+    """A certificate has no column for such a strategy, and a reader would look for one."""
     asked = {"ckpt_strategy": "sync,async", "ckpt_engine": "stream"}
     plan, settings, gates = run_of("llama3-8b", ckpt_suite="strategies", **asked)
-    # Plain saves are measured beside those that are judged.
+    # Plain saves are measured for comparison with the background saves.
     assert not unmeasured(plan, settings, gates)
     alone = run_of("llama3-8b", ckpt_suite="strategies", ckpt_strategy="sync", ckpt_engine="stream")
     (sentence,) = unmeasured(*alone)
     assert "/stream will not be measured" in sentence
     assert sentence.endswith("Use --ckpt-suite=performance,strategies.")
-    # With a notice something is asked of it, and with both suites, and where no suite is named.
+    # Nothing is unmeasured with a preemption notice, with both suites, or if no suite is named.
     assert not unmeasured(*run_of("llama3-8b", ckpt_suite="strategies", ckpt_preemption_notice="120s", **asked))
     assert not unmeasured(*run_of("llama3-8b", ckpt_suite="performance,strategies", **asked))
     assert not unmeasured(*run_of("llama3-8b", **asked))

@@ -1,4 +1,4 @@
-"""ENDURE, FAILOVER and DURABLE report in the words of NVIDIA's service levels, which decide nothing."""
+"""ENDURE, FAILOVER and DURABLE also report NVIDIA's service levels, which decide nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def levels(verdict):
 
 @pytest.mark.parametrize(("seconds", "rate"), [
     ([100.0] * 3, FULL / 100), ([50.0] * 20, FULL / 50), ([10.0] * 29, None),
-    # The slow saves take half of the lowest window, or all of it.
+    # The slow saves fill half of the slowest window, or all of it.
     ([50.0] * 10 + [150.0] + [50.0] * 10, 4 * FULL / 300), ([50.0] * 10 + [600.0] * 2, FULL / 600),
 ])  # fmt: skip
 def test_the_lowest_mean_over_5_minutes_of_saving(seconds, rate):

@@ -1,4 +1,4 @@
-"""Waivers: what they cover, until when, and that nothing that is waived is ever called met."""
+"""Waivers: what they cover, their last day, and that a waived requirement is never called met."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_date_may_be_written_as_toml_writes_dates():
     ({"until": "2027-03-31"}, ["'until'"]),
 ])  # fmt: skip
 def test_what_is_wrong_in_an_entry_is_said(changed, words):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are looked at
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the text is checked below
         read_waivers(text(GOOD | changed), KNOWN)
     for word in words:
         assert word in str(error.value)

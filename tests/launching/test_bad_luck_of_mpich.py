@@ -1,4 +1,4 @@
-"""Bad luck while ranks that MPICH started save: the run ends and says why, and nothing goes on anywhere."""
+"""Bad luck while ranks that MPICH started save: the run ends and gives the reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.hosts.storage import HONEST_FUSE
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """What came of each run in one lab."""
+    """The results of all runs, which share one lab."""
     need_hosts(HONEST_FUSE, "tc")
     home = make_home("hosts")
     python = str(python_of_mpich(home))
@@ -23,11 +23,11 @@ def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
 
 
 class TestBadLuckOfMpich(BadLuck):
-    """All of it."""
+    """Every kind of bad luck."""
 
-    # Its launcher says which of its own lines of code met an error, and no host.
+    # Its launcher reports a line of its own code that met an error, but no host.
     NAMES_A_FULL_HOST = False
-    # MPICH makes them as it starts, and only ranks that come to their end remove them.
+    # MPICH creates these files as it starts. Only ranks that end normally remove them.
     OF_THE_LAUNCHER = ("/dev/shm/mpich_shm_", "/tmp/hydra_hwloc_xmlfile_")
 
     def test_it_was_mpich(self, done: dict[Luck, Done]) -> None:

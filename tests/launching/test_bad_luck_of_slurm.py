@@ -1,4 +1,4 @@
-"""Bad luck while ranks that Slurm started save: the run ends and says why, and nothing goes on anywhere."""
+"""Bad luck while ranks that Slurm started save: the run ends and gives the reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LAUNCHER = "--ckpt-launcher=srun --mpi=pmix --kill-on-bad-exit=1 --distribution=
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """What came of each run in one lab."""
+    """The results of all runs, which share one lab."""
     need_hosts(HONEST_FUSE, "tc")
     need_slurm()
     return bad_luck(make_home("hosts"), "cancelled", *BadLuck.LUCKS, options=(LAUNCHER,), slurm=True)
 
 
 class TestBadLuckOfSlurm(BadLuck):
-    """All of it, and jobs that somebody cancels."""
+    """Every kind of bad luck, and jobs that a user cancels."""
 
-    # Slurm kills the ranks on the other hosts, and says why to its own log and to sinfo alone.
+    # Slurm kills the ranks on the other hosts, and gives the reason only in its own log and in sinfo.
     NAMES_A_FULL_HOST = False
     RANKS_WAIT = False
     OF_THE_LAUNCHER = ("/run/slurmd/", "/tmp/spmix_appdir_")

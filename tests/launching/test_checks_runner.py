@@ -1,4 +1,4 @@
-"""A check in a process of its own: what comes back when it ends well, breaks, or is blocked by the target."""
+"""A check in a separate process: the result if it ends normally, breaks, or is blocked by the target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_ckpt.support.processes import processes_of_session
 from tests.support.machine import Mounts, eventually, frozen, patience
 
 CHECK = BY_NAME["LIVE.calls"]
-# Long enough for a Python that starts, and for a check to say what it does; short enough to wait for.
+# Long enough for a Python to start and for a check to report its first call; short enough for a test.
 AMPLE_SECONDS, DEADLINE_SECONDS = 120.0, 2
 
 Run = Callable[..., Observation]
@@ -32,7 +32,7 @@ Run = Callable[..., Observation]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that has ``run_check`` make a check whose code is the text given."""
+    """Return a function that calls ``run_check`` with a check made of the given code."""
 
     def made(code: str, *, deadline_seconds: float = AMPLE_SECONDS, directory: Path | None = None, **more: Any) -> Any:
         home = tmp_path / "impostor"
@@ -205,7 +205,7 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
     pids, seconds = list[int](), round(patience(DEADLINE_SECONDS))
 
     with frozen(point):
-        # The check makes its directory before anything else: that is where it is blocked.
+        # A check first creates its directory, so it is blocked in that call.
         seen = run("def calls(context, findings): pass", directory=point, deadline_seconds=seconds)
         assert seen.blocked
         pids = [int(line.split()[1].rstrip(",")) for line in seen.blocked.stack.splitlines() if " task " in line]
@@ -215,7 +215,7 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
     assert f"(--ckpt-io-timeout {seconds} s)" in seen.blocked.message
     assert "state D" in seen.blocked.stack
     assert "system call 83" in seen.blocked.stack or os.uname().machine != "x86_64"
-    # Its kernel stack, which root may read.
+    # The kernel stack, which only root may read.
     assert "[<0>]" in seen.blocked.stack
     assert f"processes {pids[0]} cannot be ended: they are blocked in the kernel" in seen.blocked.stack
     assert left == [pids[0]]
@@ -283,7 +283,7 @@ def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> 
 
 
 def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Path) -> None:
-    """A controller that is killed leaves no check writing to the target."""
+    """After its controller is killed, no check continues to write to the target."""
     code = tmp_path / "controller.py"
     (tmp_path / "held").mkdir()
     code.write_text(
@@ -324,7 +324,7 @@ def test_a_check_in_a_call_that_does_not_return_is_told_while_it_is_waited_for(
     def say(text: str) -> None:
         told.append(text)
         if f"open of {gate}" in text:
-            with contextlib.suppress(OSError):  # it does not listen yet
+            with contextlib.suppress(OSError):  # the controller does not listen yet
                 os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
 
     with waits.telling(say), waits.waiting("check LIVE.calls"):

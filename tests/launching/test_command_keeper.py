@@ -1,4 +1,4 @@
-"""The process that runs the commands of a user is asked, answers, and is missed where it has died."""
+"""The process that runs a user's commands answers requests, and its death is noticed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Started = Callable[[Mapping[Command, str]], tuple[CommandKeeper, int]]
 
 @pytest.fixture
 def started(tmp_path: Path) -> Started:
-    """Return a function that starts a keeper of commands and returns it with the number of its process."""
+    """Return a function that starts a keeper of commands; return the keeper and its process id."""
 
     def of(commands: Mapping[Command, str]) -> tuple[CommandKeeper, int]:
         keeper = CommandKeeper({"upgrade": f"sh -c 'echo $PPID > {tmp_path}/pid'", **commands}, 60.0, tmp_path / "log")
@@ -100,7 +100,7 @@ def test_a_command_that_runs_long_is_told_while_it_is_waited_for(
 
     def say(text: str) -> None:
         told.append(text)
-        with contextlib.suppress(OSError):  # it does not listen yet
+        with contextlib.suppress(OSError):  # the keeper does not listen yet
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
 
     keeper, _ = started({"break": "true", "repair": f"cat {gate}"})

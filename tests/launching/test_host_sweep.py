@@ -1,4 +1,4 @@
-"""What a run leaves on a host is ended and removed there: its processes, and what the daemon kept that had them."""
+"""The sweep of a host ends a run's processes there and removes the session files of their launcher's daemon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAITS = "print(flush=True); import time; time.sleep(600)"
 
 
 def swept(session: Path, *words: str) -> None:
-    """Sweep while a process of the run is there, whose rank was started in this session."""
+    """Sweep while a process of the run exists whose rank was started in this session."""
     environment = os.environ | {MARK: RUN, SESSION: str(session)}
     process = subprocess.Popen([sys.executable, "-c", WAITS], env=environment, stdout=subprocess.PIPE)
     assert process.stdout
@@ -55,7 +55,7 @@ def test_a_rank_that_is_gone_has_handed_its_session_on(tmp_path: Path, name: str
 
 
 def test_a_rank_that_is_gone_ends_nothing_of_the_next_launch(tmp_path: Path) -> None:
-    """A controller that was killed may have had another one beside it, which measures again."""
+    """A killed controller may have started a later launch on this host, which must continue to measure."""
     waiting = [
         subprocess.Popen([sys.executable, "-c", WAITS], env=os.environ | {MARK: RUN, LAUNCH: launch},
                          stdout=subprocess.PIPE)
@@ -88,7 +88,7 @@ def test_a_process_that_only_has_the_number_of_a_daemon_goes_on(tmp_path: Path) 
 
 
 def test_the_session_of_a_scheduler_stays(tmp_path: Path) -> None:
-    """Slurm's outlives the run."""
+    """A session directory of Slurm is used after the run, too."""
     session = made(tmp_path / "pmix.7.0")
     swept(session)
     assert (session / "1").exists()

@@ -1,6 +1,6 @@
-"""Two hosts whose clients remember names and attributes for a second, which STALE allows: no save, no pattern fails.
+"""Two hosts whose clients cache names and attributes for a second, as STALE allows: no save and no pattern fails.
 
-``CKPT_HOST_RUNS`` says how many runs of each kind there are, one after the other: every one of them must end well.
+``CKPT_HOST_RUNS`` is the number of consecutive runs of each kind. Every run must end normally.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import Storage
 
 RUNS = int(os.environ.get("CKPT_HOST_RUNS", "1"))
-# As pyproject.toml has it, for each run: the first test of a storage waits for all of them.
+# The limit of pyproject.toml for each run, because the first test of a storage waits for all runs.
 pytestmark = pytest.mark.timeout(900 * RUNS)
-# Names that are there, names that are not, and attributes.
+# Existing names, missing names, and attributes.
 _MOOSEFS = ",".join(f"mfs{what}cacheto=1" for what in ("attr", "entry", "direntry", "negentry"))
 _FAULTS = ("stale negative names", "stale attributes")
 STORAGES = {
@@ -39,7 +39,7 @@ NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "NAMES[")
 
 @pytest.fixture(scope="module", params=STORAGES)
 def all_done(make_home: Callable[[str], Any], request: pytest.FixtureRequest) -> Sequence[Done]:
-    """What came of saves, loads and all patterns, and of listings: as many runs of each, one of each in turn."""
+    """The results of runs with saves, loads and all patterns, alternating with runs that list names."""
     storage = STORAGES[request.param]
     need_hosts(storage)
     steps = [Step(options=options) for _ in range(RUNS) for options in (OPTIONS, NAMES)]
@@ -48,7 +48,7 @@ def all_done(make_home: Callable[[str], Any], request: pytest.FixtureRequest) ->
 
 @pytest.fixture(scope="module")
 def done(all_done: Sequence[Done]) -> Sequence[Done]:
-    """The runs that measured."""
+    """The runs that measured saves and loads."""
     return all_done[::2]
 
 
@@ -93,11 +93,11 @@ def test_every_name_is_listed_on_both_hosts(all_done: Sequence[Done]) -> None:
 def test_what_hosts_waited_for_before_the_clocks_is_told(done: Sequence[Done], measured: list[dict[str, Any]]) -> None:
     for of, found in zip(done, measured, strict=True):
         saves = [o for o in found["operations"] if o["kind"] == "save"]
-        # Before and after each save, and more before loads.
+        # Hosts look before and after each save, and more often before loads.
         assert found["host_waits"]["looks"] > 2 * len(saves)
         late = found["host_waits"]["late"]
         assert [wait for wait in late if wait["unseen"]] == []
-        # MooseFS asks its server for a name that the client does not know; the other storage hides a new directory.
+        # MooseFS asks its server for an unknown name. On the other storage, a new directory is hidden at first.
         if "fuse.misbehaving" in of.text:
             assert "directory" in {wait["awaited"] for wait in late if wait["host"] == "h2"}
         assert "Waited for other hosts" in (of.run.report / "certificate.html").read_text()
@@ -105,7 +105,10 @@ def test_what_hosts_waited_for_before_the_clocks_is_told(done: Sequence[Done], m
 
 @pytest.mark.thorough
 def test_a_client_that_remembers_for_a_minute_fails_the_run(make_home: Callable[[str], Any]) -> None:
-    """Nobody waits for longer than twice what STALE allows: what is still not seen then fails, with its host."""
+    """A wait is limited to twice what STALE allows.
+
+    If a name is still missing then, the run fails and names the host.
+    """
     need_hosts(FOR_A_MINUTE)
     done, names = on_hosts(make_home("hosts"), 2, Step(options=OPTIONS), Step(options=NAMES), storage=FOR_A_MINUTE)
     measured = done.run.measurement()

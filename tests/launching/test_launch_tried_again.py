@@ -1,4 +1,4 @@
-"""A launcher that fails before any rank has reported is tried again, and it is said; one that fails later is not."""
+"""A launcher that fails before any rank has reported is started again, with a message; a later failure is final."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from pytest_ckpt.cli.main import main
 from tests.support.front_door import TINY, FrontDoor
 
-# A worker of pytest-xdist measures: ranks that the controller of the run started do not wait for it.
+# A worker of pytest-xdist measures, so the controller's waiting ranks are not used, and a new launch starts.
 LAUNCHES_AGAIN = "-n1"
 
 
 @pytest.fixture
 def launcher(door: FrontDoor) -> str:
-    """A launcher that does what the file ``plan`` says, a word a launch: start the ranks, or fail instead."""
+    """A launcher that follows the file ``plan``, one word per launch: start the ranks, or fail in some way."""
     program = door.home / "launch"
-    # Not by its first line: that cannot name a Python whose path holds a space.
+    # A "#!" line could not name a Python whose path contains a space.
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(program))}.py "$@"\n')
     program.chmod(0o755)
     program.with_suffix(".py").write_text(
@@ -32,7 +32,7 @@ def launcher(door: FrontDoor) -> str:
         "word, _, rest = plan.read_text().partition(' ')\n"
         "plan.write_text(rest)\n"
         "if word == 'fail':\n"
-        # What it says last is a line without an end.
+        # The last output is a line without a newline.
         "    print('no daemon answers', end='', file=sys.stderr)\n    raise SystemExit(213)\n"
         "if word == 'nothing':\n    raise SystemExit(0)\n"
         "if word == 'silence':\n    signal.pause()\n"
@@ -57,7 +57,7 @@ def test_a_launch_that_did_not_start_is_tried_again_and_that_is_said(door: Front
     assert (run.report / "launches/1/launcher.log").read_text().count("trying again") == 2
 
 
-@pytest.mark.thorough  # no deadline of a launch is shorter than a minute
+@pytest.mark.thorough  # the shortest deadline of a launch is a minute
 def test_a_launch_on_this_host_that_stays_silent_is_tried_once_more(door: FrontDoor, launcher: str) -> None:
     (door.home / "plan").write_text("silence start")
     run = door.run(*TINY, "--ckpt-engine=stream", "--ckpt-io-timeout=10s", launcher)
@@ -90,5 +90,5 @@ def test_a_launcher_that_never_starts_anything_fails_the_launch_after_three_trie
     assert failure["message"] == "exit code 213: no daemon answers (tried 3 times)"
     assert tries(run.report, "1") == (213, 3)
     assert (door.home / "plan").read_text() == "start"
-    # No rank told anything, and that is no sign of a change.
+    # No rank reported anything; ``verify`` must not take that for a change.
     assert main(["verify", str(run.report)]) == 0, capsys.readouterr().out

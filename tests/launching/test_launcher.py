@@ -1,4 +1,4 @@
-"""How ranks are started on other hosts from a path that holds a space."""
+"""Starting ranks on other hosts from a path that contains a space."""
 
 from __future__ import annotations
 
@@ -108,7 +108,10 @@ def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callabl
 def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands_none_on(
     make_home: Callable[[str], Path],
 ) -> None:
-    """What is handed on stands in the launcher's own messages; only how it starts its daemons is said to the shell."""
+    """The launcher's own messages carry the environment.
+
+    The login shell gets only the command that starts the launcher's daemon.
+    """
     need_hosts(HONEST_FUSE)
     home = make_home("hosts")
     agent = home / "agent"
@@ -133,7 +136,7 @@ def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Return a function that makes the mpiexec beside this Python a program of these words of sh."""
+    """Return a function that creates an mpiexec next to this Python: a shell script with the given text."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
     def made(words: str) -> Path:

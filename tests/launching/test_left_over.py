@@ -1,4 +1,4 @@
-"""Nothing of the target is removed while ranks of other hosts may write to it: each host is asked, and must answer."""
+"""Nothing on the target is removed while other hosts' ranks may write to it: each host is asked, and must answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHOLE = {"exit_code": 0, "is_complete": True}
 
 @pytest.fixture
 def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
-    """Make the context of a run over these hosts, or on this one."""
+    """Return a function that makes the context of a run over the given hosts, or on this one."""
 
     def make(hosts: str) -> LaunchContext:
         return made_context(tmp_path, SAID | ({"ckpt_hosts": hosts} if hosts else {}))
@@ -35,7 +35,7 @@ def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
 
 
 def ended(directory: Path, how: dict[str, object] | None) -> None:
-    """Leave a launch in the run directory that ended so; None: nobody wrote how."""
+    """Create a launch with this exit file in the run directory; with None, without an exit file."""
     launch = directory / "launches" / "1"
     launch.mkdir(parents=True)
     if how is not None:
@@ -47,7 +47,7 @@ def ended(directory: Path, how: dict[str, object] | None) -> None:
     [
         ("h1:1,h2:1", None, True),
         ("h1:1,h2:1", {"exit_code": 137, "is_complete": True}, True),
-        # Open MPI that has lost a host may say that all went well.
+        # Open MPI may report success after it has lost a host.
         ("h1:1,h2:1", {"exit_code": 0, "is_complete": False}, True),
         ("h1:1,h2:1", WHOLE, False),
         ("", None, False),

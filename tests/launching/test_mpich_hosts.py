@@ -1,4 +1,4 @@
-"""Ranks of MPICH on other hosts than the controller, started by hydra over ssh."""
+"""MPICH's ranks on other hosts than the controller, started by hydra over ssh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("--ckpt-gate-table=posix-shared", "--ckpt-suite=conformance", "-k", "se
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of each step on three hosts."""
+    """The result of each step on three hosts."""
     need_hosts()
     home = make_home("hosts")
     how = {"python": str(python_of_mpich(home)), "environment": {"PYTHONPATH": f"{home}:{CHECKOUT}"}}

@@ -1,4 +1,4 @@
-"""Hosts measure how fast the network between them is, within their ports, and are told where they are the limit."""
+"""Hosts measure the network between them within the allowed ports; a host whose network is the limit is named."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 
 OPTIONS = (*SMALLEST, "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-ranks=3", "--ckpt-scale=1/100000", "--cluster=1")
-# Of h1 the controller has the one port that may be had; h1 then calls h2 only.
+# On h1, the controller uses the only allowed port. So h1 only calls h2.
 ONE_PORT = "--ckpt-ports=21000-21000"
 SLOW = "tc qdisc add dev eth0 root tbf rate 80mbit burst 64kbit latency 400ms"
 
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of each run on three hosts."""
+    """The result of each run on three hosts."""
     need_hosts(HONEST_FUSE, "tc")
     steps = {
         "narrow": Step(options=(*OPTIONS, ONE_PORT), streams=True),
@@ -50,7 +50,7 @@ def test_every_host_has_a_rate_in_both_directions_though_one_has_no_port_left(do
 
 @pytest.mark.thorough
 def test_a_slow_network_of_one_host_is_seen_as_that(done: dict[str, Done]) -> None:
-    """A tenth of a gigabit is 10 MB/s; the other hosts send each other more."""
+    """The limit of 80 Mbit/s is 10 MB/s; the other hosts send each other more."""
     found = networks(done["slow"])
     assert found["h2"]["sends_bytes_per_second"] < 15e6
     assert found["h1"]["sends_bytes_per_second"] > 30e6

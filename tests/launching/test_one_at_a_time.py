@@ -1,4 +1,4 @@
-"""What a run must not do twice or beside itself: a check by two workers, a launch beside ranks that cannot be ended."""
+"""Work that must not run twice or concurrently: a check by two workers, a launch while old ranks cannot be ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_two_workers_that_want_one_check_make_it_once(context: LaunchContext, mo
 
     def run_check(check: Check, **_: object) -> Observation:
         made.append(check)
-        # Nobody else comes here while this check is made: the barrier breaks.
+        # No other worker arrives during this check, so the barrier breaks.
         with pytest.raises(threading.BrokenBarrierError):
             both.wait()
         return Observation(requirement=check.requirement, subject=check.subject, trials=1)

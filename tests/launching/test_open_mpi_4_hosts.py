@@ -1,4 +1,4 @@
-"""Ranks that Debian's Open MPI 4 starts, on this host and on others: its settings have other names than version 5's."""
+"""Ranks that Debian's Open MPI 4 starts, on this host and others. Its settings have other names than version 5's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of a run on the first host, and of one on the others."""
+    """The results of a run on the first host, and of a run on the others."""
     need_hosts(HONEST_FUSE)
     need_open_mpi_4()
     home = make_home("hosts")
@@ -61,7 +61,7 @@ def test_ranks_of_one_host_share_memory_by_the_name_that_it_has_there(version: s
 
 
 def test_the_session_of_open_mpi_4_stays_where_it_has_it() -> None:
-    """It takes no directory for this host beside one for others: its ranks would end at once."""
+    """This version accepts no local directory together with one for other hosts: its ranks would end immediately."""
     hosts = (HostSlots(name="node1", slots=1),)
     launcher = Launcher(template=("mpirun",), version="mpirun (Open MPI) 4.1.4", hosts=hosts)
     assert not [name for name in launcher.environment("run", "/dev/shm/ckpt-7-x", {}) if "tmpdir_base" in name]

@@ -1,4 +1,4 @@
-"""Of the hosts that are asked to end what is left of a run, those are named that do not say so, and no others."""
+"""Hosts are asked to end the remains of a run. Exactly the hosts that do not confirm it are named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ckpt.launching.other_hosts import end_on_other_hosts, sweep_seconds
 from tests.support.machine import patience
 
 RUN = "a-test-of-other-hosts"
-# In place of what is started on a host: what that prints, or nothing for ever.
+# Replaces the process on a host: it prints an answer, or nothing for ever.
 ANSWERS = """
 case {nodes}/{processes} in
     gone/*) exec sleep 600 ;;
@@ -46,5 +46,5 @@ def test_where_every_host_answers_nothing_is_said() -> None:
     ],
 )
 def test_a_host_may_take_as_long_as_a_rank_within_bounds(version: str, deadline: float, seconds: float) -> None:
-    """A scheduler that has lost one host lets the others wait."""
+    """If a scheduler has lost one host, the other hosts have to wait."""
     assert sweep_seconds(dataclasses.replace(STARTS, version=version), deadline) == seconds

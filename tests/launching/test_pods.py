@@ -1,4 +1,4 @@
-"""The commands of the manifests for Kubernetes, in pods of namespaces: an ordinary user, a root that is read-only."""
+"""The commands of the manifests for Kubernetes, run in pods made of namespaces, as a user and with a read-only root."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def config() -> dict[str, str]:
 
 
 def mpi_job() -> list[Pod]:
-    """The launcher and two workers, as the MPI Operator makes them: with their host file, keys and names."""
+    """The launcher and two workers, as the MPI Operator creates them: with their host file, keys and names."""
     (job,) = filled("mpijob-claim.yaml", OF_POD)
     launcher, worker = templates(job)
     names = [f"{NAME}-worker-{number}" for number in range(2)]

@@ -1,4 +1,4 @@
-"""How far a run has come: every step that ranks do and every check counts, to the last line."""
+"""The progress of a run: every step of the ranks and every check counts, to the last line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN: tuple[OperationKind, ...] = ("save", "load")
 
 
 class Clock:
-    """A clock that goes only when it is told to."""
+    """A clock that advances only when a test changes it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -47,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Watched:
-    """The progress of a run of one subject, and the lines that it wrote."""
+    """The progress of a run of one subject, and its lines."""
 
     def __init__(self, clock: Clock, **options: str) -> None:
         said = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
@@ -61,7 +61,7 @@ class Watched:
         self.progress.take(MeasurementStarted(subject=self.planned.subject))
 
     def own(self, kind: OperationKind, index: int, seconds: float) -> None:
-        """Make a save or load of the subject's own."""
+        """Report a plain save or load of the subject."""
         ref = OperationRef(subject=self.planned.subject, action=kind, index=index)
         self.progress.take(OperationStarted(operation=ref))
         self.clock.now += seconds
@@ -69,7 +69,7 @@ class Watched:
         self.progress.take(OperationDone(subject=self.planned.subject, operation=done))
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Make another step."""
+        """Report another step."""
         self.clock.now += seconds
         done = StepDone(subject=self.planned.subject, kind=kind, index=index, step_seconds=seconds)
         self.progress.take(done)
@@ -80,13 +80,13 @@ class Watched:
 
 
 def left(line: str) -> str:
-    """Return what a line says of the time that is left."""
+    """Return the remaining time that a line states."""
     found = re.search(r", ((?:about|at most) .* left)$", line)
     return found[1] if found else ""
 
 
 def test_every_step_beside_saves_and_loads_moves_the_count_on(clock: Clock) -> None:
-    """Once it stood still after the last load, for hours of contention, endurance and checks."""
+    """Earlier versions stopped counting after the last load, for hours of contention, endurance and checks."""
     run = Watched(clock, ckpt_suite="performance,contention")
     total = sum(steps.count for steps in run.steps) + CHECKS
     assert total > 4 + CHECKS
@@ -107,7 +107,7 @@ def test_every_step_beside_saves_and_loads_moves_the_count_on(clock: Clock) -> N
 @pytest.mark.parametrize(
     ("duration", "each_seconds", "bound", "left_seconds"),
     [
-        # One step of an hour, or of at most 25 saves of ten seconds.
+        # One step of an hour, or one of at most 25 saves of ten seconds.
         ({"ckpt_duration": "1h"}, 600.0, "about", (3000, 2400, 1800)),
         ({}, 10.0, "at most", (240, 230, 220)),
     ],

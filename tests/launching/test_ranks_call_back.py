@@ -1,4 +1,4 @@
-"""Ranks call the controller back: a job of any size arrives, the last words too, and nobody sees the secret."""
+"""Ranks connect to the controller: a job of any size arrives, so do last messages, and the secret stays hidden."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support import CHECKOUT
 
 MEGABYTE = 1_000_000
 RUN = "a-test-of-calls"
-# A launcher and a rank in one: it calls back as ranks do, and then does as the test says.
+# Launcher and rank in one program: it connects as a rank does, and then runs the code of the test.
 RANK = """
 import sys
 if sys.argv[1:] == ["--version"]:
@@ -41,7 +41,7 @@ for _ in range(30):
 
 
 def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "", **how: Any) -> tuple[Any, list[Event]]:
-    """Launch ranks that only look at their host; return why that failed, and what they told."""
+    """Launch ranks that only inspect their host; return the failure and the events."""
     area = AreaRef(scheme="", location="/", run_id=RUN + more, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=processes, area=area, deadline_seconds=60, tasks=())
     listed: list[Event] = []
@@ -51,7 +51,7 @@ def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "",
 
 @pytest.fixture
 def one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that makes a launcher of one rank, which does so when it has its job."""
+    """Return a function that makes a launcher of one rank; the rank runs the given code when it has its job."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
     def made(code: str) -> Launcher:

@@ -1,4 +1,7 @@
-"""Ranks that have looked at their hosts wait without a core, and do the next job; where they are gone, others do it."""
+"""Ranks that have inspected their host wait without using a core, and do the next job.
+
+If they ended, new ranks do it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ FIRST = replace(LAST, is_followed=True)
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """A launch whose two ranks have looked and wait."""
+    """A launch whose two ranks have inspected their host and wait."""
     launch = Launch(find_launcher(None, ()), RUN, tmp_path / "launch", Redactor.of({}, ()))
     assert launch.run(FIRST, lambda _event: None) is None
     assert launch.waiting == 2
@@ -40,7 +43,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
 
 def ranks() -> dict[int, list[str]]:
-    """Return the process of each rank, and what the kernel says of its first thread."""
+    """Return {process id: lines of /proc/PID/status} of each rank."""
     words = {pid: Path("/proc", str(pid), "cmdline").read_bytes() for pid in marked_processes(RUN)}
     return {
         pid: Path("/proc", str(pid), "status").read_text().splitlines()
@@ -61,7 +64,7 @@ def test_ranks_that_wait_do_not_wake_up_and_do_the_next_job(launch: Launch, tmp_
     listed: list[Event] = []
     before = switches()
     assert len(before) == 2
-    # A wait that polls would wake up a thousand times in it.
+    # A wait that polls would wake up a thousand times in this time.
     time.sleep(0.5)
     after = switches()
     assert all(after[pid] - before[pid] < 20 for pid in before), (before, after)
@@ -116,7 +119,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 def test_files_by_which_hosts_look_are_named_by_the_next_run_where_the_controller_was_killed(door: FrontDoor) -> None:
-    """Its ranks may be anywhere, so they look; they end with it."""
+    """Ranks check with these files that their host has the same target. They end after their controller was killed."""
     held = door.home / "held"
     environment = in_every_rank(door.home, HELD_AS_IT_LOOKS.format(held=str(held)))
     started = door.start(*TINY, "--ckpt-hosts=localhost:2", environment=environment)
@@ -139,6 +142,6 @@ def test_ranks_wait_only_where_no_other_launch_waits_for_them(monkeypatch: pytes
     slurm = replace(over_hosts, template=("srun",), version="slurm-wlm 22.05.8")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert [each.may_wait for each in (open_mpi, over_hosts, slurm)] == [True, True, False]
-    # Its daemons are a step of the job, as those of the second client.
+    # In a job, the daemons are a job step, which the second client's daemons would wait for.
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert [each.may_wait for each in (open_mpi, over_hosts, slurm)] == [True, False, False]

@@ -1,4 +1,4 @@
-"""Hosts that ssh does not reach are named at once, whatever a launcher would make of them."""
+"""Hosts that ssh cannot reach are named immediately, before a launcher is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def launcher(*hosts: str, version: str = "Open MPI 5.0.11", words: tuple[str, ..
 
 @pytest.fixture
 def a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program called ssh that reaches all hosts but those with "bad" in their names, and counts its calls."""
+    """A program called ssh that reaches all hosts except those with "bad" in their names, and logs its calls."""
     program = tmp_path / "ssh"
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{ANSWERS}\n')
     program.chmod(0o755)
@@ -38,7 +38,7 @@ def a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_hosts_are_named_that_are_not_reached_and_no_other(a_shell: Path, version: str) -> None:
     said = unreached_by_ssh(launcher("good", "bad1", "odd", "bad2", version=version), "a-run")
     assert said == {"bad1": "no route", "bad2": "no route"}
-    # A host that refuses once may be busy: only those are asked again.
+    # A host that refuses once may be busy, so only the refusing hosts are tried again.
     calls = a_shell.read_text()
     assert [calls.count(f"{host} true") for host in ("good", "odd", "bad1", "bad2")] == [1, 1, 3, 3]
 
@@ -69,7 +69,7 @@ def test_what_starts_ranks_otherwise_is_not_asked_for_ssh(
 
 @pytest.fixture
 def listening() -> Iterator[int]:
-    """A port where connections are taken and nobody answers."""
+    """A port that accepts connections but never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""A run is refused before anything is measured if a host has another directory at the target's path; all are named."""
+"""A run is refused before it measures if a host has another directory at the target's path; all such are named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ_ONLY = 'mount --bind "$TARGET" "$TARGET"; mount -o remount,bind,ro "$TARGET
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of runs with one or more hosts that have something else at the target's path."""
+    """The results of runs in which one or more hosts have something else at the target's path."""
     need_hosts()
     before = {
         "local": ((2, 'mount -t tmpfs local "$TARGET"'),),
@@ -29,7 +29,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     }
     steps = {name: Step(options=(*TINY, *HOSTS), before=lines) for name, lines in before.items()}
     steps["gone"] = Step(options=(*TINY, "--ckpt-hosts=h2:2"), before=((2, 'umount -l "$TARGET/.."'),))
-    # The last: nothing can be started on these hosts from then on.
+    # This step is the last, because nothing can be started on these hosts afterwards.
     steps["silent"] = Step(options=(*TINY, *HOSTS), before=((2, "pkill -x sshd"), (3, "pkill -STOP -x sshd")))
     return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
 
@@ -61,7 +61,7 @@ def test_hosts_with_something_else_at_the_path_are_named_at_once(
 def test_hosts_that_ssh_does_not_reach_are_all_named_instead_of_a_launch_that_hangs(done: dict[str, Done]) -> None:
     assert done["silent"].code == 4, done["silent"].text
     text = " ".join(done["silent"].text.split())
-    # The second has no server any more, the third takes connections and says nothing.
+    # h2 has no ssh server any more; h3 accepts connections and does not answer.
     assert "ssh does not reach h2 (connect to host h2 port 22: Connection " in text
     assert "; h3 (Connection timed out during banner exchange). " in text
     assert "h1 (" not in text

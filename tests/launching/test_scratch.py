@@ -1,4 +1,4 @@
-"""The directory of a launch goes with it, whoever ends the controller."""
+"""The directory of a launch is removed with the launch, whatever ends the controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_ckpt.support.processes import processes_of_session
 from tests.support import CHECKOUT
 from tests.support.machine import eventually
 
-# A controller whose launcher has put something into its directory; both go on until somebody ends them.
+# A controller whose launcher has put a file into the directory of the launch. Both continue until they are ended.
 CONTROLLER = """
 import subprocess, sys
 from pathlib import Path
@@ -47,7 +47,7 @@ class Started:
     keeper: int
 
     def pending(self) -> int:
-        """Return the signals that the keeper has been sent and has not taken, as bits."""
+        """Return the signals that were sent to the keeper and are not yet received, as bits."""
         status = Path(f"/proc/{self.keeper}/status").read_text()
         lines = dict(line.split(":\t", 1) for line in status.splitlines())
         return int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
@@ -117,16 +117,16 @@ def test_the_next_launch_removes_the_directory_of_a_keeper_that_was_killed_too(s
         ScratchDirectory().remove()
         return not started.directory.exists()
 
-    # A process that was killed holds its lock until the kernel has ended it.
+    # The kernel may need a moment to end the killed process, which keeps its lock until then.
     eventually(is_gone_after_a_launch, "the next launch has removed it")
 
 
 def test_a_directory_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
-    """In another PID namespace that shares this memory, its number is of nobody here, or of somebody else."""
+    """In another PID namespace with the same memory, the number belongs to no process here, or to another one."""
     elsewhere = started.directory.rename(started.directory.with_name("ckpt-999999999.elsewhere"))
     ScratchDirectory().remove()
     assert elsewhere.exists()
-    # The keeper alone keeps it, too, until the launcher has ended.
+    # The keeper alone also keeps the directory until the launcher has ended.
     started.controller.kill()
     started.controller.wait()
     ScratchDirectory().remove()
@@ -145,7 +145,7 @@ def test_a_directory_that_nobody_keeps_goes_though_its_number_is_of_a_process_he
 
 
 def test_a_new_directory_that_another_launch_takes_for_abandoned_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one finds it before it is locked, three times: before it is open, while it is, and as it is removed."""
+    """Another launch removes the new directory twice before it is locked: before it is open, and after."""
     make, made = tempfile.mkdtemp, list[Path]()
 
     def found_at_once(**words: str) -> str:

@@ -1,4 +1,4 @@
-"""How a launcher is told of several hosts, and that a second client on another host is really on another host."""
+"""How a launcher gets the names of several hosts, and the proof that a second client runs on another host."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_what_open_mpi_keeps_of_a_launch_goes_with_the_directory_of_the_launch()
     assert (made[here], made[there]) == ("/dev/shm/ckpt-7-x", "/dev/shm")
     asked = launcher.environment("run", "/dev/shm/ckpt-7-x", {here: "/a", there: "/b"})
     assert (asked[here], asked[there]) == ("/a", "/b")
-    # Where memory cannot be written to here, what there is elsewhere is not known.
+    # If the directory is not in memory here, the memory directories of other hosts are unknown.
     assert there not in launcher.environment("run", "/tmp/ckpt-7-x", {})
 
 
@@ -129,7 +129,7 @@ def settings():
 
 @pytest.fixture
 def launcher(tmp_path):
-    """A launcher of this host alone, whatever host it is told."""
+    """A launcher that starts everything on this host, whichever host is named."""
     program = tmp_path / "start-here"
     program.write_text('#!/bin/sh\necho "$2" >> "$(dirname "$0")/asked"\nshift 4\nexec "$@"\n')
     program.chmod(0o755)
@@ -147,7 +147,7 @@ def test_a_second_host_that_is_this_one_is_refused(settings, launcher, tmp_path)
 def test_a_second_host_that_is_another_one_is_the_second_client(settings, launcher, tmp_path, monkeypatch):
     other = tmp_path / "boot_id"
     other.write_text("of another kernel\n")
-    # What the other client reads; this host's own is read as ever.
+    # The other client reads this file; this process reads its real one.
     monkeypatch.setattr(second_client, "BOOT_ID", other)
     found = second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), launcher)
     assert found.description == "host localhost"
@@ -162,7 +162,7 @@ def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, l
 
 
 def test_mpiexec_starts_the_second_client_also_for_root(settings, tmp_path, monkeypatch):
-    """Open MPI refuses root unless it is told otherwise; that the client answered is what it is refused for here."""
+    """Open MPI refuses root by default. The error shows that the client did start and answer, on this host."""
     for name in [name for name in os.environ if name.startswith("OMPI_ALLOW")]:
         monkeypatch.delenv(name)
     with pytest.raises(UsageError, match="localhost of --ckpt-hosts, was started on this host"):

@@ -1,4 +1,4 @@
-"""Ranks on several hosts with a network of their own, started over ssh by a controller on another host than rank 0."""
+"""Ranks on several hosts with a separate network; the controller starts them over ssh."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.hosts.reached import assert_that_last_words_came, last_words_
 from tests.support.hosts.storage import HONEST_FUSE
 
 REMOTE = "--ckpt-hosts=h2:1,h3:1"
-# Those that no other step has, shortened.
+# The suites that no other step runs, shortened.
 SUITES = (
     "--ckpt-suite=performance,strategies,endurance:duration=2s,serving:readers=2,scaling,failover,metadata:files=1000",
     "--ckpt-strategy=sync,async:step=20ms",
@@ -29,16 +29,16 @@ CONFORMANCE = "--ckpt-suite=conformance"
 MAINTENANCE = "--ckpt-suite=performance,maintenance"
 CONTENTION = "--ckpt-suite=performance,contention"
 SHARED = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gate-table=posix-shared")
-# What needs commands and directories that this step does not have.
+# These checks need commands and directories that this step does not have.
 NOT_RUN = {"DURABLE.power-cut", "ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"}
-# MooseFS keeps whole seconds.
+# MooseFS stores whole seconds.
 NOT_MET = {"CAPABILITIES.mtime"}
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 
 @pytest.fixture(scope="module")
 def first(make_home: Callable[[str], Path]) -> Done:
-    """What came of a short run on three hosts: the one that every change makes."""
+    """The result of a short run on three hosts, the one in every fast check of a change."""
     need_hosts()
     (done,) = on_hosts(make_home("hosts"), 3, Step(options=(*TINY, REMOTE)))
     return done
@@ -46,7 +46,7 @@ def first(make_home: Callable[[str], Path]) -> Done:
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of each other step on three hosts."""
+    """The result of each other step on three hosts."""
     need_hosts()
     home = make_home("hosts")
     asked = {**steps(home / "array"), **last_words_of(sys.executable)}
@@ -64,7 +64,7 @@ def steps(array: Path) -> dict[str, Step]:
 
 
 def maintaining(array: Path, step: int) -> tuple[str, ...]:
-    """Return commands for that step's target: MooseFS takes the snapshots."""
+    """Return the commands for that step's target. MooseFS takes the snapshots."""
     clone = array / "clone"
     take = f"mfsmakesnapshot {array}/target-{step} {clone} >&2; echo {clone}"
     return (actions(upgrade_command="sleep 0.5", snapshot=f"sh -ec '{take}'", remove_snapshot="rm -r"),)
@@ -127,7 +127,7 @@ def test_storage_is_maintained_while_ranks_of_two_hosts_save(done: dict[str, Don
 
 @pytest.mark.thorough
 def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, Done]) -> None:
-    """How quick the storage is depends on this machine; a name that another host knows from before is an error."""
+    """The test asserts no speed, as that depends on the machine. An outdated name on another host would be an error."""
     measured = done["contention"].run.measurement()
     assert measured["failure"] is None
     assert measured["patterns"]["mixed"]["save_seconds"]
@@ -137,7 +137,7 @@ def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, 
 
 @pytest.mark.thorough
 def test_every_other_suite_is_measured_over_hosts(done: dict[str, Done]) -> None:
-    """What is slow or scatters on hosts of one machine may fail; what cannot be done would be missing."""
+    """On hosts of one machine, a suite may fail as slow or variable. Only a suite that cannot run would be missing."""
     run = done["suites"].run
     for measured in run.document["measurements"]:
         assert (measured["failure"], measured["hosts"]) == (None, ["h1", "h2"])
@@ -157,7 +157,7 @@ def test_no_process_on_any_host_shows_the_secret_of_a_second_client(done: dict[s
 
 @pytest.mark.thorough
 def test_64_ranks_on_two_cores_come_to_their_end(make_home: Callable[[str], Path]) -> None:
-    """No wait spins: the time slices of ranks that wait are not needed by those that work."""
+    """No rank polls while it waits, so waiting ranks take no time from working ones."""
     need_hosts()
     of_70b = ("--ckpt-model=llama3-70b", "--ckpt-mode=full", "--ckpt-ranks=64", "--ckpt-scale=1/10000")
     options = (*of_70b, "--ckpt-profile=smoke", "--ckpt-operations=2", "--cluster=1")

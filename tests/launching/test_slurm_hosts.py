@@ -1,4 +1,4 @@
-"""Ranks that Slurm starts on other hosts, from a controller outside of a job and inside of one."""
+"""Ranks that Slurm starts on other hosts, from a controller outside and inside a job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIBRARY = "from mpi4py import MPI; print(MPI.COMM_WORLD.size, MPI.Get_library_ve
 ENDS = """
 ended() { scontrol show job "$job" | grep -Eq 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)'; }
 """
-# Slurm's own limit of a minute is the shortest. What it sends before that, to pytest alone, is sent after a save.
+# Slurm's shortest time limit is a minute. Slurm's earlier signal, which only pytest gets, is sent here after a save.
 NEAR_ITS_LIMIT = """
 until grep -qs '"event": "operation"' "ckpt-report-$job/events.jsonl" || ended; do sleep 0.1; done
 scancel --batch --signal=TERM "$job"
@@ -39,7 +39,7 @@ code=$(scontrol show job "$job" | sed -n 's/.* ExitCode=\\([0-9]*\\):.*/\\1/p' |
 """
 TWO_NODES = "--nodes=2 --nodelist=h2,h3 --ntasks-per-node=2"
 TWO_COMPONENTS = "--nodes=1 --nodelist=h2 --ntasks-per-node=2 : --nodes=1 --nodelist=h3 --ntasks-per-node=1"
-# A megabyte, for two ranks on another host than rank 0's controller.
+# A job of 1 MB for two ranks on another host than the controller's.
 LARGE = ("-m", "tests.support.hosts.large_job", "h2:2", "1000000")
 NAMES = ("--ckpt-gate-table=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
@@ -59,7 +59,7 @@ ckpt_engine = "stream"
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of each step on three hosts with Slurm; those of MPICH are there where it is."""
+    """The result of each step on three hosts with Slurm. The steps of MPICH are included if it is installed."""
     need_hosts()
     need_slurm()
     home = make_home("hosts")
@@ -86,7 +86,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
 
 
 def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: str = TWO_NODES) -> Step:
-    """Return the step that sends the recipe off, does ``then`` and waits; what is left on the target is printed."""
+    """Return a step that submits the recipe, runs ``then`` and waits. It prints the files left on the target."""
     terms, target = home / f"{name}.toml", home / "array" / f"of-{name}"
     terms.write_text(TERMS.replace("TARGET", str(target)).replace("OPERATIONS", str(operations)))
     job = (
@@ -99,7 +99,7 @@ def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: s
 
 
 def run_of(step: Done) -> Run:
-    """Return the run of a job that was sent off."""
+    """Return the run of a submitted job."""
     (log,) = Path(step.home).glob("ckpt-acceptance-*.log")
     (report,) = Path(step.home).glob("ckpt-report-*")
     return Run(code=step.code, text=log.read_text(), home=report.parent, target=report / "gone", report=report)
@@ -126,7 +126,7 @@ def test_ranks_of_srun_say_nothing_of_pmix(done: dict[str, Done]) -> None:
 @pytest.mark.thorough
 def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]) -> None:
     run = done["crowded"].run
-    # Where hosts do not have the same ranks, not every one reads what another wrote, which COLD needs here.
+    # If hosts have different numbers of ranks, not every rank reads another host's files, which COLD needs here.
     assert run.measurement("llama3-8b-open-4")["failure"] is None, run.text
     ranks = [len(host["ranks"]) for host in run.document["environment"]["hosts"]]
     text = " ".join(run.text.split())
@@ -165,7 +165,7 @@ def test_the_recipe_runs_as_a_job_with_its_controller_on_the_jobs_first_node(don
     assert run.code == 0, done["job"].text + run.text
     assert run.measurement("llama3-8b-open-4")["hosts"] == ["h2", "h3"]
     assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1], [2, 3]]
-    # Nothing that the job made is found on the target.
+    # The job left nothing on the target.
     assert done["job"].text == ""
 
 

@@ -1,4 +1,4 @@
-"""Saves in tiers over several hosts: copies on a partner come back when one is lost."""
+"""Saves in tiers over several hosts: after the loss of a host, its files are copied back from a partner."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.mishaps import Mishap
 from tests.support.hosts.storage import HONEST_FUSE
 
-# /run is a file system that each host has for itself.
+# Each host has its own /run.
 TIER = "/run/ckpt-tier"
 ON_EACH = tuple((host, f"mkdir -p {TIER}") for host in (1, 2, 3))
 TIERED = (*TINY, "--ckpt-operations=2", "--ckpt-strategy=tiered", "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-ranks=3")
 SUBJECT = "llama3-8b-open-3"
 OWN = ("BLOCKING", "LOAD", "INTEGRITY", "TIER-ORDER", "NODE-LOSS")
 
-# A rank that keeps the first copy it was sent, and so gives back an old one of the right size.
+# A rank that keeps the first copy it received, and so returns an old copy of the right size.
 STALE = """
 import sys
 
@@ -44,7 +44,7 @@ def of(run: Run) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of each step on three hosts."""
+    """The result of each step on three hosts."""
     need_hosts(HONEST_FUSE)
     home = make_home("hosts")
     shared = home / "array" / "shared-tier"
@@ -74,7 +74,7 @@ def test_copies_of_a_partner_come_back_when_a_host_loses_all_that_its_tier_held(
     loss = found["node_loss"]
     assert (loss["hosts"], loss["lost"], loss["partner"], loss["missing"]) == (3, "h3", "h1", 0)
     assert loss["integrity"]["bytes_checked"] == loss["integrity"]["bytes_expected"] == found["bytes"]
-    # All that one of three equal ranks had, and no more than that.
+    # All bytes of one of three equal ranks, and no more.
     assert 0 < loss["returned_bytes"] < loss["copied_bytes"]
     assert loss["copied_bytes"] >= found["bytes"]
     assert done["honest"].left == ()

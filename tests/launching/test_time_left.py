@@ -1,4 +1,4 @@
-"""How long the rest of a run takes: told from what is over, never from nothing."""
+"""The estimate of a run's remaining time follows from completed steps; before the first, there is no estimate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_is_left_goes_on_at_the_pace_of_what_is_over() -> None:
 
 
 def test_turns_with_paced_saves_last_by_the_clock_and_are_no_pace() -> None:
-    """At this cluster's limit a paced save is cut to 30 s."""
+    """At this cluster's limit, a paced save is shortened to 30 s."""
     of = rows(ckpt_suite="performance,contention")
     for kind, count in {name: row.count for name, row in of.items() if name != "mixed"}.items():
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""What a launch says that it waits for: ranks that start, one that stands still, or an operation that goes on."""
+"""What a launch reports that it waits for: ranks that start, a rank that stalls, or an operation that continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAVE = OperationRef(subject=Subject(model="made", mode="test"), action="save", i
 
 
 class Clock:
-    """A time that goes on when a test says so."""
+    """A clock that advances only when a test changes it."""
 
     now = 1000.0
 
@@ -36,7 +36,7 @@ def beat(rank: int, progress: int, lane: str = "") -> Beat:
 
 @pytest.fixture
 def watch(clock: Clock) -> RankWatchdog:
-    """Two ranks that save, one a host."""
+    """Two ranks that save, one on each host."""
     made = RankWatchdog(2, 600.0, "h1")
     for rank in (0, 1):
         made.take(Hello(rank=rank, host=f"h{rank + 1}", pid=1))

@@ -1,4 +1,4 @@
-"""What the checks say of real NFS: a Linux server and two Linux clients, in a kernel that runs as a process."""
+"""The results of the checks on real NFS: a Linux server and two Linux clients, in a kernel that runs as a process."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ pytestmark = pytest.mark.thorough
 HERE = tuple(check.name for check in in_room("posix") if check.needs in ("", "small directory"))
 ON_TWO = tuple(check.name for check in in_room("posix") if check.needs == "second client")
 
-# One machine each, beside each other: which configurations with which checks. NFS 3 is left to docs/nfs.md: what it
-# shows of two changes within one tick of the server's clock is true, but is luck.
+# Configurations and checks of each machine; the machines run concurrently. NFS 3 is only in docs/nfs.md: its fault (two
+# changes within one tick of the server's clock) is real, but appears by chance.
 MACHINES = ((("4.2",), HERE), (("4.2", "4.2-actimeo=1"), ON_TWO))
 MADE = [(name, check) for configurations, checks in MACHINES for name in configurations for check in checks]
 DEADLINE_SECONDS = 900.0
 
-# What NFS is truly told off for. By default a client keeps attributes of files for 3 s and more, of directories, and so
-# of what is in them or not, for 30 s and more.
+# Faults that NFS really has. By default a client caches the attributes of files for at least 3 s. It caches those of
+# directories, and so the presence of names, for at least 30 s.
 NOTHING: frozenset[str] = frozenset()
 TRUE_FAULTS = {
     ("4.2", "STALE.names"): frozenset({"stale name"}),
     ("4.2", "STALE.negative-names"): frozenset({"stale negative name"}),
 }
-# Files are written 10 ms apart, which is one tick of this kernel, and so of its time stamps: two may fall into one.
-# A name of a replaced file is believed for as long as its directory's attributes are: how long that is by then, varies.
+# Faults that appear by chance. Files are written 10 ms apart, which is one tick of this kernel's time stamps, so two
+# may have the same time. A replaced file's old name is used while the directory's attributes are cached, and that time
+# varies.
 LUCK = {
     ("4.2", "CAPABILITIES.mtime"): frozenset({"modification times are equal"}),
     ("4.2", "STALE.names"): frozenset({"stale name of a replaced file"}),
@@ -41,7 +42,7 @@ LUCK = {
 
 @pytest.fixture(scope="module")
 def answers():
-    """All that the machines told, by configuration and check."""
+    """All results of the machines, by configuration and check."""
     need(os.geteuid() == 0, "only root makes a namespace of processes")
     need(not nfs_machine.missing(), f"not installed: {', '.join(nfs_machine.missing())}")
 

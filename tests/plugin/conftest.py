@@ -1,4 +1,4 @@
-"""What the tests of hooks share: plugins beside it as a vendor writes them."""
+"""Fixtures for the tests of hooks: runs with a plugin, as a vendor would write it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.vendor_directory import QUICK, SUITE, put_example
 
 @pytest.fixture
 def run_with(door: FrontDoor) -> Callable[..., Run]:
-    """Return a function that makes a tiny run of our suites with this text as the plugin of a directory."""
+    """Return a function that makes a tiny run of our suites, with this text as the conftest of a vendor's directory."""
 
     def run(conftest: str, *options: str, **how: object) -> Run:
         directory = door.home / "vendor"
@@ -27,7 +27,7 @@ def run_with(door: FrontDoor) -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def acme(make_home: Callable[[str], Path]) -> Run:
-    """A run of our suites and ACME's."""
+    """A run of our suites and of the example vendor's suite."""
     with opened_door(make_home("acme")) as opened:
         put_example(opened.home)
         return opened.run(*QUICK, "--junitxml=pytest.xml", "--pyargs", "pytest_ckpt.suites", SUITE)

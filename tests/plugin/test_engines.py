@@ -1,4 +1,4 @@
-"""Engines of other packages: chosen by name, planned by what they state, named in the report, judged without them."""
+"""Engines of other packages: selected by name, planned by their specification, reported, judged without the package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_ckpt_engines(config):
     return [SPEC, MODEST, SPEC._replace(name="mapped", needs=frozenset({"tapes"}))]
 """
 OWNER = "plugin vendor/conftest.py"
-# As an installed package has them: its metadata beside its module.
+# The metadata next to the module, as in an installed package.
 ENTRY_POINTS = """[pytest_ckpt.engines]
 dump = tests.support.dump_engine:SPEC
 broken = tests.support.no_such_module:SPEC
@@ -46,7 +46,7 @@ def dumped(make_home: Callable[[str], Path]) -> Run:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package with engines."""
+    """An installed package that contains engines."""
     info = tmp_path / "acme-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.2\n")

@@ -1,4 +1,4 @@
-"""Hooks around a launch: what fails, skips, ends or is interrupted in them costs what it touches, and is told."""
+"""Hooks around a launch: one that fails, skips, ends or is interrupted loses only its measurement, with a message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.vendor_directory import QUICK
 def test_a_hook_that_fails_afterwards_takes_what_was_met_but_not_what_failed(
     run_with: Callable[..., Run], workers: tuple[str, ...]
 ) -> None:
-    """For a cluster so large that no storage saves in time."""
+    """The cluster is so large that no storage saves in time."""
     run = run_with(
         """
         def pytest_ckpt_after_measure(measurement):
@@ -62,7 +62,7 @@ def test_a_hook_that_skips_skips_nothing(run_with: Callable[..., Run]) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("breaks", ["", "before", "after"])
 def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[..., Run], breaks: str) -> None:
-    """One that fails there ends UPGRADE alone."""
+    """A hook that fails in this launch ends only UPGRADE."""
     run = run_with(
         f"""
         seen = []
@@ -94,7 +94,7 @@ def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[.
 
 
 def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontDoor) -> None:
-    """Each plugin is called afterwards, also when another one failed before and after."""
+    """The second hook of each plugin is called, even if another plugin failed in the first or second hook."""
     calls = door.home / "calls"
     for name, breaks in (("one", ""), ("two", "    raise ValueError('{} is ill')\n")):
         (door.home / f"{name}.py").write_text(
@@ -137,7 +137,7 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: Fr
 
 @pytest.mark.thorough
 def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(run_with: Callable[..., Run], tmp_path: Path) -> None:
-    """What the plugin has not seen whole is measured again by the next worker, which meets the same plugin."""
+    """The plugin did not see the whole measurement, so the next worker repeats it with the same plugin."""
     once = tmp_path / "once"
     run = run_with(
         "import os\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"

@@ -1,4 +1,4 @@
-"""The vendor's directory that the documentation shows: each of its hooks, as it shows in what a run leaves."""
+"""The vendor's directory of the documentation: each of its hooks has a visible effect in the files of a run."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
 
 
 def shown(language: str) -> str:
-    """Return what the page shows in this language, for a target and a cluster as tests have them."""
+    """Return the page's example in this language, for a target and a cluster as in tests."""
     page = (CHECKOUT / "docs" / "writing_a_hook.md").read_text()
     (text,) = re.findall(rf"^<!-- tried by .* -->\n```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(text)
@@ -195,7 +195,7 @@ def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
 
 
 def decided(run: Run) -> list[tuple[str, str, str]]:
-    """Return what was decided, in order; advisory requirements may be decided otherwise by chance."""
+    """Return the decisions, in order. Advisory outcomes are left out, because they may vary by chance."""
     return [
         (v["id"], v["severity"], v["outcome"] if v["severity"] == "required" else "")
         for v in run.document["requirements"]
@@ -231,7 +231,7 @@ def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(
 
 @pytest.mark.thorough
 def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoor) -> None:
-    """As a package with an entry point would be loaded: by name, from anywhere."""
+    """The plugin is loaded by name and from any directory, as a package with an entry point would be."""
     directory = put_example(door.home)
     (directory / "conftest.py").rename(directory / "acme_acceptance.py")
     run = door.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{directory}:{CHECKOUT}"})
@@ -279,7 +279,7 @@ def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_swi
     assert setting(run, "--ckpt-drop-caches")["source"] == "command line"
     assert setting(run, "--ckpt-actions [power_cut] command")["value"] == "acme-power cycle 'pdu 3'"
     assert setting(run, "--ckpt-actions [power_cut] command")["source"] == f"hook of {PLUGIN}"
-    # The caches were emptied by the kernel, and the vendor asks for more than that.
+    # The kernel emptied the caches, but the vendor requires another method.
     verdict = run.verdict("ACME-DROPPED")
     assert verdict["outcome"] == "failed"
     assert "Caches were emptied otherwise" in verdict["because"]

@@ -1,4 +1,4 @@
-"""Plugins that misbehave while a run goes on: it says so, and nothing that was decided is theirs to change."""
+"""Plugins that misbehave during a run: the run reports it, and no plugin can change our decisions."""
 
 from __future__ import annotations
 

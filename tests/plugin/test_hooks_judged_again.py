@@ -1,4 +1,4 @@
-"""Without the plugin: its verdicts are kept as they were, said to be, and certify nothing by themselves."""
+"""Judging again without the plugin: its verdicts are kept and marked as kept, and alone certify nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def verdict(document: dict, requirement: str = "ACME-DROPPED") -> dict:
 
 
 def edit(directory: Path, change: Callable[[dict], object]) -> None:
-    """Change the report as someone would who writes the manifest and the pages anew."""
+    """Change the report, and rewrite manifest and pages to match."""
     document = json.loads((directory / "report.json").read_text())
     change(document)
     write_report(document, directory)
@@ -108,7 +108,7 @@ def test_a_test_of_it_that_did_not_run_then_does_not_run_now(directory: Path) ->
 
 
 def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, directory: Path) -> None:
-    """Then its verdict could be written by hand, and nobody would judge it again."""
+    """Otherwise, its verdict could be written by hand and would not be judged again."""
 
     def steal(report: dict) -> None:
         for row in report["catalogue"]:
@@ -184,7 +184,7 @@ def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) ->
 
 
 def judged(outcome: str, severity: str = "required") -> tuple:
-    """Return the judgement of a whole run at full size in which a plugin's one requirement came out so."""
+    """Return the judgement of a whole run at full size in which the one requirement of a plugin has this outcome."""
     settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
     plan = plan_run(settings, mounted("ext4"))
     gates = dataclasses.replace(built_in("speed-only"), certifies=True)

@@ -1,4 +1,4 @@
-"""What plugins may get wrong before anything is written: exit 4, with the plugin, what is wrong, and what to do."""
+"""Mistakes of plugins before anything is written: exit 4, with the plugin, the mistake and the remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATED = JUDGE.format("'ACME', title='t', source=''")
 
 @pytest.fixture
 def refused(front_door, pytester):
-    """Run pytest with the text of a plugin; return what it says when it refuses to begin, having written nothing."""
+    """Run pytest with this text as a plugin; return its message when it refuses to begin and has written nothing."""
     (pytester.path / "target").mkdir()
     (pytester.path / "vendor").mkdir()
 
@@ -51,7 +51,7 @@ def hook(name, body):
 
 REMEDY = "Fix the plugin, or run without it."
 WRONG = [
-    # what the plugin does; what is said
+    # the mistake of the plugin, and the message
     (hook("drop_caches", "return 5"), ["drop_caches of plugin vendor/conftest.py: 5 is not a command", REMEDY]),
     (hook("drop_caches", "return ' '"), ["' ' is not a command"]),
     (hook("drop_caches", "return 'never'"), ["'never' is not a command", "--ckpt-drop-caches"]),
@@ -132,7 +132,7 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
 
 
 def test_a_requirement_that_asks_for_what_is_no_fact_ends_pytest_with_the_names_of_facts(refused):
-    """A conftest that raises is pytest's own to tell."""
+    """If a conftest raises, pytest itself prints the error."""
     message = refused(STATED.replace("judge(measurement)", "judge(saved)"))
     assert "requires 'saved'; the facts are measurement, limits, maximum" in message
 
@@ -148,7 +148,7 @@ def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
 
 @pytest.mark.thorough
 def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
-    """So a plugin can be written for a later version, or for where there is no pytest-ckpt."""
+    """So a plugin can support later versions, and environments without pytest-ckpt."""
     optional = "import pytest\n\n@pytest.hookimpl(optionalhook=True)\ndef pytest_ckpt_of_tomorrow(): pass\n"
     pytester.makeconftest(optional)
     (pytester.path / "target").mkdir()

@@ -1,4 +1,4 @@
-"""Workers of xdist use the plugins of their run, or run nothing."""
+"""Workers of xdist use the plugins of their run, or run no test."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_plugin_may_keep_to_the_controller_what_only_the_controller_asks_for(r
 
 
 def test_workers_use_what_the_controller_was_told(run_with: Callable[..., Run]) -> None:
-    """A hook that would answer otherwise in a worker is not asked there."""
+    """The hook would answer differently in a worker, but it is not called there."""
     run = run_with(
         """
         import os

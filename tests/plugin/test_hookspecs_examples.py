@@ -1,4 +1,4 @@
-"""The example of every hook's docstring runs as it stands there, all of them in one run."""
+"""The example in every hook's docstring runs unchanged, all of them in one run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_hook_has_an_example_that_implements_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_an_example_takes_what_the_hook_gives(name: str) -> None:
-    """Every argument is shown."""
+    """The example has every argument of the hook."""
     arguments = ", ".join(inspect.signature(getattr(hookspecs, name)).parameters)
     assert f"def {name}({arguments}):" in "".join(EXAMPLES[name])
 

@@ -1,4 +1,4 @@
-"""A pytest run that has nothing to do with storage pays next to nothing for the plugin and sees nothing of it."""
+"""A pytest run without storage options loads almost nothing of the plugin, and shows nothing of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 HEAVY = ("torch", "msgspec", "mpi4py", "jinja2", "numpy", "psutil", "pytest_ckpt.plugin.fixtures",
          "pytest_ckpt.run.open", "pytest_ckpt.launching", "pytest_ckpt.ranks", "pytest_ckpt.report")  # fmt: skip
 
-# All that an unrelated run may load of ours: literals and declarations; no dataclass, no table of another room.
+# Our only modules that an unrelated run may load: literals and declarations, no dataclasses, no tables of other
+# packages.
 OURS = {"pytest_ckpt", "pytest_ckpt.plugin", "pytest_ckpt.plugin.session_hooks", "pytest_ckpt.plugin.hookspecs",
         "pytest_ckpt.plugin.stash", "pytest_ckpt.facts", "pytest_ckpt.facts.engines", "pytest_ckpt.facts.file_rules",
         "pytest_ckpt.facts.gate_tables", "pytest_ckpt.facts.options", "pytest_ckpt.facts.strategies"}  # fmt: skip
@@ -40,7 +41,7 @@ def test_an_unrelated_run_imports_nothing_heavy(front_door, pytester):
 def test_without_a_target_there_are_no_fixtures_no_files_and_no_lines_of_ours(front_door, pytester):
     pytester.makepyfile("def test_nothing(): pass")
     before = {p.name for p in pytester.path.iterdir()}
-    # pytest-benchmark makes a directory wherever it is loaded.
+    # pytest-benchmark creates a directory whenever it is loaded.
     result = front_door("-p", "no:benchmark", "--fixtures", "-v")
     assert "pytest_ckpt" not in result.stdout.str()
     result = front_door("-p", "no:benchmark", "-v")

@@ -1,4 +1,4 @@
-"""Whatever lies in the files: a message or a judgement, never a traceback, and never a number that is none."""
+"""Any content of the files gives a message or a judgement, never a traceback or an invalid number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads that are too fast beside the others are named; loads that only vary are not."""
+"""Loads that are much faster than the others are named; loads that only vary are not."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def test_they_are_named(seconds, says):
         [],
         [3.0],
         [5.0, 5.1, 4.9, 5.2],
-        # Slower and slower is no cache, nor is one slow load in the middle.
+        # Neither steadily slower loads nor one slow load in the middle is the sign of a cache.
         [3.0, 5.0, 7.0, 9.0, 11.0],
         [4.0, 4.1, 9.0, 4.2, 4.0],
         [4.0, 4.1, 14.0, 4.2, 4.0],
-        # One slow load, wherever it is, names no other.
+        # One slow load, in any place, does not make the others suspicious.
         [9.0, 3.0, 3.1, 3.0, 3.2],
         [90.0, 3.0, 3.1, 3.0, 3.2],
         [3.1, 3.0, 3.2, 3.0, 90.0],
         [9.0, 3.0],
-        # Load by load a little faster, without a step.
+        # Each load is a little faster, without a step.
         [8.0, 7.5, 7.0, 6.5, 6.0, 5.5],
     ],
 )

@@ -1,4 +1,4 @@
-"""Model, mode and units: from what was recorded, or from the bytes that were moved."""
+"""Model, mode and units are taken from the records, or derived from the bytes that were moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slowest process of each operation: from all ranks, from some, from rank 0 alone."""
+"""The slowest process of each operation, determined from all ranks, from some, or from rank 0 only."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_with_rank_0_alone_it_is_inferred_but_for_the_last_of_a_phase():
     assert [o.seconds for o in found[10:19]] == pytest.approx(run.slowest("load")[:9], abs=TWO_MILLISECONDS)
     assert {o.slowest_rank for o in found} == {None}
     assert found[19].seconds == found[19].rank0_seconds == 4.0
-    # What the last save took is known from below and from above.
+    # Only a lower and an upper bound of the last save are known.
     assert [o.at_least_seconds for o in found] == [None] * 9 + [5.0] + [None] * 10
 
 
@@ -60,7 +60,7 @@ def test_the_last_save_of_a_run_without_loads_has_only_rank_0s_time():
 
 
 def test_what_waits_before_the_first_load_makes_the_last_save_longer_and_never_shorter():
-    """A directory that takes long to list: of the last save only an upper bound is known."""
+    """A slow listing of the directory follows the last save, so only an upper bound of that save is known."""
     stats = MadeRun(listing=4.0).stats([0])[0]
     last = {(o.kind, o.number): o for o in slowest_of_each({0: rank_times(stats)}, 8, 5.0)}["save", 10]
     assert last.seconds == pytest.approx(5.3 + 4.0, abs=TWO_MILLISECONDS)
@@ -113,7 +113,7 @@ def test_with_some_ranks_no_known_rank_is_left_below_what_is_inferred(ranks):
         assert operation.basis == "inferred from rank 0"
         assert operation.seconds == pytest.approx(slowest, abs=TWO_MILLISECONDS)
         assert operation.seconds >= max(operation.rank_seconds.values())
-    # Of the last load the best that is known: the slowest of those that are there.
+    # The best known time of the last load is that of the slowest recorded rank.
     assert found[19].seconds == max(found[19].rank_seconds.values())
 
 
@@ -123,7 +123,7 @@ def test_a_rank_that_is_as_slow_as_what_is_inferred_is_named():
 
 
 def test_a_time_that_all_ranks_shortened_shows_in_when_the_next_operation_started():
-    """Ends and durations changed alike in every file, and no start."""
+    """Ends and durations were changed in every file alike, but no start."""
     times = times_of(MadeRun(seconds=lambda _kind, _number, rank: 40.0 if rank == 3 else 5.0))
     for t in times.values():
         timing = t.timings["save", 4]
@@ -177,7 +177,7 @@ def test_a_pause_that_is_not_as_configured_is_seen_and_nothing_is_inferred_from_
         (5.0, 5.0, 5.0, ""),
         (5.0, None, 5.0, ""),
         (0.0, 0.0, 0.0, ""),
-        # A longer pause than there was would make every operation shorter.
+        # A pause longer than the real one would make every operation shorter.
         (
             5.0,
             9.0,
@@ -185,7 +185,7 @@ def test_a_pause_that_is_not_as_configured_is_seen_and_nothing_is_inferred_from_
             "9 s between checkpoints is the configured time, and the first operation began 5 s",
         ),
         (1.0, None, 1.0, "5 s between checkpoints is usual, and the first operation began 1 s after"),
-        # A shorter one makes them longer: a rank may have been late to begin.
+        # A shorter pause makes operations longer: a rank may have begun late.
         (5.0, 2.0, 2.0, ""),
         (12.0, None, 12.0, "the pause between checkpoints is not configured"),
     ],
@@ -198,7 +198,10 @@ def test_no_pause_is_longer_than_what_was_before_the_first_operation(really, rec
 
 
 def test_a_start_that_was_set_back_makes_no_pause_longer():
-    """Without a configuration and with the start of the run changed: the pauses between operations tell."""
+    """There is no configuration, and the start of the run was changed.
+
+    The pauses between operations show the real one.
+    """
     times = {r: replace(t, began=t.began - 7.0) for r, t in times_of(MadeRun()).items()}
     assert pause_between(times, 8, None).seconds == 5.0
     assert pause_between({0: times[0]}, 8, None).seconds == 5.0

@@ -1,4 +1,4 @@
-"""What docs/published_results.md shows is what the command prints, from made-up directories."""
+"""docs/published_results.md shows the real output of the command, for made-up directories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_OF_DLIO = re.compile(r"not run: ([A-Z-]+) of .*: DLIO does not test this\.")
 
 
 def save_and_load(kind, number, rank):
-    """Rank 0 is fast, rank 41 is not; from load 7 on a cache helps."""
+    """Rank 0 is fast, rank 41 is slower; from load 7 on, a cache helps."""
     if kind == "save":
         return 19.0 + 0.1 * (number % 3) + (12.5 if rank == 41 else 0.0)
     return (22.0 if number < 7 else 8.0) + 0.1 * (number % 2) + (1.5 if rank == 41 else 0.0)
@@ -48,7 +48,7 @@ def commands():
 def test_the_command_prints_what_the_page_shows(words, shown, results, capsys):
     cli.main(words.split())
     lines = [line.rstrip() for line in capsys.readouterr().out.rstrip().split("\n")]
-    # A requirement that is added later is not tested by DLIO, and the page need not name it.
+    # DLIO does not test requirements that were added later, so the page need not name them.
     added = [line for line in lines if (found := NOT_OF_DLIO.fullmatch(line)) and found[1] not in shown]
     assert "\n".join(line for line in lines if line not in added) == shown
 

@@ -1,6 +1,7 @@
-"""Results that others published, read from the directory that PYTEST_CKPT_PUBLISHED names: skipped where it names none.
+"""Published results from the directory in PYTEST_CKPT_PUBLISHED; the tests are skipped if the variable is not set.
 
-The project holds none of them. The directory is a tree of closed/SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME.
+The project contains no published results. The directory is a tree of
+closed/SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def test_where_all_ranks_are_known_the_inference_is_right_to_2_ms():
     assert max(errors) <= 0.002
 
 
-# Sentences of what somebody has changed, or of what cannot be.
+# Words of messages about changed files or impossible values.
 SUSPICIONS = (
     "too short",
     "a copy",
@@ -62,7 +63,7 @@ def test_nothing_in_them_is_suspected():
 
 
 def test_a_last_save_before_loads_is_bounded_by_what_the_others_took():
-    """Its bound is no figure of its own: storage does not know that a save is the last."""
+    """The upper bound is close to the other saves, because storage does not know which save is the last."""
     tried = 0
     for directory in find_runs(Path(DIRECTORY)):
         run, _ = examine(read_run(directory))

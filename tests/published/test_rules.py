@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge --rules``: which rules of a submission a result meets, breaks, or does not tell of."""
+"""``pytest-ckpt judge --rules``: the rules of a submission that a result meets, breaks, or leaves open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIRECTORY = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
 
 @pytest.fixture
 def held(capsys):
-    """Hold a tree against the rules; return the exit code and the document."""
+    """Check a tree against the rules; return the exit code and the document."""
 
     def run(directory, *words, edition="mlperf-v4"):
         code = cli.main(["judge", str(directory), f"--rules={edition}", "--json", *words])
@@ -35,7 +35,7 @@ def held(capsys):
 
 
 def outcomes(document):
-    """{number: outcome} of the one result."""
+    """Return {rule number: outcome} of the only result."""
     (result,) = document["results"]
     return {rule["number"]: rule["outcome"] for rule in result["rules"]}
 
@@ -46,7 +46,7 @@ def because(document, number):
 
 @dataclass(kw_only=True)
 class Submitted(MadeRun):
-    """A run whose metadata says what mlpstorage's says of a submission; ``also`` is laid over it."""
+    """A run with the metadata that mlpstorage writes for a submission; ``also`` overrides parts of it."""
 
     also: dict = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ ALIKE = steady()
 
 
 def same(kind, _number, rank):
-    """All ranks take what rank 0 takes, so that its mean is that of the slowest."""
+    """No rank is slower than rank 0, so rank 0's mean is that of the slowest rank."""
     return (5.0 if kind == "save" else 4.0) - 0.0001 * rank
 
 
@@ -78,7 +78,7 @@ PARTS = ("summary", "config", "metadata", "separation")
 def submission(
     top, *, division="closed", model="llama3-8b", name="20260301_120000", run=None, parts=PARTS, system=None, **also
 ):
-    """Write one invocation that saves and loads, in a tree of a submission, and the description of the system."""
+    """Write a submission tree with one invocation that saves and loads, and the description of the system."""
     run = run or Submitted(seconds=same)
     description = describe(top, "Maker", "array", system)
     run.also = also
@@ -113,7 +113,7 @@ def test_a_bare_directory_tells_of_few_and_breaks_none_for_that(held, tmp_path):
 
 
 def gap(seconds, *, exact=True, system=None):
-    """Write saves and loads as two invocations, the second of which was called so many seconds after the first."""
+    """Write saves and loads as two invocations; the second begins ``seconds`` after the first."""
 
     def write(top):
         start = datetime(2026, 3, 1, 12, 0, 0)
@@ -216,7 +216,8 @@ def test_fsync_that_is_off_is_broken(held, tmp_path):
 
 
 def test_every_rule_is_shown_to_be_broken():
-    # 4.3.3 cannot be: what fits no layout of the four models is no result. 1 is broken by exports, 4.3.2 above.
+    # 4.3.3 cannot be broken: bytes that fit no layout of the four models are not a result. Exports break rule 1;
+    # another test breaks 4.3.2.
     shown = {number for number, _ in BROKEN.values()} | {"1", "4.3.2", "4.3.3"}
     assert shown == {rule.number for rule in RULES}
 
@@ -228,12 +229,12 @@ def test_the_gap_is_of_the_invocations_and_a_bound_breaks_nothing(held, tmp_path
     gap(seconds, exact=exact)(tmp_path)
     _, document = held(tmp_path)
     assert outcomes(document)["4.7.1"] == outcome, because(document, "4.7.1")
-    # Nobody can say whether caches were cleared between the two.
+    # Whether caches were cleared between the two is unknown, and breaks no rule.
     assert outcomes(document)["4.3.1"] == "met"
 
 
 def test_one_reading_of_the_cache_rule_alone_breaks_nothing(held, tmp_path):
-    # 3 x 105 GiB are less than 320 GiB, and 10 x 105 GiB more than 3 x 320 GiB.
+    # 3 x 105 GiB is less than 320 GiB, and 10 x 105 GiB is more than 3 x 320 GiB.
     submission(tmp_path, **memory(320))
     _, document = held(tmp_path)
     assert outcomes(document)["4.3.1"] == "not told"
@@ -328,7 +329,7 @@ def test_the_description_may_use_the_names_in_the_text_of_the_rules(held, tmp_pa
     _, document = held(tmp_path)
     assert outcomes(document)["4.7.4"] == "met"
     assert because(document, "4.7.4") == "several hosts: yes, simultaneous writes: no, simultaneous reads: yes."
-    # One invocation saves and loads: there is nothing to remap.
+    # One invocation saves and loads, so no remapping is needed.
     assert outcomes(document)["4.7.3"] == "met"
 
 

@@ -1,7 +1,8 @@
-"""Results in the layout of v3.0, written by the script that PYTEST_CKPT_V3_TREE names: skipped where it names none.
+"""Results in the layout of v3.0, written by the script in PYTEST_CKPT_V3_TREE; skipped if the variable is not set.
 
-The script writes a directory ``mlperf-v3`` where it runs: one system that saved and loaded in two invocations, with the
-times of two of eight ranks, and one of 1,024 ranks without mlpstorage's metadata. The project contains no copy of it.
+The script creates a directory ``mlperf-v3`` with two systems. One saved and loaded in two invocations, with the times
+of two of eight ranks. The other has 1,024 ranks and no metadata of mlpstorage. The project contains no copy of the
+results.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def test_a_datasize_leaf_beside_a_run_is_no_run(tree, capsys):
         (sizing / "checkpointing_20260708_060000_metadata.json").write_text(content)
     after = judged(tree, capsys, "--cluster=16000")
     assert (after["runs"], after["messages"]) == (4, before["messages"])
-    # One or two directories of a workload are runs: the third is none.
+    # A workload has one or two run directories. A third one is not a run.
     assert rules(tree, capsys, "mlperf-v3")[0]["2.1.23"] == "met"
 
 

@@ -1,4 +1,4 @@
-"""What another host has made is waited for outside of every clock, for so long at most, and told."""
+"""Waits for what another host has created: outside every timed section, for a limited time, and reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_ANOTHER = {1: (Entry(name="theirs", bytes=10),)}
 
 
 class TwoHosts:
-    """The rank of one host, and what the one on the other says."""
+    """The rank of one host; ``other`` is the rank of the other host."""
 
     size, spans_hosts, leads_host = 2, True, True
 
@@ -43,7 +43,7 @@ class TwoHosts:
 
 
 class SeesLate:
-    """A store whose client sees nothing before it has looked so often."""
+    """A store whose client sees nothing before the given number of looks."""
 
     def __init__(self, looks: int) -> None:
         self.looks, self.announced, self.asked, self.prepared = looks, [], [], []
@@ -66,7 +66,7 @@ class SeesLate:
 
 
 class Clock:
-    """Time goes on when somebody sleeps."""
+    """A clock that only advances during a sleep."""
 
     now = 100.0
 
@@ -79,7 +79,7 @@ class Clock:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is told, in a time of its own."""
+    """The list of reported waits, measured with a clock of the test."""
     monkeypatch.setattr(across_hosts, "time", Clock())
     return []
 

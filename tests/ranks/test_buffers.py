@@ -1,4 +1,4 @@
-"""Memory for direct requests: where it stands, that its parts are apart, and how much of it is in huge pages."""
+"""Memory for direct requests: its alignment, its separate parts, and its share in huge pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deltas of a rank: what is written comes back, and everything that is wrong with it is found."""
+"""Deltas of a rank: written bytes come back, and every kind of damage is found."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def directories(tmp_path: Path) -> dict[int, Path]:
 
 
 def restored(directories: dict[int, Path], number: int = NUMBERS[-1]) -> tuple[int, list[Comparison]]:
-    """Load a chain; return the bytes that arrived and what each step's comparison gave."""
+    """Load a chain; return the number of loaded bytes and the result of each comparison."""
     engine = chained()
     links = tuple(committed_in(directories[n]) for n in RULE.chain(number))
     checks, loaded = [], 0

@@ -1,4 +1,4 @@
-"""What ranks ask of checkpoints that were saved: the size of a file, or that it is gone."""
+"""Questions of ranks about saved checkpoints: the size of a file, or whether it is gone."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def test_a_file_that_is_gone_is_told_and_no_later_error_is_blamed_on_it(tmp_path
     store = PosixStore(tmp_path)
     assert size_of_file(store, ref, "there", activity) == 5000
     assert size_of_file(store, ref, "gone", activity) is None
-    # What a rank tells of an error is the first phase and file that one has left.
+    # When a rank reports an error, it names the first phase and file that an error left.
     assert activity.forgive() == ("", "")

@@ -1,4 +1,4 @@
-"""The CRC-32 of content that was never made is that of zlib over the bytes."""
+"""The CRC-32 of content is computed without creating the content, and equals zlib's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)
 places = st.builds(
     TensorKey, checkpoint=st.integers(0, 4095), rank=st.integers(0, 16383), tensor=st.integers(0, 1023)
 )  # fmt: skip
-# Where things begin to go wrong: at pages, at blocks, beside them.
+# Sizes around the edges of pages and blocks, where errors are likely.
 edges = st.builds(lambda n, d: max(0, n + d), st.sampled_from([0, PAGE_BYTES, BLOCK_BYTES, 2 * BLOCK_BYTES]),
                   st.integers(-9, 9))  # fmt: skip
 sizes = st.one_of(st.integers(0, 3 * PAGE_BYTES), st.integers(0, 3 * BLOCK_BYTES), edges)
@@ -93,7 +93,7 @@ def test_another_place_has_another_sum(other):
 @given(data=st.data(), rows=st.integers(1, 5), width=st.sampled_from([1, 2, 4, 16]), first=st.integers(0, 9))
 def test_the_sum_of_pages_is_that_of_their_rows_and_words(data, rows, width, first):
     word = st.integers(0, 2**64 - 1)
-    # All bits of some words and none of others, and some bits of each.
+    # Some words have all or no bits, others have random bits.
     bits = st.lists(st.one_of(st.sampled_from([0, 2**64 - 1]), word), min_size=width, max_size=width)
     mask = np.array(data.draw(bits), dtype=np.uint64)
     words = np.array(data.draw(st.lists(word, min_size=1, max_size=20)), dtype=np.uint64)

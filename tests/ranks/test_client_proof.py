@@ -1,4 +1,4 @@
-"""What ranks show of their fsync and their clocks is folded host by host: the worst of each counts."""
+"""The ranks' proofs of fsync and clocks are combined per host: the worst value of each host counts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_same_library_on_two_hosts_is_named_for_both():
 
 
 class Store:
-    """A target whose kernel counts these, one after the other."""
+    """A target for which the kernel's counts are these, one after the other."""
 
     def __init__(self, *counts):
         self.counts = list(counts)
@@ -98,7 +98,7 @@ class Store:
 
 
 def proof_of(store):
-    """The proof of the only rank."""
+    """The proof of a group with one rank."""
     return ClientProof(
         group=SimpleNamespace(rank=0, host="n1", gather=lambda own: [own]),
         activity=SimpleNamespace(in_phase=lambda *_: contextlib.nullcontext()),
@@ -115,8 +115,8 @@ UNSEEN = FsyncCounts(unobservable="no dirty page")
 
 @pytest.mark.parametrize(("counts", "kept"), [
     ((SEEN,), SEEN),
-    ((UNSEEN, SEEN), SEEN),  # the kernel had written the pages back by itself
-    ((LEFT, LEFT, SEEN), SEEN),  # something else had written to them, or the count came early
+    ((UNSEEN, SEEN), SEEN),  # the kernel had already written the pages back
+    ((LEFT, LEFT, SEEN), SEEN),  # another process had written pages, or the count was too early
     ((LEFT,) * 5, LEFT),
     ((UNSEEN,) * 5, UNSEEN),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""A rank's clock is compared with the uptime of its kernel: what runs slow or fast is wrong, a busy host is not."""
+"""A rank's clock is compared with its kernel's uptime: a slow or fast clock is wrong, a busy host is not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ LONG = 1000.0
 
 
 class Host:
-    """A host whose real time goes on only as told; each look at a clock takes a microsecond, or what was asked."""
+    """A host whose time advances only in the test.
+
+    Each reading of a clock takes a microsecond, or the next value of ``pauses``.
+    """
 
     def __init__(self, rate=1.0):
         self.now, self.rate, self.asleep = 5000.004, rate, 0.0
@@ -46,7 +49,7 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch):
-    """Return a function that makes the host of the process, with a clock at this rate."""
+    """Return a function that makes the host of this process, with a clock of this rate."""
 
     def make(rate=1.0):
         made = Host(rate)
@@ -83,7 +86,7 @@ def test_an_honest_clock_is_right_whatever_the_resolution_of_the_uptime(host, ra
 
 def test_a_process_that_was_taken_off_its_processor_between_two_looks_has_no_wrong_clock(host):
     machine = host()
-    # Each look, of all tries, loses 100 ms between the clocks and the uptime.
+    # In each of all tries, 100 ms pass between the readings of the clocks and of the uptime.
     machine.pauses = [1e-6, 1e-6, 0.1] * 200
     assert not worst_after(machine, 0.05).is_wrong
 

@@ -1,4 +1,4 @@
-"""Files that pass a codec: what is written comes back, all damage is found, and content compresses as stated."""
+"""Files that pass through a codec: written bytes come back, all damage is found, content compresses as stated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def save(directory: Path, engine, checkpoint=1):
 
 
 def restored(directory: Path, engine, checkpoint=1):
-    """Load a checkpoint; return the bytes that arrived, those compared, and the faults."""
+    """Load a checkpoint; return the numbers of loaded and of compared bytes, and the faults."""
     loaded, checks = 0, []
     engine.expect(checkpoint)
     for step in range(engine.load_steps()):
@@ -62,7 +62,7 @@ def test_every_byte_comes_back_and_is_compared(tmp_path, engine, codec):
     saver = compressed(engine, codec)
     entries, proof = save(tmp_path / "1", saver)
     assert restored(tmp_path / "1", compressed(engine, codec)) == (SHARD.bytes, SHARD.bytes, [])
-    # What is stored is told as it is: by the entries, by the engine, by the files.
+    # Entries, engine and files agree on the stored size.
     stored = sum(file.stat().st_size for file in (tmp_path / "1").iterdir())
     assert stored == sum(entry.bytes for entry in entries) == saver.stored_bytes
     assert proof.files_returned == len(entries) == len(list((tmp_path / "1").iterdir()))
@@ -78,7 +78,7 @@ def test_a_part_of_every_file_is_read_through_the_codec(tmp_path, engine):
 
 
 def test_content_is_stored_as_the_measured_state_was(tmp_path):
-    """The table that was measured: 0.77 of 2-byte weights, 0.91 to 0.93 of 4-byte states by zstd, all by LZ4."""
+    """The measured values: 0.77 for 2-byte weights, 0.91 to 0.93 for 4-byte states with zstd, and 1 for LZ4."""
     content = Content(3, tensors=("float16", "float32", "uint8"))
     for tensor, expected in ((0, 0.77), (1, 0.92), (2, 1.0)):
         place = TensorKey(checkpoint=1, rank=0, tensor=tensor)

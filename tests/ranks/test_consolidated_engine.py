@@ -1,4 +1,4 @@
-"""The engine safetensors-consolidated with one rank: the library's files, what comes back, and how it may not."""
+"""The engine safetensors-consolidated with one rank: the library's files, what comes back, every kind of damage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHARD = WHOLE.rank(0)
 SHARDS = [file.name for file in shard_files(SHARD, CONSOLIDATED_FILES)]
 MADE = [file.name for file in consolidated_files(SHARD, CONSOLIDATED_FILES)]
 INDEX = "model.safetensors.index.json"
-# Holds the optimizer's first tensor, which is larger than a page.
+# The file of the optimizer's first tensor, which is larger than a page.
 LARGE = MADE[-2]
 
 
@@ -53,18 +53,18 @@ def test_the_shards_become_files_of_whole_tensors_and_all_are_made_durable(engin
     assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()} == {*SHARDS, *MADE, INDEX}
     assert {file.name for file in files_of(SHARD, CONSOLIDATED_FILES)} == {entry.name for entry in entries}
     assert proof.files_attempted == proof.files_returned == len(entries)
-    # All tensors twice, and what says where they stand.
+    # All tensors twice, plus headers and the index.
     assert 2 * SHARD.bytes < sum(entry.bytes for entry in entries) < 2.2 * SHARD.bytes + 100_000
     assert set(clock.phases) == {"open", "write", "read", "fsync", "directory"}
     assert "only rank 0, in every save" in engine.facts()["consolidation"]
 
 
 def test_the_consolidation_shows_what_it_moves(engine, tmp_path):
-    """Without it a rank that consolidates for minutes could not be told from one that hangs."""
+    """Without this progress, a rank that consolidates for minutes would look like one that hangs."""
     engine.fill(CHECKPOINT)
     clock = clock_of()
     engine.save(draft_in(tmp_path, clock), clock)
-    # Written as shards, read, and written again.
+    # Tensors are written as shards, read, and written again.
     assert clock.activity.bytes_done > 3 * SHARD.bytes
 
 
@@ -117,7 +117,7 @@ def test_damage_of_a_consolidated_file_is_a_fault_of_it(engine, tmp_path, way, k
 def test_an_index_by_which_a_job_finds_nothing_or_that_is_another_one_is_a_fault(engine, tmp_path, index, kind, loads):
     save(engine, tmp_path)
     file = tmp_path / INDEX
-    # None: with another byte that says the same.
+    # None: the index with an additional byte that does not change its meaning.
     file.write_bytes(file.read_bytes() + b"\n" if index is None else index)
     loaded, check = load(engine, tmp_path)
     assert [(fault.kind, fault.file) for fault in check.faults] == [(kind, INDEX)]
@@ -158,7 +158,7 @@ def test_the_bare_library_loads_the_consolidated_files_by_their_index(engine, tm
 
 
 def test_the_calls_are_those_of_the_table(tmp_path):
-    """The table of docs/engines.md: shards synced by the library; whole files and the index by ours alone."""
+    """The table of docs/engines.md: the library syncs shards; only pytest-ckpt syncs whole files and the index."""
     need_strace()
     found = traced_save(tmp_path, "safetensors-consolidated", WHOLE)
     made = calls_by_file(found)
@@ -166,7 +166,8 @@ def test_the_calls_are_those_of_the_table(tmp_path):
     for name in SHARDS:
         calls = [call for call, _ in made[name]]
         (written,) = [count for call, count in made[name] if call == "write"]
-        # Bytes that fit into the library's buffer are written when the file is closed: its fsync comes before them.
+        # Bytes that fit into the library's buffer are written when the file is closed, so its fsync comes before the
+        # write.
         one = ["write", "fsync"] if written > io.DEFAULT_BUFFER_SIZE else ["fsync", "write"]
         assert calls[:4] == ["create", *one, "close"]
         assert set(calls[4:-3]) == {"open to read", "read", "close"}
@@ -177,7 +178,7 @@ def test_the_calls_are_those_of_the_table(tmp_path):
         assert [call for call, _ in made[name]] == [
             "create", "write", "close", "open", *["write"] * (len(writes) - 1), "close", *ours
         ]  # fmt: skip
-        # Small tensors leave the library's buffer together.
+        # The library's buffer joins the writes of small tensors.
         assert 2 <= len(writes) <= 1 + len(tensors[name])
     assert sum(count for name in MADE for call, count in made[name][2:] if call == "write") == SHARD.bytes
     writes = [call for call, _ in made[INDEX] if call == "write"]

@@ -1,4 +1,4 @@
-"""Containers: written without torch, they are the bytes of torch.save, and files to anyone who reads zip."""
+"""Containers that are written without torch have the bytes of torch.save, and are valid zip files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_ckpt.sizing.models import Tensor, layout
 PINNED = re.findall(r"^torch==(.+)$", Path(__file__).parents[2].joinpath("constraints.txt").read_text(), re.MULTILINE)
 CONTENT = Content(7)
 RANK, FIRST_TENSOR = 3, 11
-# Most tensors have one element at this scale, and hardly any fills its last block.
+# At this scale most tensors have one element, and almost none fills its last block.
 SCALE = 1 / 100_000
 LAYOUTS = [
     layout(m.name, mode=mode, processes=3 * m.model_parallel if mode == "open" else None, scale=SCALE)
@@ -68,7 +68,7 @@ def expected(number, tensor, checkpoint=1):
 
 
 def is_a_file_of_torch(data, container, tensors):
-    """Check a file with everybody who reads such files: torch's offsets, torch's tensors, zip's checksums."""
+    """Check a file with torch's offsets, torch's tensors and zip's checksums."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ def test_files_of_tensors_of_any_size_have_the_bytes_of_torch_save(tensors, alig
     assert not difference(tensors, alignment)
 
 
-# At these numbers a pickle's numbers take more bytes, its items come in lots, or the set of records' names grows.
+# At these counts a pickle's numbers need more bytes, its items come in batches, or the set of records' names grows.
 @of_the_pinned_torch
 @pytest.mark.parametrize(
     "count", [1, 2, 7, 8, 22, 23, 24, 25, 52, 53, 54, 120, 121, 122, 534, 535, 536, 999, 1000, 1001, 1023]
@@ -165,14 +165,14 @@ GIB_4, MIB = 4 << 30, 1 << 20
     ids=["below", "at", "beyond", "offsets", "elements"],
 )
 def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensors, tmp_path, monkeypatch):
-    """All bytes but the tensors': without CRC-32 neither torch nor the kernel touches those."""
+    """All bytes except the tensors' are compared. Without CRC-32, neither torch nor the kernel reads the tensors."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
     from torch.utils.serialization import config  # noqa: PLC0415
 
     monkeypatch.setattr(container_layout, "zlib", SimpleNamespace(crc32=lambda _data: 0))
     container = container_of(tensors)
     theirs = _Written()
-    # Mapped from a file without blocks, tensors of any size cost neither memory nor the promise of it.
+    # Tensors of any size that are mapped from a file without blocks need no memory, and no reserved memory.
     hole = str(tmp_path / "hole")
     state = {
         t.name: torch.from_file(hole, shared=True, size=t.elements, dtype=getattr(torch, t.dtype)) for t in tensors
@@ -194,7 +194,7 @@ def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensor
 
 
 class _Written(io.RawIOBase):
-    """What is written to a file, without the tensors, of a megabyte and more."""
+    """A file that keeps what is written to it, except tensors of a megabyte and more."""
 
     def __init__(self):
         self.at, self.pieces, self._new = 0, {}, True
@@ -304,7 +304,7 @@ def test_files_of_full_size_are_laid_out_without_memory(model):
     """The optimizer of llama3-8b for one process has 96 GB in one file."""
     one = layout(model, mode="open", processes=MODELS[model].model_parallel).rank(0)
     file = max(one.files, key=lambda f: f.bytes)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident now
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from the current size
     before = memory_bytes("VmRSS")
     container = container_of(file.tensors)
     assert memory_bytes("VmHWM") - before < 32 << 20
@@ -313,6 +313,6 @@ def test_files_of_full_size_are_laid_out_without_memory(model):
 
 
 def memory_bytes(name):
-    """Return what the kernel counts of this process: VmRSS is resident now, VmHWM was the most."""
+    """Return a memory count of this process: VmRSS is its current, VmHWM its largest resident size."""
     (kib,) = re.findall(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kib) * 1024

@@ -1,4 +1,4 @@
-"""The bytes of checkpoints: the same at any cut, different everywhere, incompressible, and telling their place."""
+"""The content of checkpoints: the same for any cut, different everywhere, incompressible, and naming its place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_ckpt.sizing.content_places import tensor_bits
 CONTENT = Content(content_seed(7, "llama3-8b-full"))
 PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)
 BLOCK_BYTES = PAGE_BYTES * BLOCK_PAGES
-# Two blocks, and a last page that is not whole.
+# Two blocks, and a last page that is incomplete.
 WHOLE_BYTES = 2 * BLOCK_BYTES + 3 * PAGE_BYTES + 1234
 MAXIMUM_PAGES = 1 << 28
 
@@ -25,7 +25,7 @@ places = st.builds(
     TensorKey, checkpoint=st.integers(0, 4095), rank=st.integers(0, 16383), tensor=st.integers(0, 1023)
 )  # fmt: skip
 page_numbers = st.integers(0, MAXIMUM_PAGES - 2)
-# Where things begin to go wrong: at pages, at blocks, beside them.
+# Offsets around the edges of pages and blocks, where errors are likely.
 edges = st.builds(lambda n, d: max(0, n + d), st.sampled_from([0, PAGE_BYTES, BLOCK_BYTES, 2 * BLOCK_BYTES]),
                   st.integers(-9, 9))  # fmt: skip
 offsets = st.one_of(st.integers(0, WHOLE_BYTES), edges)
@@ -64,7 +64,7 @@ def test_filling_touches_nothing_beside_what_it_was_given():
 
 
 def test_all_pages_of_many_checkpoints_ranks_and_tensors_differ():
-    """Two blocks of each: rows of the block come back, with another word."""
+    """Two blocks of each tensor are compared: the rows of a block are used again, with another word."""
     seen = set()
     count = 0
     for checkpoint, rank, tensor in itertools.product((1, 2, 10), (0, 1, 7, 1023), (0, 1, 5)):
@@ -99,7 +99,7 @@ def test_it_does_not_compress(checkpoint):
 
 
 def test_one_page_after_the_other_of_different_checkpoints_does_not_compress_either():
-    """Pages that differ by one word only would be found within the compressor's window."""
+    """A compressor would find pages that differ by only one word within its window."""
     pages = [page_of(TensorKey(checkpoint=c, rank=0, tensor=0), 5) for c in range(1, 9)]
     data = np.concatenate(pages).tobytes()
     assert len(zlib.compress(data, 9)) > 0.99 * len(data)
@@ -187,14 +187,14 @@ def test_a_tensor_longer_than_the_word_can_tell_is_refused():
 
 
 def row_without_its_word(place, number, content=CONTENT):
-    """What storage could know a page by if it knew how pages are made: the word of the page is gone."""
+    """Return a page without its word: storage that knew how pages are made could recognise the rest."""
     words = page_of(place, number, content).view(np.uint64)
     return (words[1:] ^ words[0]).tobytes()
 
 
 def test_after_a_gib_at_most_no_row_comes_again():
     pages_of_a_gib = (1 << 30) // PAGE_BYTES
-    # The same row of the block each time.
+    # All these pages use the same row of the block.
     numbers = range(5, 2 * pages_of_a_gib, 64 * BLOCK_PAGES)
     places = [TensorKey(checkpoint=c, rank=r, tensor=t) for c in (1, 2) for r in (0, 1) for t in range(32)]
     seen = Counter(row_without_its_word(place, number) for place in places for number in numbers)

@@ -1,4 +1,4 @@
-"""The engine dcp with one rank: what the library writes, what comes back, and every way in which it may not."""
+"""The engine dcp with one rank: what the library writes, what comes back, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Alone:
 
 @pytest.fixture
 def engine() -> Iterator[object]:
-    # Imported here: every worker collects this module, and torch takes seconds.
+    # Imported here, because every worker collects this module and torch takes seconds.
     make = engine_maker("pytest_ckpt.ranks.engines.dcp:make")
     made = make(shard=SHARD, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions())
     yield made
@@ -49,7 +49,7 @@ def engine() -> Iterator[object]:
 
 
 def start_of(file: Path, name: str) -> int:
-    """Return where the first bytes of a tensor stand in a file."""
+    """Return the position of a tensor's first bytes in a file."""
     number = next(number for number, tensor in enumerate(TENSORS) if tensor.name == name)
     wanted = CONTENT.expected(TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number), 0, 64).tobytes()
     return file.read_bytes().index(wanted)
@@ -65,7 +65,7 @@ def test_the_library_writes_one_file_a_rank_and_the_metadata(engine, tmp_path):
     entries, proof, clock = save(engine, tmp_path)
     assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()} == {OWN, METADATA}
     assert (proof.files_attempted, proof.files_returned, proof.directories_returned) == (2, 2, 1)
-    # Beside its bytes each tensor has the head and the tail of a small zip.
+    # In addition to its bytes, each tensor has the head and the tail of a small zip file.
     assert SHARD.bytes < next(e.bytes for e in entries if e.name == OWN) < SHARD.bytes + 2048 * len(TENSORS)
     assert set(clock.phases) == {"open", "write", "fsync", "directory"}
 
@@ -143,14 +143,14 @@ def test_metadata_that_cannot_be_read_are_a_fault(engine, tmp_path):
     loaded, check = load(engine, tmp_path)
     (fault,) = check.faults
     assert (fault.kind, fault.file, loaded) == ("unreadable", METADATA, 0)
-    # What comes after it is told as itself.
+    # The fault does not affect later checkpoints.
     save(engine, tmp_path / "again")
     assert load(engine, tmp_path / "again")[1].faults == ()
 
 
 def test_metadata_that_the_library_takes_though_a_byte_is_another_one_are_found(engine, tmp_path):
     save(engine, tmp_path)
-    # The library keeps the path of the checkpoint and never looks at it.
+    # The library stores the path of the checkpoint, but never uses it.
     place = (tmp_path / METADATA).read_bytes().index(tmp_path.name.encode())
     change(tmp_path / METADATA, place, b"X")
     loaded, check = load(engine, tmp_path)
@@ -175,7 +175,7 @@ def test_the_report_is_told_what_is_added_to_the_library(engine, tmp_path):
 
 @pytest.mark.thorough
 def test_what_two_processes_of_a_job_saved_is_loaded_by_one_rank(engine, tmp_path):
-    """The bare library cut the tensors over two; here one rank holds them whole."""
+    """The bare library cut the tensors for two processes; here one rank holds them whole."""
     scratch, directory = tmp_path / "scratch", tmp_path / "saved"
     scratch.mkdir()
     keys = [TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number) for number in range(len(TENSORS))]

@@ -1,4 +1,4 @@
-"""The engines that save into a bucket by clients of others, with one rank: their memory, and what errors become."""
+"""Engines that save into a bucket with other projects' clients, with one rank: their memory and their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def area_of(endpoint: str) -> AreaRef:
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_saves_and_loads_within_the_memory_that_its_row_states(monkeypatch, engine):
-    """In a memory control group of that limit: a rank that needed more would be killed."""
+    """The memory control group has the stated limit, so a rank that needs more is killed."""
     if why := cannot():
         pytest.skip(why)
     for name, value in CREDENTIALS.items():
@@ -42,12 +42,12 @@ def test_a_rank_saves_and_loads_within_the_memory_that_its_row_states(monkeypatc
         fields = {action: as_one_rank(engine, whole, area, action, front) for action in ("save", "load")}
     assert (fields["load"]["loaded"], fields["load"]["checked"], fields["load"]["faults"]) == (state, state, 0)
     for action in fields:
-        # Neither too little, nor so much that it says nothing.
+        # The stated memory is enough, and not so large that it says nothing.
         assert stated / 2 < fields[action]["peak_bytes"] <= stated, (engine, action)
 
 
 OWN, METADATA, PASSING = "__0_0.distcp", ".metadata", ".metadata.tmp"
-# A copy is a put; what deletes many objects is of another kind. The last two are ours.
+# A copy counts as "put", a deletion of many objects as "other". pytest-ckpt itself sends the last two of a save.
 OURS = [("head", OWN), ("head", METADATA)]
 ASKED = {
     ("dcp-s3torchconnector", "save"): [
@@ -72,10 +72,10 @@ ASKED = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_clients_ask_what_the_page_of_engines_says(monkeypatch, engine):
-    """Where a new version asks otherwise, docs/engines.md and docs/object_stores.md are to be read again."""
+    """If a new version sends other requests, docs/engines.md and docs/object_stores.md must be checked."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    # An object of 11.6 MB: two parts, or one request.
+    # An object of 11.6 MB, sent as two parts or in one request.
     whole = layout("llama3-8b", mode="open", processes=2, scale=1 / 5000)
     with misbehaving_server() as server:
         area = area_of(server.endpoint)
@@ -87,7 +87,7 @@ def test_the_clients_ask_what_the_page_of_engines_says(monkeypatch, engine):
 
 
 class Forbidden(Exception):  # noqa: N818
-    """As botocore has it."""
+    """An error as botocore raises it."""
 
     response = {"Error": {"Code": "AccessDenied", "Message": KEYS}, "ResponseMetadata": {"HTTPStatusCode": 403}}  # noqa: RUF012
 

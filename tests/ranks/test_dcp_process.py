@@ -1,4 +1,4 @@
-"""What crosses between a rank and torch's process that saves for it, and what is refused before it is started."""
+"""Messages between a rank and torch's process that saves for it, and requests that are refused before its start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = ("__0_0.distcp", ".metadata", ".metadata.tmp")
 
 @pytest.fixture(scope="module")
 def process():
-    # Imported here: every worker collects this module, and torch takes seconds.
+    # Imported here, because every worker collects this module and torch takes seconds.
     from pytest_ckpt.ranks.engines import dcp_process  # noqa: PLC0415
 
     return dcp_process

@@ -1,4 +1,4 @@
-"""The engine dcp where not every rank holds a part of every tensor: pipeline stages, and replicas without weights."""
+"""The engine dcp if only some ranks hold part of a tensor: pipeline stages, and replicas without weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 400
 
 
 class Gathered:
-    """A group of which this is rank 0, with what the others say."""
+    """A group in which this is rank 0; ``expected_text`` is the text of the other ranks."""
 
     rank = 0
 
@@ -36,7 +36,7 @@ def held(shard):
 
 
 def holders(expected_text):
-    # Every worker collects this module, and torch takes seconds.
+    # Imported here, because every worker collects this module and torch takes seconds.
     from pytest_ckpt.ranks.engines.dcp import find_holders  # noqa: PLC0415
 
     return dict(find_holders(Gathered(expected_text), ()))
@@ -46,7 +46,7 @@ def test_ranks_of_a_stage_hold_its_layers_together_and_all_ranks_the_optimizer()
     shards = layout("llama3-405b", mode="full", scale=1e-6).ranks()
     found = holders([held(shard) for shard in shards])
     assert len(shards) == 512
-    # 32 stages of 8 ranks in the first replica; the second has no weights of its own.
+    # 32 stages of 8 ranks in the first replica; the second replica has no weights.
     stages = {tuple(range(8 * stage, 8 * stage + 8)) for stage in range(32)}
     assert set(found) == stages | {tuple(range(512))}
     assert all(name.startswith("optimizer/") for name in found[tuple(range(512))])

@@ -1,4 +1,4 @@
-"""A drain: reads of the local tier and writes to the target side by side, every byte in its place, memory bounded."""
+"""A drain reads the local tier and writes to the target concurrently, in bounded memory, with every byte in place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST = 8192
 
 
 class Tier:
-    """A local tier with one file; a source of it, too."""
+    """A local tier with one file, which is also the source of that file."""
 
     def __init__(self, size):
         self.data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
@@ -47,7 +47,7 @@ class Tier:
 
 
 class Target:
-    """A target that holds what was written; a draft and a sink of it, too."""
+    """A target that keeps the written bytes; it is also the draft and the sink."""
 
     def __init__(self, *, part_bytes=None, alignment=4096):
         self.part_bytes, self.alignment = part_bytes, alignment
@@ -74,7 +74,7 @@ class Target:
         return (), None
 
     def bytes(self, size):
-        """Return the file, of which what stands behind its size is cut off."""
+        """Return the file, cut at its size."""
         found = bytearray()
         for offset in sorted(self.pieces):
             assert offset == len(found)
@@ -109,7 +109,7 @@ def test_every_byte_arrives_in_its_place(clock, size, part_bytes, depth):
 
 
 def test_reads_go_on_while_writes_do_and_as_many_of_each_as_were_asked(clock):
-    """Each read waits for another one, each write too; and the first writes for reads of what comes later."""
+    """Reads wait for each other, and so do writes. The first writes also wait for later reads."""
     depth = 2
     reads, writes = (threading.Barrier(depth, timeout=patience(60)) for _ in range(2))
     later = threading.Event()
@@ -165,7 +165,7 @@ def test_an_error_ends_the_drain_and_is_told_with_its_side(capfd, side):
 
 
 def test_what_hangs_is_told_with_its_side(capfd):
-    """While a write is in flight the phase is the target's, and the local tier's when all that was read is written."""
+    """During a write the phase is the target's. When all bytes read are written, it is the local tier's."""
 
     phases = []
 

@@ -1,4 +1,4 @@
-"""A page that is not what was written is found, and called by what happened to it."""
+"""A page that differs from what was written is found, and the fault is named."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_every_page_that_differs_counts_whatever_is_in_it(noise, start):
 
 @pytest.mark.parametrize(("elsewhere", "kind"), [({"checkpoint": 2}, "stale"), ({"rank": 4}, "misplaced")])
 def test_a_long_run_of_pages_of_another_place_makes_few_blocks(elsewhere, kind):
-    """A load that is stale throughout must end: a block for each page would take a day for what a rank of 70B loads."""
+    """A stale load must also end in time. If each page needed a new block, a rank of 70B would take a day."""
     content = Content(8)
     data = content.expected(dataclasses.replace(PLACE, **elsewhere), 0, SIZE)
     groups = []

@@ -1,4 +1,4 @@
-"""Processes that ranks forked hear of each other by their ranks; what one met is told, and the others wait."""
+"""Processes that ranks forked exchange messages through their ranks; the error of one is reported, the others wait."""
 
 from __future__ import annotations
 

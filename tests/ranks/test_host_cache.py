@@ -1,4 +1,4 @@
-"""When a host's cache has to be dropped before loads."""
+"""The conditions under which a host's cache must be dropped before loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = 1000
 
 
 class Alone:
-    """The one rank of the one host."""
+    """The only rank of the only host."""
 
     leads_host, host = True, "here"
 
@@ -27,14 +27,14 @@ class Alone:
 
 
 class Quiet:
-    """An activity that nobody watches."""
+    """An activity that no process watches."""
 
     def in_phase(self, _name: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 
 class Counted:
-    """A store of checkpoints of which so many bytes each are cached."""
+    """A store of checkpoints; ``cached`` is the number of cached bytes of each."""
 
     capabilities = frozenset({"page cache"})
 
@@ -56,7 +56,7 @@ class Counted:
     [
         (Counted(0, 0, 0), False),
         (Counted(10, 10, 10), False),
-        # One checkpoint in many: 0.4 % of all, and most of one load.
+        # One checkpoint of 200 is cached: 0.4 % of all bytes, but most of one load.
         (Counted(*[0] * 199, 800), True),
         (Counted(0, 11, 0), True),
         (Counted(SIZE, probe=None), False),

@@ -1,4 +1,4 @@
-"""What is told of reads beside saves where hosts differ."""
+"""The report on reads during saves, if hosts differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIRECT, BUFFERED = "around the page cache", "through the page cache"
 @pytest.mark.parametrize(
     ("ways", "says"),
     [
-        # One rank a host reads; the others have nothing to tell.
+        # One rank of each host reads; the others report nothing.
         ([DIRECT, "", DIRECT, ""], DIRECT),
         ([DIRECT, "", BUFFERED, ""], f"{DIRECT} on 1 host, {BUFFERED} on 1 host"),
         ([BUFFERED, "", DIRECT, "", BUFFERED, ""], f"{BUFFERED} on 2 hosts, {DIRECT} on 1 host"),

@@ -1,4 +1,4 @@
-"""Saves for hours, on a clock that is made up: how many there are, when each begins, and of which is told."""
+"""Saves for hours, on a made-up clock: their number, their start times, and the saves that are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUBJECT = Subject(model="made", mode="test")
 
 
 class Clock:
-    """Stands still unless somebody works or sleeps."""
+    """A clock that advances only during work or sleep."""
 
     def __init__(self):
         self.now = 1000.0
@@ -39,7 +39,7 @@ class Alone:
 
 
 class Saves:
-    """Operations that take a time and do nothing."""
+    """Operations that take time but do nothing."""
 
     subject = SUBJECT
 
@@ -109,7 +109,7 @@ def test_saves_until_they_are_steady_never_wait(endured):
 
 @pytest.mark.parametrize(("seconds", "reported"), [(30.0, 9), (1.0, 10), (200.0, 5)])
 def test_rank_0_tells_of_some_of_many_saves(endured, seconds, reported):
-    """Of the first, and then at most every tenth of the time; each start has its end."""
+    """Rank 0 reports the first save, then at most one in every tenth of the time; each start has its end."""
     do, found = endured(1000.0, seconds)
     assert do.steps[0] == 1
     assert len(do.steps) == len(do.began) == pytest.approx(reported, abs=1)

@@ -1,4 +1,4 @@
-"""Calls on many names by one rank: what is wrong with a name, what another host sees late, and where an error stops."""
+"""Calls on many names by one rank: wrong names, names that another host sees late, and the place of an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AmongHosts(Alone):
 
 
 class Told:
-    """The operations of a subject, which keep what rank 0 tells."""
+    """The operations of a subject, with a record of rank 0's reports."""
 
     subject = SUBJECT
 
@@ -59,7 +59,7 @@ class Cache:
 
 
 class Forgetful(PosixNames):
-    """A directory that hides one file from stat and listings for so many looks, or refuses one kind of call."""
+    """A directory that hides a file from stat and listings for ``hidden_looks`` looks, or refuses one kind of call."""
 
     def __init__(self, directory: Path, *, hidden_looks: int = 0, refused: str = "") -> None:
         super().__init__(directory)

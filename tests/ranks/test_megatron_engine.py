@@ -1,4 +1,4 @@
-"""The engine megatron with one rank: the files, calls and commit that were traced, and every way in which they fail."""
+"""The engine megatron with one rank: the files, calls and commit of the traced library, and every kind of failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARD = WHOLE.rank(0)
 LARGE = ("__0_0.distcp", "__0_1.distcp")
 SMALL = ("common.pt", "metadata.json", "latest_checkpointed_iteration.txt")
 ALL = {*LARGE, *SMALL, ".metadata"}
-# Of a tensor's little zip, beside its data: what torch 2.13.0 writes before and behind it.
+# Bytes of a tensor's small zip file before and after its data, as torch 2.13.0 writes them.
 HEAD_BYTES, MAXIMUM_TAIL_BYTES = 704, 900
 
 
@@ -53,7 +53,7 @@ def test_a_rank_has_two_files_of_like_size_and_the_first_has_the_small_ones(engi
     entries, proof, clock = save(engine, tmp_path)
     assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()} == ALL
     assert {file.name for file in files_of(SHARD, MEGATRON_FILES)} == ALL
-    # What the job does not sync, the store does, and sees it.
+    # The job syncs some files; the store syncs the others and counts them all.
     assert (proof.files_attempted, proof.files_returned, proof.directories_returned) == (6, 6, 1)
     planned = {file.name: file for file in shard_files(SHARD, MEGATRON_FILES)}
     for entry in entries:
@@ -115,7 +115,7 @@ def test_a_file_of_either_writer_that_has_grown_is_found(engine, tmp_path, name)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", [*LARGE, "common.pt", "metadata.json"])
 def test_what_any_writer_meets_is_heard(engine, tmp_path, name):
-    """The library's second thread dies alone with its error: without us the save would succeed without its data."""
+    """The error ends only the library's second thread. Without our check, the save would succeed without its data."""
     (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
         save(engine, tmp_path)
@@ -148,10 +148,10 @@ def test_the_calls_are_those_of_the_traced_library(tmp_path):
         assert calls[-3:] == ours
         writes = [count for call, count in calls if call == "write"]
         assert [call for call, _ in calls[:-3]] == ["create", *["write"] * len(writes), "fsync", "close"]
-        # Each tensor is a little zip of its own; those of a block are written with what is before them.
+        # Each tensor is a small zip file. A tensor of whole blocks is written together with the bytes before it.
         assert len(writes) <= 3 * tensors[name]
     for name in SMALL:
-        # Not synced by the job.
+        # The job does not sync these files.
         assert [call for call, _ in made[name]] == ["create", "write", "close", *(call for call, _ in ours)]
     metadata = made[".metadata"]
     assert [call for call, _ in metadata if call != "write"][:4] == ["create", "fsync", "close", "rename"]

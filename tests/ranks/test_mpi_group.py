@@ -1,4 +1,4 @@
-"""The ranks together, over a real MPI: what each method gives, with more ranks than cores too."""
+"""The ranks as a group, over a real MPI: the result of each method, also with more ranks than cores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_method_gives_what_it_says_on_more_ranks_than_cores(tmp_path: Path
         check=False,
         timeout=patience(60),
         env=launcher.environment("group", str(tmp_path)) | more,
-        # Two cores at most, whatever the machine has.
+        # At most two cores, however many the machine has.
         preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2]),
     )
     assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ EVERY_RANK = range(len(HOSTS))
 
 
 def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | None = None) -> dict[str, int]:
-    """Save as one of several ranks; note each fsync and the commit in a file that all ranks append to."""
+    """Save as one of several ranks; record each fsync and the commit in a file to which all ranks append."""
     noted, fsync, rename = directory / "noted", os.fsync, Path.rename
 
     def note(what: str) -> None:
@@ -64,7 +64,7 @@ def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | No
 
 
 def noted_in(directory: Path) -> list[tuple[str, int]]:
-    """Return what was noted: (call, rank), in order."""
+    """Return the recorded calls as (call, rank), in order."""
     words = (line.split() for line in (directory / "noted").read_text().splitlines())
     return [(what, int(rank)) for what, rank in words]
 

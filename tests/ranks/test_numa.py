@@ -1,4 +1,4 @@
-"""Ranks of a host are bound to its NUMA nodes in blocks, unless who started them has bound them."""
+"""Ranks of a host are bound to its NUMA nodes in blocks, unless their launcher has bound them."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_ranks_stay_as_they_were_started(of_ranks: list[frozenset[int]], nodes: 
 
 
 def test_of_a_node_a_rank_takes_what_it_may_use() -> None:
-    """A control group may leave a job some cores of each node."""
+    """A control group may allow a job only some cores of each node."""
     some = frozenset({3, 4, 5})
     assert [cores_of_rank(place, [some, some], TWO) for place in (0, 1)] == [{3}, {4, 5}]
 
 
 class TwoRanks(Alone):
-    """A rank that has another one beside it, which may use the same cores."""
+    """A rank with one other rank, which may use the same cores."""
 
     size, ranks_of_host = 2, (0, 1)
 

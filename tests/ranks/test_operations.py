@@ -1,4 +1,4 @@
-"""What all ranks do together with a store: what is counted of durable calls, and under which reference a save goes."""
+"""Operations of all ranks with a store: the counted durable calls, and the reference of a save."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Shard:
 
 
 class LosesTheCommit(PosixStore):
-    """Says that it has committed, and has not."""
+    """A store that reports a commit which did not happen."""
 
     def is_committed(self, ref):
         return False
 
 
 class LeavesAFile(OwnFilesEngine):
-    """Begins a file more than it finishes."""
+    """An engine that begins one more file than it finishes."""
 
     def save(self, draft, clock):
         draft.create("begun", None).abort()
@@ -73,7 +73,7 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
 
 @pytest.fixture
 def of_directories(monkeypatch):
-    """Do something else in place of every fsync of a directory; return the names of those directories."""
+    """Replace every fsync of a directory; return the names of those directories."""
     fsync, called = os.fsync, []
 
     def replace_by(what):

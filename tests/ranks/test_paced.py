@@ -1,4 +1,4 @@
-"""A paced store: bytes are due by a schedule, late bytes at once, and other ways to write are noticed."""
+"""A paced store: bytes are due by a schedule, late bytes immediately, and unpaced ways to write are noticed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = 64 << 10
 
 
 class Recorder:
-    """A draft and its file, which note what is written."""
+    """A draft and its file, which record the writes."""
 
     part_bytes: int | None = None
     path = "/somewhere"
@@ -47,7 +47,7 @@ class Recorder:
 
 
 class Clock:
-    """A clock that waits by moving on."""
+    """A clock whose waits advance it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0

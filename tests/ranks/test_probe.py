@@ -1,4 +1,4 @@
-"""What a rank says of its host before a run."""
+"""A rank's report on its host before a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that a rank was ready to run and had no CPU: the kernel's count, of the thread that waited longest."""
+"""The time that a rank was ready but had no CPU: the kernel's count for the thread that waited longest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUSY = "end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n
 
 @pytest.fixture
 def read_from(monkeypatch):
-    """Return what puts a directory in the place of this process's own threads."""
+    """Return a function that replaces the directory of this process's threads with another one."""
     return lambda directory: monkeypatch.setattr(host_state, "run_queue_waits", lambda: run_queue_waits(directory))
 
 
@@ -69,7 +69,7 @@ def test_where_the_kernel_does_not_count_nothing_is_known(tmp_path, directory, r
 
 
 def waited(body, beside):
-    """Return what a process measures that runs ``body`` on one CPU, beside so many busy processes on the same."""
+    """Return the wait of a process that runs ``body`` on one CPU, with ``beside`` busy processes on that CPU."""
     counted = ONE_CPU + f"wait = ProcessorWait()\nwait.begin()\n{body}wait.end()\nprint(wait.seconds(beyond=0.0))\n"
     endless = ONE_CPU + "print(flush=True)\nwhile True: pass\n"
     busy = [subprocess.Popen([sys.executable, "-c", endless], stdout=subprocess.PIPE) for _ in range(beside)]
@@ -91,7 +91,8 @@ needs_count = pytest.mark.skipif(
 
 @needs_count
 def test_a_process_beside_busy_ones_has_waited():
-    # Two others take two thirds of the CPU, so 0.2 s of work wait for 0.4 s; a quarter of that is shown in any case.
+    # Two other processes use two thirds of the CPU, so 0.2 s of work wait for 0.4 s. At least a quarter of that is
+    # seen.
     assert waited(BUSY, beside=2) > 0.1
 
 

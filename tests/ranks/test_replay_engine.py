@@ -1,4 +1,4 @@
-"""The engine replay with one rank: a copy of the state is what is saved while the job goes on."""
+"""The engine replay with one rank: a copy of the state is saved while the job continues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARD = layout("llama3-8b", mode="open", processes=1, scale=1e-5).rank(0)
 
 
 class Group(Alone):
-    """One rank, which waits for itself alone in whatever lane."""
+    """A group of one rank, which in every lane waits only for itself."""
 
     def duplicate(self, activity):
         del activity
@@ -31,7 +31,7 @@ def engine(*, stages=False, pattern=TWO_RANKS, pauses=False):
 
 
 def saved(made, directory, *, staged):
-    """Save checkpoint 1; the job changes its state behind the copy, or where none is made, before the save."""
+    """Save checkpoint 1. The job changes its state after the copy or, without a copy, before the save."""
     made.fill(1)
     if staged:
         assert made.stage() == sum(map(len, made.state()))
@@ -70,7 +70,7 @@ def test_the_copy_is_written_once_and_then_the_state_again(tmp_path):
         draft = draft_in(directory)
         made.save(draft, clock_of())
         draft.seal()
-    # The second save had no copy: it is of what was filled last.
+    # The second save had no copy, so it contains the latest state.
     made.load(committed_in(tmp_path / "2"), 0, clock_of())
     assert made.verify(2).fault_count == 0
 

@@ -28,11 +28,11 @@ class Source:
         return self._got
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no file is open."""
 
 
 class Ready(threading.Semaphore):
-    """Tells when training waits for a sample."""
+    """A semaphore that reports when training waits for a sample."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -46,7 +46,7 @@ class Ready(threading.Semaphore):
 
 @pytest.fixture
 def without_prefetch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training begins at once, and the queue has room for one sample."""
+    """Let training begin immediately; the queue then has space for one sample."""
     monkeypatch.setattr(samples, "PREFETCH_SECONDS", 0.0)
 
 

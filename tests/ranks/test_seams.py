@@ -1,4 +1,4 @@
-"""A second strategy and a second kind of engine over a directory and over memory, by ranks that MPI has started."""
+"""A second strategy and a second kind of engine, on a directory and in memory, with ranks that MPI starts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_save_that_returns_early_and_an_engine_that_commits_itself_come_back_w
         assert (durability["saves"], durability["commits"]) == (2, 2)
         for save in (o for o in of["operations"] if o["kind"] == "save"):
             assert save["stored_seconds"] <= save["seconds"]
-            # A save that blocks returns when it is committed, the other one long before.
+            # A blocking save returns when it is committed; the other one returns long before.
             is_late = save["returned_seconds"] < save["stored_seconds"]
             assert is_late == name.endswith("late"), name
         if name.startswith("own"):
@@ -94,7 +94,7 @@ def test_the_watchdog_names_the_lane_that_hangs_and_not_the_one_that_waits_for_i
 
 
 def watched(process):
-    """Follow the ranks as a launch does; return why they are hung."""
+    """Follow the ranks as a launch does; return the reason if they hang."""
     watch = RankWatchdog(RANKS, 3.0, socket.gethostname())
     os.set_blocking(process.stderr.fileno(), False)
     rest = b""

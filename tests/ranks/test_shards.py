@@ -1,4 +1,4 @@
-"""One rank loads what several wrote: whole files in turn and parts of files, by each engine, every byte compared."""
+"""One rank loads what several wrote: whole files in turn and parts of files, with each engine, comparing every byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.reading import joined, split, storm
 from tests.support.posix_files import clock_of, committed_in, draft_in
 
-# A request smaller than most files, so that a file has several.
+# Requests are smaller than most files, so a file needs several.
 OPTIONS = EngineOptions(request_bytes=64 << 10)
 REPLICAS = layout("llama3-405b", mode="full", scale=1e-6)
 ONE_COPY = layout("llama3-8b", mode="open", processes=3, scale=1e-4)
@@ -39,7 +39,7 @@ def made(engine, shard, **part):
 
 
 def save(engine, directory, of, ranks):
-    # Every rank reads the index that rank 0 writes.
+    # Rank 0 writes the index, which every rank reads.
     for rank in {0, *ranks} if engine == "safetensors" else ranks:
         saving = made(engine, of.rank(rank))
         saving.fill(5)
@@ -47,7 +47,10 @@ def save(engine, directory, of, ranks):
 
 
 def load(engine, directory, pieces, steps_of_others=0):
-    """Load pieces as a rank does, with more steps where other ranks have more; return (loaded, checked, faults)."""
+    """Load pieces as a rank does; return (loaded, checked, faults).
+
+    ``steps_of_others`` is the number of further steps that other ranks have.
+    """
     loader = ShardsInTurn([functools.partial(made, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
     committed = committed_in(directory)
     checks, loaded = [], 0
@@ -66,12 +69,12 @@ def names(engine, shard):
 
 
 def damage(engine, file: Path):
-    """Flip the bits of one byte of a tensor where the last quarter of the file begins, or the last one before."""
+    """Flip a byte of a tensor at three quarters of the file, or the last tensor byte before that place."""
     flip(file, file.stat().st_size * 3 // 4 if engine == "safetensors" else place_in(file))
 
 
 def place_in(file: Path):
-    """Return where such a byte stands in a container of torch.save."""
+    """Return the position of such a byte in a container of torch.save."""
     from torch._C import PyTorchFileReader  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     reader = PyTorchFileReader(str(file))
@@ -118,7 +121,7 @@ def test_two_readers_of_a_file_read_all_of_it_and_the_one_whose_half_is_damaged_
     halves = [load(engine, tmp_path, split(ONE_COPY).of(rank)) for rank in (0, 1)]
     assert sum(loaded for loaded, _, _ in halves) == sum(checked for _, checked, _ in halves) == 2 * ONE_COPY.bytes
     assert [faults for _, _, faults in halves] == [[], []]
-    # Both read about as much; a tensor of one element cannot be halved.
+    # Both readers read almost equally much; a tensor of one element cannot be halved.
     assert min(loaded for loaded, _, _ in halves) > 0.9 * ONE_COPY.bytes
     file = tmp_path / names(engine, ONE_COPY.rank(1))[-1]
     damage(engine, file)

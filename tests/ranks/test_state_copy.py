@@ -1,4 +1,4 @@
-"""The copy of the state: every byte, by threads side by side, and by how many of them."""
+"""The copy of the state: every byte, by several threads concurrently, and the number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that stay: everybody works, the first error is raised when nobody works any more, and all can be let go."""
+"""A pool of threads: all work, the first error is raised when all have stopped, and all can be ended."""
 
 from __future__ import annotations
 

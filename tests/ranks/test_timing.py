@@ -1,4 +1,4 @@
-"""From what each rank measured to the operation's result: the slowest rank's own time counts."""
+"""An operation's result from the ranks' measurements: the slowest rank's own time counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ seconds = st.floats(0.001, 1000.0)
 
 
 def own(*steps, **facts):
-    """One rank's view; its phases add up to its time, as an engine's clock has them."""
+    """One rank's measurement. Its phases add up to its time, as with an engine's clock."""
     whole = sum(steps)
     return RankOperation(
         seconds=whole, phases={"open": whole / 4, "read": whole * 3 / 4}, bytes=facts.pop("bytes", 10), **facts
@@ -34,7 +34,7 @@ def loads(draw):
 
 @st.composite
 def saves(draw):
-    """Every rank writes, rank 0 then fsyncs the directory and commits; its clock may have started a little later."""
+    """Every rank writes; rank 0 then syncs the directory and commits. Its clock may have started a little later."""
     times = draw(st.lists(seconds, min_size=1, max_size=9))
     directory, commit, late = draw(seconds), draw(seconds), draw(st.floats(-0.001, 0.001))
     committed = max(times) + directory + commit + late

@@ -1,4 +1,4 @@
-"""Weights that a rank of a replica loads: one pass, compared beside the reads, every byte, and what stalls it."""
+"""Weights that a rank of a replica loads: one pass, every byte compared during the reads, and the reported waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.machine import patience
 
 NUMBER, PAGE = 5, 4096
 REF = CheckpointRef(subject="weights", number=NUMBER)
-# One rank reads all of three files, the first of several pieces.
+# One rank reads all of the three files; the first file has several pieces.
 WEIGHTS = Weights(processes=1, readers=1, full_bytes=1 << 40, file_pages=(9, 1, 4))
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_cut_off_brings_fewer_bytes(store, clock, tmp_path, way):
 
 
 def test_what_is_read_is_compared_while_more_is_read(store, clock, monkeypatch):
-    """The last piece is read only when the first one is being compared."""
+    """The last piece is read only after the comparison of the first piece has begun."""
     begun, read, compare = threading.Event(), WeightsEngine._read, serving.compare
 
     def reads(engine, piece, buffer):

@@ -1,4 +1,4 @@
-"""What libraries do with threads and descriptors becomes a pattern that says so: from logs of strace made by hand."""
+"""Patterns of the ways in which libraries use threads and descriptors, from handmade logs of strace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA, OTHER = "/d/data", "/d/other"
 
 
 def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
-    """Return the pattern of calls of process 7 and its ``threads``, one after the other."""
+    """Return the pattern of consecutive calls of process 7 and its ``threads``."""
     births = [(7, f"clone(child_stack=0x7f, flags=CLONE_VM|CLONE_THREAD) = {thread}") for thread in threads]
     ends = [(thread, "") for thread in (*threads, 7)]
     lines = [
@@ -26,7 +26,7 @@ def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
 
 
 def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
-    """Each call lasts half a second and the next begins half a second later; of a run the pauses are added up."""
+    """Each call lasts half a second, with half a second between calls. Pauses of repeated calls are added up."""
     calls = [opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3), *[written(DATA, 100)] * 3, f"close(3<{DATA}>) = 0"]
     lines = []
     for number, call in enumerate(calls, 1):
@@ -48,7 +48,7 @@ def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
 
 
 def test_waiting_for_another_rank_is_no_pause() -> None:
-    """Rank 1 writes a second; rank 0 commits behind it, a tenth of a second after it has ended."""
+    """Rank 1 writes for a second, and rank 0 commits 0.1 s after rank 1 has ended. Only these 0.1 s are a pause."""
     lines = ["6 0.1 clone(child_stack=NULL, flags=SIGCHLD) = 7", "6 0.2 clone(child_stack=NULL, flags=SIGCHLD) = 8"]
     for thread, path, first in ((7, "/d/a", 1.0), (8, "/d/b", 1.01)):
         lines += [f"{thread} {first} {opened(path, 'O_WRONLY|O_CREAT|O_TRUNC', 3)}"]
@@ -104,7 +104,7 @@ def test_a_second_descriptor_of_a_file_neither_empties_nor_closes_it() -> None:
 
 
 def test_a_pool_of_threads_whose_work_meets_in_one_file_is_one_lane() -> None:
-    """The first two work side by side, each on a file; the third then works on both."""
+    """Two threads work concurrently, each on a file. A third thread then works on both files."""
     pattern = recorded(
         (8, opened(DATA, "O_WRONLY|O_CREAT", 3)),
         (9, opened(OTHER, "O_WRONLY|O_CREAT", 4)),
@@ -154,7 +154,7 @@ def test_a_read_with_flags_has_its_own_place() -> None:
 def test_a_rank_that_writes_by_its_children_alone_is_one_where_its_sibling_does_so(
     first_has_children: bool, ranks: list[int]
 ) -> None:
-    """Megatron's ranks fork a process for each of their large files, and rank 0 writes small ones by itself."""
+    """Each rank of Megatron forks a process for each large file, and rank 0 itself writes small files."""
     writers = [7, 9, 10, 11] if first_has_children else [7, 10, 11]
     begun = [(6, 7), (6, 8), (8, 10), (8, 11)] + ([(7, 9)] if first_has_children else [])
     calls = [(parent, f"clone(child_stack=NULL, flags=SIGCHLD) = {child}") for parent, child in begun]

@@ -1,4 +1,4 @@
-"""``pytest-ckpt record --checkpoint``: a checkpoint that exists becomes a pattern; one that is none is refused."""
+"""``pytest-ckpt record --checkpoint`` makes a pattern of an existing checkpoint, and refuses other files."""
 
 from __future__ import annotations
 

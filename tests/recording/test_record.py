@@ -1,4 +1,4 @@
-"""``pytest-ckpt record`` and ``show``: a job becomes a pattern that says what it did, and not whose it was."""
+"""``pytest-ckpt record`` and ``show``: the pattern states what a job did, but not whose job it was."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with open(sys.argv[1] + "/a", "wb", buffering=0) as out:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The text of the pattern, and what was printed."""
+    """The text of the pattern, and the output of the command."""
     need_strace()
     directory = tmp_path_factory.mktemp("job")
     done = record(directory, PLAIN)
@@ -138,7 +138,7 @@ def test_logs_of_several_hosts_are_refused(tmp_path: Path, capsys: pytest.Captur
     assert "--from names 2 logs. Logs of several hosts cannot be joined" in capsys.readouterr().err
 
 
-# A rank on another host, as far as this one can know: what writes its file is no process of the job.
+# A simulated rank on another host: no recorded process of the job writes its file.
 ELSEWHERE = """
 import os, sys, time
 os.mkfifo(sys.argv[1] + "/ask")
@@ -170,7 +170,7 @@ def test_a_job_with_ranks_on_other_hosts_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "job.pattern.json").exists()
 
 
-# Two processes write parts of one file, as jobs do that keep one shared file.
+# Two processes write parts of one file, like jobs with a shared file.
 SHARED = """
 import os, sys
 path = sys.argv[1] + "/shared"
@@ -207,8 +207,8 @@ def test_a_log_that_is_there_already_is_read(tmp_path: Path) -> None:
     assert main(["record", *words, f"--from={log}"]) == 4
 
 
-# Three saves, each of which is written in a directory that is then renamed; the first writes one file more, the newest
-# is pointed to, the oldest goes when the third is there.
+# Three saves, each written into a directory that is then renamed. The first save has one file more. A link names the
+# newest save. The third save removes the oldest one.
 SEVERAL = """
 import os, shutil, sys
 for step in range(3):

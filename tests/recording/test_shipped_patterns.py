@@ -1,4 +1,4 @@
-"""The patterns that ship are what the installed libraries do, and a replay makes the same calls."""
+"""The shipped patterns match the installed libraries, and a replay makes the same calls."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1 / 10_000)
 FAST = "safetensors"
-# Of pools of threads, and where no rank waits for another: who is last is chance.
+# These have pools of threads, or ranks that do not wait for each other, so the order of the last calls varies.
 OF_CHANCE = {"orbax", "deepspeed-zero1", "deepspeed-zero3"}
 
 
 def shape(pattern: Pattern) -> list[object]:
-    """Return what two recordings of one job have in common: all but the sizes of files of a few bytes.
+    """Return the common part of two recordings of one job: all but the sizes of files of a few bytes.
 
-    Some files hold the path that they are saved to: sizes are counted in units of 64 KiB.
+    Some files contain their own path, so sizes are counted in units of 64 KiB.
     """
     files: list[object] = [
         (f.rank, f.kept, 0 if pattern.is_small(n) else f.bytes >> 16) for n, f in enumerate(pattern.files)
@@ -38,10 +38,10 @@ def shape(pattern: Pattern) -> list[object]:
 
 
 def by_file(pattern: Pattern) -> list[object]:
-    """Return what changed each file or made it durable, in its order, and directories.
+    """Return the calls on each file that change it or make it durable, in order, and the directories.
 
-    Which thread of a pool did it is chance, and so is whether it reads back what it wrote, or finds it in its memory;
-    whether one rank had ended when another began its last file, too.
+    By chance, calls come from different threads of a pool, and data are read back or still in memory. Also by chance,
+    one rank may have ended when another begins its last file.
     """
     made = defaultdict(list)
     for s in pattern.steps:
@@ -92,6 +92,6 @@ def test_a_replay_makes_the_same_calls(name: str, tmp_path: Path) -> None:
             for n in range(step.count):
                 start, stop = (file.at(step.offset + k * step.bytes) for k in (n, n + 1))
                 wanted.append((step.call, start, stop - start))
-        # What is added behind them is told apart in the report.
+        # The report lists the additional calls at the end separately.
         assert by_name[file.name] == [*wanted, ("open to read", 0, 0), ("fsync", 0, 0), ("close", 0, 0)]
     assert sum(act.call in OPENS for act in found.acts) >= len(by_name)

@@ -1,4 +1,4 @@
-"""The certificate says everything, escapes everything, fetches nothing, and stays small."""
+"""The certificate contains everything, escapes everything, loads nothing external, and stays small."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRADES = ("certified", "not certified", "incomplete", "rehearsal")
 
 
 class Page(HTMLParser):
-    """Collects tags, attributes, ids, links and visible text."""
+    """Collect tags, attributes, ids, links and visible text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_labels_of_pictures_and_links_lead_somewhere() -> None:
 def test_little_is_rendered_honestly(make: Callable[[], Document]) -> None:
     page = Page(render(make()))
     assert not page.open
-    # A sentence may begin with the word: "None of the data …", "None may fail".
+    # A sentence may begin with "None of the data …" or "None may fail".
     assert not re.search(r"\bNone\b(?! of| may)|\bnan\b|Undefined", page.text)
 
 
@@ -256,7 +256,7 @@ def test_requests_to_an_object_store_are_listed_by_endpoint_and_kind() -> None:
         for kind in ("begin upload", "put part", "end upload"):
             assert f"{endpoint}: {kind}" in text
     assert "84 ms" in text
-    # What was never answered has no time.
+    # Requests that got no answer have no times.
     assert f"{made_requests.OTHER}: put 5 4 4 1 s – – –" in text
 
 
@@ -278,7 +278,7 @@ def test_what_each_host_moved_is_told_beside_what_its_network_carries() -> None:
         host["network"] = {"basis": "streams", **rates, "over": "10.0.0.1", "unavailable_reason": ""}
     text = Page(render(made)).text
     assert "the rate of TCP streams between the hosts, all concurrently, before the run" in text
-    # Of 128 hosts those that saved the least, with the ranks that each had; the others are counted.
+    # Of 128 hosts, the page lists those that saved the least, with their ranks, and counts the others.
     assert "and 112 hosts that saved more in a second" in text
     rows = re.findall(r"node(\d+) (\d+) to (\d+) ([\d.]+) GB/s 25 GB/s", text)
     of_one = rows[:16]

@@ -1,4 +1,4 @@
-"""The axes: where values land, and which ticks are shown."""
+"""The axes of charts: the positions of values, and the ticks."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_escaping_takes_controls_and_quotes() -> None:
 
 
 def test_what_passes_between_calls_is_no_share_of_a_call() -> None:
-    """Of a second, a library's calls took a quarter: that is their share, and not all of what was timed."""
+    """The library's calls took 0.25 s of 1 s, so their share is a quarter; the rest is time between calls."""
     operation = {"seconds": 1.0, "phases": {"write": 0.25, "commit": 0.0}}
     assert charts.phase_names([operation]) == ["write", charts.BETWEEN]
     assert charts.phase_shares([operation]) == {"write": 0.25, charts.BETWEEN: 0.75}
@@ -128,13 +128,13 @@ def test_a_cluster_whose_limits_are_not_met_has_a_hollow_point() -> None:
     points = [e.get("class") for e in root.iter() if e.tag.endswith("circle")]
     assert points == ["point line-0", "point hollow line-0", "point line-1", "point hollow line-1"]
     names = [(float(e.get("y", "0")), e.text) for e in root.iter() if e.text in {"a", "b"}]
-    # Two at each end, one below the other.
+    # Two names at each end, one below the other.
     assert len(names) == len(set(names)) == 4
 
 
 @given(asked=st.integers(min_value=1, max_value=1_000_000))
 def test_numbers_of_accelerators_do_not_touch_each_other_below_the_curves(asked: int) -> None:
-    """A cluster of one lies so far from the others that theirs come close."""
+    """A cluster of one accelerator is so far left that the other numbers are close together."""
     sizes = sorted({asked, 1_000, 4_000, 16_000, 32_000, 64_000, 100_000})
     clusters = [{"accelerators": n, "effective_training_time_ratio": 0.9, "is_served": True} for n in sizes]
     drawn = ET.fromstring(goodput_chart("key", [{"subject": "s", "clusters": clusters}], asked))

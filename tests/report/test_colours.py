@@ -1,4 +1,4 @@
-"""Everybody can read the colours of pages: contrast on paper and in the dark, steps that differ in brightness."""
+"""Everybody can read the colours of pages: enough contrast in light and dark, and steps of different brightness."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ THEMES = {
     name: dict(re.findall(r"--([a-z0-9-]+):\s*(#[0-9a-f]{6})", block))
     for name, block in zip(("light", "dark"), _BLOCKS, strict=False)
 }
-# What is read, on what it stands; of WCAG 2.1: 4.5 to 1 for text, 3 to 1 for what a picture is understood by.
+# Foreground colours and their least contrast by WCAG 2.1: 4.5 to 1 for text, 3 to 1 for marks that a picture needs.
 TEXTS = ("ink", "soft", "good", "bad", "note", "none", "save", "load")
-# The light colours of fsync and close stay weaker: they lie between darker ones, with their names in the legend.
+# The light colours of fsync and close have less contrast. They are between darker ones, and the legend names them.
 MARKS = ("limit", "save", "load", "write", "read", "commit", "directory", "other", "open")
 
 
@@ -48,7 +48,7 @@ def test_marks_stand_out_from_the_paper(theme: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
-    """White or dark, by the position of a stage; two colours stand in the style sheet of pictures."""
+    """Words are white or dark, depending on the stage's position. Two colours are in the style sheet of pictures."""
     colours = THEMES[theme]
     charts = (resources.directory("templates") / "charts.css").read_text(encoding="utf-8")
     dark = {int(n) for n in re.findall(r"\.chart \.on-(\d)(?=[,. {][^{]*\{ fill: #101214)", charts)}
@@ -60,10 +60,10 @@ def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
 
 
 def test_ranks_that_are_slower_are_drawn_farther_from_the_paper() -> None:
-    """So that the map says the same without any colour, and to those who see some alike."""
+    """So the map can be read without colours, and by people who confuse some colours."""
     for theme, colours in THEMES.items():
         steps = [contrast(colours[f"heat-{n}"], colours["paper"]) for n in range(2, 6)]
         assert steps == sorted(steps), theme
         assert all(after > before * 1.1 for before, after in itertools.pairwise(steps)), (theme, steps)
-        # No fast rank looks like a slow one: it stays nearer to the paper than the first step of slow ones.
+        # Fast ranks have less contrast with the paper than the first step of slow ranks.
         assert contrast(colours["heat-5"], colours["heat-0"]) > 3

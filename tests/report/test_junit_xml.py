@@ -1,4 +1,4 @@
-"""JUnit as CI systems read it: counts, properties, and texts that XML can hold."""
+"""JUnit XML as CI systems read it: counts, properties, and texts with only valid characters."""
 
 from __future__ import annotations
 

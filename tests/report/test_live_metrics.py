@@ -1,4 +1,4 @@
-"""Live metrics as the world reads them: two parsers of Prometheus' library, and the encoder of OpenTelemetry's."""
+"""Live metrics as other programs read them: two parsers of Prometheus' library, and OpenTelemetry's encoder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ended_measurement() -> MeasurementDone:
 
 
 def working() -> LiveMetrics:
-    """A run that has saved, loaded nothing, failed a verdict, and performs a load of a pattern."""
+    """A run with a save, no load and a failed verdict, during a load of a pattern."""
     found = LiveMetrics(RUN)
     events = (
         MeasurementStarted(subject=SUBJECT),
@@ -84,7 +84,7 @@ def families(text: str) -> dict[str, tuple[str, str]]:
 
 
 def samples(text: str, parser=open_metrics_parser) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Return the values by name and labels, without the run's id, which each of them has."""
+    """Return the values by name and labels, without the label of the run's id, which is checked here."""
     found = {}
     for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:
@@ -133,13 +133,13 @@ def test_an_independent_parser_reads_what_the_run_did():
 def test_the_older_format_of_node_exporter_reads_the_same_values():
     text = text_of(working())
     assert samples(text, older_parser) == samples(text)
-    # node_exporter refuses a file with a type that its format does not have, or with a time of a value.
+    # node_exporter refuses a file that contains another type, or a timestamp after a value.
     assert {kind for kind, _ in families(text).values()} == {"gauge", "counter"}
     assert all(len(line.rpartition("}")[2].split()) == 1 for line in text.splitlines() if not line.startswith("#"))
 
 
 def whole_run() -> LiveMetrics:
-    """A run that has ended, with the operation that it performed last."""
+    """The ended run, with its last operation."""
     found = working()
     found.ended(RunEnd(exit_code=1, grade="not certified", verdicts=(FAILED,)))
     return found

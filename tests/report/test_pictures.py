@@ -1,4 +1,4 @@
-"""docs/certificates.md shows the pictures that the script makes; every other picture is on another page."""
+"""docs/certificates.md shows the pictures of the script; every other picture belongs to another page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
 
 @pytest.mark.thorough
 def test_the_script_still_makes_them(tmp_path: Path) -> None:
-    """One as a screen shows it and one as paper; what the others show is opened by the tests of pages."""
+    """Makes one picture of a screen and one of paper. The tests of pages open the pages of all other pictures."""
     need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
     output = subprocess.run(
         [sys.executable, "-m", certificate_pictures.__name__, f"--directory={tmp_path}", "evidence", "print"],

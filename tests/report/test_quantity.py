@@ -1,4 +1,4 @@
-"""Figures as readers see them."""
+"""Numbers and units as readers see them."""
 
 from __future__ import annotations
 

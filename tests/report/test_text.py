@@ -1,4 +1,4 @@
-"""The terminal: narrow, complete, and readable without colours or typographic signs."""
+"""The terminal output: narrow, complete, and readable without colours or typographic characters."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_rehearsal_says_how_it_went(change: Document, ending: str) -> None:
 
 
 def _bounded(document: Document, shares: dict[tuple[str, str], float]) -> list[str]:
-    """Return the lines on how sure the verdicts are, of a document in which SAVE and LOAD have these bounds."""
+    """Return the lines "how sure" of a document in which SAVE and LOAD have these bounds."""
     for v in document["requirements"]:
         share = shares.get((v["id"], v["subject"]))
         v["bound"] = None if share is None else {"trials": 10, "met": 10, "share": share, "confidence": 0.95}

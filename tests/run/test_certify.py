@@ -1,4 +1,4 @@
-"""The isolated process that makes the certificate: what it is started with, and what it is not."""
+"""The isolated process that writes the certificate: its environment, and its failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(m
 
 
 class EndedError(Exception):
-    """A process that was not started."""
+    """Raised instead of starting the process."""
 
 
 class Recorded:

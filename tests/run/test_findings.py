@@ -1,4 +1,4 @@
-"""What ``doctor`` says that a container or pod lacks: shared memory, and a pod on another node."""
+"""``doctor`` reports what a container or pod lacks: shared memory, or a pod that is on another node."""
 
 from __future__ import annotations
 

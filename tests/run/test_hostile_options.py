@@ -1,4 +1,4 @@
-"""No value of an option ends in a traceback or is read without end: each is refused with its option and a remedy."""
+"""No option's value causes a traceback or an endless read: a bad value is refused, with the option and a remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATHS = (
     "local_tier", "ca_bundle", "actions",
 )  # fmt: skip
 READ = ("gate_table", "system", "waivers", "config", "sign", "hosts", "ca_bundle", "actions")
-# Without these an option is refused before its value is looked at.
+# Without these additional options, the option itself is refused before its value is read.
 WITH = {
     "local_tier": {"ckpt_strategy": "tiered"},
     "ca_bundle": {"ckpt_target": "s3://bucket/prefix", "ckpt_endpoint": "https://127.0.0.1:9"},
@@ -31,7 +31,7 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Refused:
-    """Open a run with an option and return why it was refused; nothing was made."""
+    """Return a function that opens a run with a bad option and returns the refusal. No file may be created."""
     target = tmp_path / "target"
     target.mkdir()
 
@@ -91,7 +91,7 @@ def test_a_directory_on_a_mount_that_answers_with_an_error(
 
 
 def failing(call: Callable[..., object], directory: Path, error: OSError) -> Callable[..., object]:
-    """Return a call of the system that fails for a directory and what is in it; access says no, as it does."""
+    """Return a system call that fails for a directory and its contents; ``access`` returns False instead."""
 
     def answer(path: object, *arguments: object, **named: object) -> object:
         if isinstance(path, str | os.PathLike) and directory in (Path(path), *Path(path).parents):

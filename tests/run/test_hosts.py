@@ -1,4 +1,4 @@
-"""Which differences between hosts are told, and which are none."""
+"""Differences between hosts: those that are reported, and those that do not matter."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ ALIKE = TargetView(
 
 
 def sight(**changed):
-    """Return what a host sees that differs in this from one that is alike."""
+    """Return the facts of a host that differs from another one only in ``changed``."""
     mount = {name: changed.pop(name) for name in ("kind", "source", "options") if name in changed}
     return dataclasses.replace(ALIKE, mount=dataclasses.replace(ALIKE.mount, **mount), **changed)
 
 
 def test_hosts_that_differ_in_their_addresses_only_are_alike():
-    """A server has several addresses, and each client one of its own; the file that is found says it is the same."""
+    """A server has several addresses, and each client has its own.
+
+    The file that is found proves that it is the same.
+    """
     other = sight(source="array-2:/ckpt", options="relatime,rw,vers=4.2,clientaddr=10.0.0.2,addr=10.0.9.2")
     assert differences(HERE, (ALIKE, other)) == []
 
@@ -65,7 +68,7 @@ def test_hosts_that_differ_in_their_addresses_only_are_alike():
             "(Input/output error)",
         ),
         ({"package": "0.1.0"}, f"n2: pytest-ckpt 0.1.0 instead of {__version__}"),
-        # Who sees no directory is told that alone, by whoever asked for it.
+        # A host without the directory gets a separate message, so no difference is reported here.
         ({"is_directory": False, "kind": "overlay", "misses": "No such file or directory"}, None),
     ],
 )
@@ -97,7 +100,7 @@ def host_facts(name, count, client=None):
 
 
 def placed(hosts, *seen, slurm=True):
-    """Return what is told where the ranks of a launch are on these hosts, so many on each."""
+    """Return the message for a launch whose hosts got these numbers of ranks."""
     launcher = Launcher(template=("srun",), version="slurm 22.05.8" if slurm else "some", hosts=read_hosts(hosts))
     facts = [host_facts(name, count) for name, count in seen]
     return placed_otherwise(launcher, facts)
@@ -107,10 +110,10 @@ def placed(hosts, *seen, slurm=True):
     ("hosts", "seen"),
     [
         ("n1:2,n2:2", (("n1", 2), ("n2", 2))),
-        ("n1:2,n2:2", (("n1.cluster", 2), ("n2.cluster", 1))),  # a smaller model fills the first host
-        ("10.0.0.1:2,10.0.0.2:2", (("n1", 2), ("n2", 2))),  # listed by address: only the numbers are known
+        ("n1:2,n2:2", (("n1.cluster", 2), ("n2.cluster", 1))),  # a smaller model fills only the first host
+        ("10.0.0.1:2,10.0.0.2:2", (("n1", 2), ("n2", 2))),  # listed by address: only the numbers can be compared
         ("localhost:2", (("n1", 2),)),
-        ("n1:1,n2:1", (("n1", 3), ("n2", 1))),  # more ranks than slots: everybody has a way of their own
+        ("n1:1,n2:1", (("n1", 3), ("n2", 1))),  # more ranks than slots, which each launcher places differently
     ],
 )
 def test_ranks_that_are_where_the_hosts_say_are_not_told(hosts, seen):

@@ -1,4 +1,4 @@
-"""A host that lacks the library of an engine is named before anything is made, not when ranks import it."""
+"""A host that lacks an engine's library is named before anything is created, not when ranks import the library."""
 
 from __future__ import annotations
 

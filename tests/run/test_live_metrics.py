@@ -1,4 +1,4 @@
-"""The process that reports live metrics: what it writes and sends, and that nothing that happens to it matters."""
+"""The process that reports live metrics: what it writes and sends, and that its failures do not affect the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DONE = ("ckpt_operations_total", (("operation", "save"), ("run_id", "a-run"), ("
 
 
 class Reporting:
-    """The process, as the controller starts it; ``end`` returns what it printed."""
+    """The process, started as by the controller; ``end`` returns its output."""
 
     def __init__(self, destination: str, directory: Path) -> None:
         self.events = directory / "events.jsonl"
@@ -47,14 +47,14 @@ class Reporting:
         self.process.stdin.flush()
 
     def saved(self, index: int = 1) -> None:
-        """Add the event of a save, in two parts, as a reader may see it."""
+        """Append a save's event in two parts, because a reader may see only the first part."""
         line = json.dumps(event_to_plain(OperationDone(subject=SUBJECT, operation=operation("save", index, 1.0))))
         for part in (line[:40], line[40:] + "\n"):
             with self.events.open("a") as file:
                 file.write(part)
 
     def end(self, message: Message | None = END) -> str:
-        """End it as a run does that wrote its report; without a message, as one that was killed."""
+        """End it like a run that wrote its report; without a message, like a run that was killed."""
         if message:
             self.send(message)
         output, _ = self.process.communicate(timeout=patience(60))
@@ -92,7 +92,7 @@ def test_the_file_changes_while_the_run_goes_on_and_shows_its_end(reporting, tmp
     assert values(file)["ckpt_run_running", (("run_id", "a-run"),)] == 1
     for index in (1, 2):
         working.saved(index)
-        eventually(lambda: values(file).get(DONE) == index, "the save is reported")  # noqa: B023 - called at once
+        eventually(lambda: values(file).get(DONE) == index, "the save is reported")  # noqa: B023 - called immediately
     working.send(Message(verdict=VerdictFacts(id="SAVE", subject="s", severity="required", outcome="met", margin=None)))
     eventually(lambda: "ckpt_verdicts" in names(values(file)), "the verdict is reported")
     assert working.end() == ""
@@ -108,7 +108,7 @@ def test_a_reader_never_finds_a_part_of_the_file(reporting, tmp_path):
     with file.open() as before:
         working.saved()
         eventually(lambda: DONE in values(file), "the save is reported")
-        # It was replaced: who had opened it reads all of the file before.
+        # The file was replaced, so a reader that opened it before still reads the whole old file.
         assert before.read().endswith("# EOF\n")
     working.end()
 

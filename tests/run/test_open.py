@@ -1,4 +1,4 @@
-"""Opening a run: whatever goes wrong, nothing of it is left but the file that tells why."""
+"""Opening a run: after any failure, only the file with the reason is left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TINY = {
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """Settings of a run whose target, report and scratch directory lie below ``tmp_path``; no ranks are started."""
+    """Settings of a run whose target, report and scratch directory are below ``tmp_path``; no ranks are started."""
     for name in ("target", "scratch"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
@@ -56,7 +56,7 @@ def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp
     assert names(tmp_path / "report") == ["crash.txt"]
     monkeypatch.undo()
     monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
-    # What a crash left is no obstacle for the next run.
+    # Files that a crash has left do not stop the next run.
     run = opening.open_run(settings, ["pytest"])
     assert names(run.context.directory) == ["measurements", "plan.json", "session.json"]
 

@@ -1,4 +1,4 @@
-"""Room for files: inodes are counted as space is, and what a file system does not tell is not zero."""
+"""Space for files: inodes are counted like bytes, and an unknown number of inodes is not zero."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_names_of_the_suite_metadata_need_inodes_and_space():
     words = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
     settings = resolve(words | {"ckpt_suite": "performance,metadata:files=20000,directories=10"}, {})
     plan, without = plan_run(settings, None), plan_run(SETTINGS, None)
-    # With a group of directories, and the directory that contains all.
+    # This includes groups of directories, and the directory that contains all groups.
     names = 20_000 + 10 + 2
     assert plan.space_bytes - without.space_bytes == names * NAME_BYTES
     need = names + plan.checkpoints[0].files_of_saves(settings.operations)

@@ -1,4 +1,4 @@
-"""Which saves are deltas and what they hold: every page once, the share that was asked, sizes to the byte."""
+"""Deltas: which saves are deltas, and their pages: each page once, the requested share, exact sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drain may take: properties over clusters, budgets and rules."""
+"""The time limit of a drain: properties over clusters, budgets and rules."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_blocking_save_it_stands_for_meets_its_limit_at_the_same_clusters(ru
     limits = limits_of(accelerators)
     stands_for = as_blocking_seconds(rule, limits, lost, drain)
     limit = drain_limit_seconds(rule, limits, lost)
-    # Right at a limit, rounding decides.
+    # Exactly at a limit, rounding decides.
     assume(not math.isclose(stands_for, limits.save_limit_seconds, rel_tol=1e-6))
     met = lost <= limits.save_limit_seconds and limit > 0 and drain <= limit
     assert met is (stands_for <= limits.save_limit_seconds)

@@ -1,4 +1,4 @@
-"""Which files of a checkpoint a rank writes: the layout's, or those that a library names."""
+"""The files of a checkpoint that a rank writes: the layout's files, or the files of a library's rule."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_clean_up_knows_also_what_stands_there_only_while_a_save_goes_on():
 
 
 def test_what_stands_in_a_name_beside_the_rank_is_taken_as_it_is():
-    """A report of another hand names files, too."""
+    """An untrusted report may contain file names, too."""
     rule = FileRule(of_rank="{rank}{rank.__class__}{0:9999999}")
     assert files_of(TWO.rank(1), rule)[0].name == "1{rank.__class__}{0:9999999}"
 
@@ -51,7 +51,7 @@ def test_a_plan_keeps_which_files_an_engine_has(spec):
 
 
 def made(model, optimizer):
-    """A rank with tensors of so many bytes."""
+    """Return a rank with tensors of these sizes in bytes."""
     both = [
         ShardFile(name=name, tensors=tuple(Tensor(name=f"{name}/{n}", dtype="float32", elements=size // 4)
                                            for n, size in enumerate(sizes)))
@@ -71,7 +71,7 @@ def test_files_of_a_size_hold_every_tensor_once_in_its_order(model, optimizer, m
     count = len(files)
     assert [file.name for file in files] == [f"00004-{n:05}-{count:05}" for n in range(1, count + 1)]
     for file, following in zip(files, (*files[1:], None), strict=True):
-        # What is too large by itself stands alone; and no file ends before it must.
+        # Only a tensor that is too large gets a file alone, and no file ends earlier than necessary.
         assert file.bytes <= maximum or len(file.tensors) == 1
         kinds = {tensor.name.partition("/")[0] for tensor in file.tensors}
         assert len(kinds) == 1
@@ -93,7 +93,7 @@ def test_a_scale_leaves_the_files_as_they_are(model, mode):
 
 
 def test_files_keep_their_names_for_whom_reads_the_model_alone():
-    """Other replicas read the model of the first one, and no optimizer of it."""
+    """Other replicas read the model of the first replica, but not its optimizer."""
     shard = layout("llama3-405b", mode="full", scale=1e-6).rank(1)
     some = replace(shard, files=shard.files[:-1])
     assert shard_files(some, OF_A_SIZE) == shard_files(shard, OF_A_SIZE)[: len(shard_files(some, OF_A_SIZE))]
@@ -107,7 +107,7 @@ def test_whoever_loads_reads_what_ranks_share_too():
 
 
 def test_memory_may_grow_with_the_largest_file_of_a_rank():
-    """8B on eight ranks: 14 GB each, the largest file 4 GB."""
+    """8B on eight ranks: 14 GB per rank, of which the largest file has 4 GB."""
     spec = next(spec for spec in BUILT_IN if spec.memory.file_share)
     shard = layout("llama3-8b", mode="full").rank(0)
     file = largest_file_bytes(shard, spec.files)

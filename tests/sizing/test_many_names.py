@@ -1,4 +1,4 @@
-"""The names of the suite metadata: every file in one directory, every name of one rank, looked up by another host."""
+"""The names of the suite metadata: each file in one directory, each name of one rank, looked up by another host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_no_directory_has_more_sub_directories_than_file_systems_allow() -> None
     counts = Counter(names.directory(number).partition("/")[0] for number in range(names.directories))
     assert set(counts.values()) == {10_000}
     assert tuple(counts) == names.groups
-    # The groups, and the directory that contains all.
+    # This includes the groups, and the directory that contains all groups.
     assert names.at_once == 1_500_051
 
 
@@ -56,7 +56,7 @@ def test_many_files_of_old_checkpoints_count_where_they_are_more() -> None:
     ("abab", [1, 0, 3, 2]),
     ("aabc", [2, 3, 0, 1]),
     ("aaaa", [0, 1, 2, 3]),
-    # One host has more than half of the ranks: one of its ranks looks up names of its own host.
+    # One host has more than half of the ranks, so one of its ranks looks up names of its own host.
     ("aaab", [3, 0, 1, 2]),
 ])  # fmt: skip
 def test_each_rank_looks_up_the_names_of_another_host(hosts, others) -> None:

@@ -1,4 +1,4 @@
-"""Every rank's files, to the byte, against the published workload."""
+"""The files of every rank, exact to the byte, compared with the published workload."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PARALLEL = {  # tensor x pipeline, data parallel, processes, processes that hold
 }
 
 all_models = pytest.mark.parametrize("name", MODELS)
-# Those whose sizes others have published; a model that is added has none.
+# The models whose sizes are published; a model that is added has no published size.
 published_models = pytest.mark.parametrize("name", FULL)
 
 
@@ -65,7 +65,7 @@ def test_full_layouts_agree_with_the_reference(name: str):
 @published_models
 def test_full_layouts_are_published_in_gib(name: str):
     published = FULL[name][3]
-    # "15 TB" is 15,427 GiB without its last three digits.
+    # 15 TB is published, which is 15,427 GiB without its last three digits.
     tolerance = 0.03 if name == "llama3-1t" else 0.003
     assert layout(name, mode="full").bytes / GIB == pytest.approx(published, rel=tolerance)
 
@@ -79,7 +79,8 @@ def test_subset_layouts_agree_with_the_reference(name: str):
     assert subset.cluster_bytes == FULL[name][1]
     assert round(subset.bytes / GIB, 3) == gib
     if name == "llama3-405b":
-        # Published is eight times the mean of the ranks that write a model; the first hold the embedding besides.
+        # The published size is eight times the mean of the ranks that write a model. The first ranks also hold the
+        # embedding.
         first_copy = layout(name, mode="full").ranks()[: MODELS[name].model_parallel]
         mean_of_eight = sum(rank.bytes for rank in first_copy) / len(first_copy) * 8 / GIB
         assert mean_of_eight == pytest.approx(published, rel=0.006)
@@ -206,7 +207,7 @@ def test_open_at_the_published_count_is_the_full_layout():
 
 def test_scale_is_the_decimal_that_was_written():
     whole = Tensor(name="t", dtype="float16", elements=100)
-    # 0.29 as a float is below 0.29: cut in floats, 100 elements would give 28.
+    # As a float, 0.29 is slightly smaller. If the cut used floats, 100 elements would become 28.
     assert reduced([whole], 0.29) == (replace(whole, elements=29),)
 
 
@@ -222,7 +223,10 @@ def test_the_smallest_scale_leaves_one_tensor_of_a_file_and_of_each_state():
 
 @all_models
 def test_a_reduced_scale_makes_about_as_many_requests_a_byte(name: str):
-    """While a file is larger than a request on average; with all tensors cut it was 40 times as many for 70B."""
+    """This holds if the average file is larger than a request.
+
+    With all tensors cut, 70B would make 40 times as many.
+    """
     request_bytes = 16 << 20
     for scale, times in ((0.5, 1.02), (0.1, 1.3), (0.01, 2.2)):
         of = layout(name, mode="subset" if name != "llama3-8b" else "full", scale=scale)
@@ -281,10 +285,10 @@ def test_open_keeps_the_bytes_of_model_and_optimizer(name: str, copies: int):
     model = MODELS[name]
     full = layout(name, mode="full")
     opened = layout(name, mode="open", processes=copies * model.model_parallel)
-    # The optimizer: three tensors of the parameters' share, and three of 5 H that no rank cuts.
+    # The optimizer: three tensors of the share of parameters, and three of 5 H that are not sharded.
     parameter_bytes = _optimizer_bytes(opened) - opened.processes * 3 * 5 * model.hidden * 4
     assert 0 <= 12 * model.parameters - parameter_bytes < 12 * opened.processes
-    # The model: each cut loses less than one element a shard.
+    # The model: each cut loses less than one element per shard.
     difference = abs((opened.bytes - _optimizer_bytes(opened)) - (full.bytes - _optimizer_bytes(full)))
     assert difference <= 2 * (opened.processes + full.processes) * 6 * (model.layers + 3)
     if model.zero_stage == 1:
@@ -322,7 +326,7 @@ def test_a_scale_keeps_the_sizes_of_tensors_and_leaves_tensors_out(sizes: list[i
     assert 1 <= len(kept) <= len(full)
     if scale == 1:
         assert kept == tuple(full)
-    # Only as many are kept as have the bytes: the share of all, and the more the less even sizes are.
+    # Only the tensors that are needed for the bytes are kept. The less even the sizes are, the more tensors are kept.
     if len(set(sizes)) == 1 and sizes[0] * scale >= 1:
         assert len(kept) == math.ceil(len(full) * sum(t.elements for t in kept) / sum(sizes))
         assert sum(t.elements < sizes[0] for t in kept) <= 1

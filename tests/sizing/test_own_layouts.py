@@ -1,4 +1,4 @@
-"""Layouts of models that a user describes: every parameter once a copy, bytes that add up, names of their own."""
+"""Layouts of models that a user describes: each parameter once per copy, bytes that add up, distinct names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRECISIONS = st.sampled_from(sorted(PRECISION_BYTES))
 
 @st.composite
 def own_models(draw: st.DrawFn) -> Model:
-    """Draw a model that a file could describe, dense or with experts, cut in any way that is possible."""
+    """Draw a model that a file could describe, dense or with experts, sharded in any possible way."""
     experts = draw(st.sampled_from([0, 0, 4, 12]))
     expert_parallel = draw(st.sampled_from([1, 2, 4])) if experts else 1
     tensor, stages = draw(st.integers(1, 4)), draw(st.integers(1, 3))
@@ -75,7 +75,10 @@ def own_models(draw: st.DrawFn) -> Model:
 
 
 def elements(of: Layout, *, states: bool) -> Counter[str]:
-    """Return how many elements a checkpoint has of each tensor, over all ranks; ``states``: those of the optimizer."""
+    """Return the number of elements of each tensor in a checkpoint, over all ranks.
+
+    ``states`` selects the optimizer's tensors instead of the model's.
+    """
     found: Counter[str] = Counter()
     for rank in of.ranks():
         for file in rank.files:
@@ -86,7 +89,7 @@ def elements(of: Layout, *, states: bool) -> Counter[str]:
 
 
 def wanted(model: Model) -> dict[str, int]:
-    """Return how many elements each tensor of a model has."""
+    """Return the number of elements of each tensor of a model."""
     found = {}
     for number in range(model.layers + 3):
         for group, tensors in zip((f"layer_{number}", f"layer_{number}_experts"), model.tensors(number), strict=True):
@@ -138,7 +141,7 @@ def test_files_have_names_of_their_own_and_hold_something(model: Model) -> None:
 @given(model=own_models(), scale=st.just(1.0) | st.floats(1e-6, 1.0))
 @settings(max_examples=examples(300), deadline=None)
 def test_ranks_that_share_a_tensor_hold_parts_of_one_size(model: Model, scale: float) -> None:
-    """torch.distributed.checkpoint takes nothing else for rows of one tensor."""
+    """torch.distributed.checkpoint accepts only equal numbers of rows of one tensor."""
     sizes: dict[str, set[tuple[str, int]]] = {}
     holders: dict[str, list[int]] = {}
     of = layout(model, mode="full", scale=scale)
@@ -147,7 +150,7 @@ def test_ranks_that_share_a_tensor_hold_parts_of_one_size(model: Model, scale: f
             sizes.setdefault(tensor.name, set()).add((tensor.dtype, tensor.elements))
             holders.setdefault(tensor.name, []).append(rank.rank)
     assert {name: found for name, found in sizes.items() if len(found) > 1} == {}
-    # All ranks that hold a tensor at full size hold it at a scale, or none does.
+    # At a scale, either all ranks that hold a tensor at full size hold it, or none does.
     full: dict[str, list[int]] = {}
     for rank in layout(model, mode="full").ranks():
         for tensor in (t for file in rank.files for t in file.tensors):

@@ -1,4 +1,4 @@
-"""The pace of saves during other work, from the save limit; and the size of a data loader's reads."""
+"""The pace of saves during other work, which follows from the save limit; and the size of a data loader's reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of patterns: a row for each record, with a scenario that exists and numbers of its own."""
+"""The table of patterns: one row per record, with an existing scenario and its own numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ckpt.support.references import load
 
 
 def test_every_record_of_a_pattern_has_a_row_and_every_row_a_record() -> None:
-    # Steps of training are measured by the subject's own saves.
+    # The subject's own saves measure the steps of training.
     assert set(PATTERNS) == {field.name for field in dataclasses.fields(Patterns)} - {"training", "not_run"}
 
 

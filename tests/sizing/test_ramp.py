@@ -1,4 +1,4 @@
-"""The planned ramp: which depths are tried, with how many bytes and how much memory."""
+"""The planned ramp: the depths to try, with their bytes and memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_depths_are_tried_that_the_files_of_a_run_can_show(options, depths):
 def test_a_scratch_checkpoint_is_small_and_needs_no_more_space(options):
     checkpoint = planned(**options)
     ramp, saved = checkpoint.ramp, checkpoint.saved_bytes
-    # Tensors are dropped whole, so a layout is a little larger or smaller than its scale.
+    # Whole tensors are dropped, so a layout may be a little larger or smaller than its scale.
     assert ramp.bytes <= checkpoint.layout.bytes
     assert PASSES * len(DEPTHS) * ramp.bytes <= 0.51 * saved
     assert checkpoint.space_bytes == planned(**options, engine="stream:depth=1").space_bytes
@@ -74,7 +74,7 @@ def test_without_a_ramp_the_plan_says_why():
         USUAL_DEPTH,
         "a scratch file of a ramp would have 1 request, too few to tell",
     )
-    # Parts of an object are as large as its size demands, so requests may be larger than the option permits.
+    # A large object needs large parts, so requests may be larger than the option permits.
     model, limits = planned().layout, planned().demand
     large = planned_ramp(model, limits, request_bytes=26 * MIB, operations=10)
     assert (large.depths, large.because) == ((), "buffers for requests of 27.3 MB leave no numbers to compare")

@@ -1,4 +1,4 @@
-"""Who reads what: every byte that a pattern promises, by the readers that it names."""
+"""Which ranks read which files: every byte that a pattern promises, by the readers that it names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_COPY = layout("llama3-8b", mode="open", processes=6, scale=1e-4)
 
 
 def shares(reading):
-    """Return how much of each file is read, by writer and file."""
+    """Return the share of each file that is read."""
     read = Counter()
     for pieces in reading.pieces:
         for piece in pieces:
@@ -129,7 +129,7 @@ def test_in_a_storm_over_replicas_each_reads_the_model_of_the_first_and_its_own_
     assert set(first.values()) == {processes // apart}
     assert set(second.values()) == {1}
     assert len(second) == processes
-    # The number of a tensor on its rank is part of its content: what is left out may only be the last file.
+    # A tensor's number on its rank is part of its content, so only last files may be left out.
     written = {file.name: number for rank in of.ranks() for number, file in enumerate(rank.files)}
     for rank in (0, apart, processes - 1):
         for piece in reading.of(rank):

@@ -1,4 +1,4 @@
-"""Failures, intervals and what they cost."""
+"""Failures, checkpoint intervals and their cost."""
 
 from __future__ import annotations
 

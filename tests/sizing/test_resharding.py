@@ -1,4 +1,4 @@
-"""Another number of ranks loads a checkpoint: every saved byte exactly once, and why ranks cannot be started."""
+"""Another number of ranks loads a checkpoint: every saved byte once; reasons why such ranks cannot start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights alone: every byte is written once, and read once by each replica."""
+"""Files with only the weights: every byte is written once, and each replica reads it once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks take part in saves and loads by growing counts of clients."""
+"""The ranks that take part in saves and loads with growing client counts."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_no_step_is_more_than_a_doubling(clients) -> None:
 def test_a_client_is_a_host_where_several_take_part_else_a_rank() -> None:
     assert clients_of(["a", "a", "a"]) == ("ranks", (0, 1, 2))
     assert clients_of(["b", "b", "a", "a", "c"]) == ("hosts", (0, 0, 1, 1, 2))
-    # However ranks are dealt out.
+    # In any order of the ranks.
     assert clients_of(["b", "a", "b", "a"]) == ("hosts", (0, 1, 0, 1))

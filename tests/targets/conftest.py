@@ -1,4 +1,4 @@
-"""What the tests of the misbehaving targets share: one target with two mounts for each module."""
+"""Fixtures for tests of the misbehaving targets: one target with two mounts per module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 @pytest.fixture
 def target(mounted: Target) -> Iterator[Target]:
-    """The target, honest and empty."""
+    """The target, without faults and empty."""
     yield mounted
     mounted.clear()
     mounted.empty()

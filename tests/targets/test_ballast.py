@@ -1,4 +1,4 @@
-"""Ballast: every piece is written in order, into a new file; a storage without space is an OSError."""
+"""Ballast: every piece is written in order into a new file; storage without space gives an OSError."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ckpt.targets.posix.store import write_ballast
 
 
 def pieces(texts: list[bytes]) -> Iterator[bytearray]:
-    """All in the same memory, as ranks make them."""
+    """Yield pieces that all use the same memory, as ranks create them."""
     memory = bytearray(4)
     for text in texts:
         memory[:] = text

@@ -1,4 +1,4 @@
-"""A file system that renames no directory: the probe that finds it out, and the marker file that commits there."""
+"""A file system that refuses to rename directories: the probe that detects it, and the commit by a marker file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compact target is a file system like others, and stores checkpoints in little memory."""
+"""The compact target behaves like other file systems, and stores checkpoints in little memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def checkpoint(number: int, pages: int) -> bytes:
 
 def test_a_checkpoint_needs_no_space_of_the_backing_directory_and_comes_back(target: Target) -> None:
     path = target.path / "checkpoint"
-    # Two checkpoints, so that blocks are used and differ.
+    # Two checkpoints, so that blocks are used again with other content.
     for number in (1, 2):
         path.write_bytes(checkpoint(number, 4096))
         assert path.read_bytes() == checkpoint(number, 4096)
@@ -61,7 +61,7 @@ def test_whatever_is_written_where_is_read_again(target: Target, seed: int) -> N
             model[offset : offset + size] = data
         assert file.read() == model
         path.unlink()
-        # A file without a name is there while it is open.
+        # A file without a name exists while it is open.
         file.seek(0)
         assert file.read() == model
 

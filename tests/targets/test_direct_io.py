@@ -1,4 +1,4 @@
-"""What counts as a refusal of direct I/O: the same everywhere, and nothing else."""
+"""The errors that count as a refusal of direct I/O: the same ones everywhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSALS = [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS]
 
 
 def direct_open_answers(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Let every open with O_DIRECT fail."""
+    """Make every open with O_DIRECT fail."""
     real = os.open
 
     def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
@@ -96,7 +96,7 @@ SIZE = 3 * (64 << 10) + 4096
 
 
 def written_as_stated(stated: int | None, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DirectFile, list[Any]]:
-    """Write a file whose kernel states an alignment; return it and its requests: offset, bytes, direct or not."""
+    """Write a file whose kernel states an alignment; return it and its requests: offset, bytes, is direct."""
     requests = []
 
     def write(descriptor: int, part: memoryview, offset: int) -> int:

@@ -1,4 +1,4 @@
-"""A directory that another host has just made, and that this client still remembers not to be there."""
+"""A directory that another host has just created, while this client's cache still reports that it is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ckpt.targets.posix import checkpoint
 
 @pytest.fixture
 def forgets_after(monkeypatch):
-    """Return a function that hides a directory from so many lookups; the directory is there all the time."""
+    """Return a function that hides an existing directory from the given number of lookups."""
     lstat, asked = Path.lstat, []
 
     def make(count):

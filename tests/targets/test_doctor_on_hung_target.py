@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor`` on a target that does not answer: it says so, and goes on."""
+"""``pytest-ckpt doctor`` on a target that does not answer: it reports this and continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ckpt.run.preflight import ANSWER_SECONDS
 from tests.support.by_the_library import faults
 from tests.support.machine import eventually, patience
 
-# No rank is started: what they do on a target that hangs is tested elsewhere.
+# No rank starts. Other tests cover ranks on a target that hangs.
 WORDS = ("--ckpt-ranks=2", "--ckpt-launcher=no-such-launcher", "--cluster=64")
 DEADLINE_SECONDS = 2
 AFTER = ["cores", "memory", "memory limit"]
@@ -38,7 +38,7 @@ def test_a_healthy_target_is_looked_at(target, capsys):
 @pytest.mark.parametrize("operation", [pytest.param("statfs", marks=pytest.mark.thorough), "attributes"])
 def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, capsys, operation):
     target.fault("hang", operation=operation)
-    # On a machine however busy, doctor waits no longer.
+    # doctor never waits longer than ``ANSWER_SECONDS``, even on a busy machine.
     seconds = round(min(patience(DEADLINE_SECONDS), ANSWER_SECONDS))
     found = doctor(target, capsys, seconds)
     target.clear()
@@ -48,7 +48,7 @@ def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, cap
     assert silent["remedy"]
     names = [f["name"] for f in found]
     assert [n for n in AFTER if n in names] == AFTER
-    # Where there is no target, this host's own directory is looked at.
+    # Without a target, doctor inspects a directory of this host.
     assert next(f for f in found if f["name"] == "residency")["description"].endswith("not on a target")
     assert names[-1] == "clock"
     pid = int(silent["description"].split("; process ")[1].split()[0])

@@ -1,4 +1,4 @@
-"""Each fault of bytes, mappings, locks, names, times and space, on a mounted target, and the check that names it."""
+"""Each fault of bytes, mappings, locks, names, times and space on a mounted target, and the check that names it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HONEST = [
     "CAPABILITIES.extras",
 ]
 
-# (fault, check, what it must be called)
+# (fault, check, kind of anomaly)
 FAULTS = [
     ("flipped bit in reads", "DIRECT.aligned", "flipped bits"),
     ("flipped bit in reads", "MMAP.shared", "flipped bits"),
@@ -73,7 +73,7 @@ FAULTS = [
     ("mtime is coarse", "CAPABILITIES.mtime", "modification times are equal"),
 ]
 
-# A fault of something else, which must not be held against these.
+# Faults in other functions, which these checks must not report as failures.
 ELSEWHERE = [
     ("no O_DIRECT", "DIRECT.coherent", "O_DIRECT is refused: Invalid argument (errno 22)"),
     ("no mmap", "UNLINK.open-reader", ""),
@@ -115,7 +115,7 @@ def test_readers_through_mappings_that_never_worked_are_not_called_tried(target:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "call"), [("concurrent O_TRUNC hangs", "open with O_TRUNC"), ("hang", "write")])
 def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
-    """What the check saw is on its output before the target lets go; what it left behind goes then."""
+    """The check prints its result while the call still hangs. Its files are removed when the target continues."""
     target.fault(fault)
     words = ["TRUNCATE.concurrent", f"--directory={target.path}", "--share=0.05", "--patience=1", "--json"]
     command = [sys.executable, "-m", "pytest_ckpt.conformance", *words]
@@ -135,7 +135,7 @@ def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
 
 
 def test_free_space_that_never_changes_is_told(target: Target):
-    """With a limit of one second instead of sixty."""
+    """The check's limit is one second here, instead of sixty."""
     sabotage = (
         "import dataclasses, pytest_ckpt.conformance.posix.capabilities as capabilities\n"
         "name = 'CAPABILITIES.statfs'\n"

@@ -1,4 +1,4 @@
-"""Checks of renames, visibility, staleness, races and names, on a target that misbehaves in just that way."""
+"""Checks of renames, visibility, staleness, races and names, on a target with exactly these faults."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 
 def on(target, check, **more):
-    """Make a check on both mounts of a target."""
+    """Run a check on both mounts of a target."""
     return made(check, target.path, f"--second-directory={target.second}", share=0.02, **more)
 
 
 def patient(times):
-    """Return sabotage that changes how soon a check gives up on a cache."""
+    """Return sabotage that changes how soon a check stops waiting for a cache."""
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 
@@ -59,7 +59,7 @@ def test_an_honest_target_gives_no_alarm(check, target):
 ])  # fmt: skip
 def test_a_fault_is_named(fault, check, kind, target):
     target.fault(fault)
-    # What is hidden from the process that cleans up is not removed.
+    # The process that cleans up cannot see hidden names, so it cannot remove them.
     assert kind in kinds(on(target, check, tidy=False))
     assert target.hits(fault)
 
@@ -82,7 +82,7 @@ def test_a_directory_that_arrives_in_parts_is_named(check, target):
 def test_what_stays_stale_for_longer_than_the_limit_is_measured(fault, check, what, target):
     target.fault(fault, seconds=1.5)
     seen = on(target, check, sabotage=patient(2))
-    # The length is new and the page is stale: a pointer that grew is read as the old text with the new one's end.
+    # The length is new but the page is stale, so a pointer that grew has the old text with the end of the new one.
     is_mixed = fault == "stale data"
     assert kinds(seen) <= ({"neither the old text nor the new one"} if is_mixed else set())
     assert seen.measured > 1.0

@@ -1,4 +1,4 @@
-"""Whether fsync has an effect is counted: by the kernel's pages, else by what the device wrote in the meantime."""
+"""The effect of fsync is counted: by the kernel's dirty pages, or else by the writes of the device in that time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def directory(make_home):
 
 @pytest.fixture
 def no_cachestat(monkeypatch):
-    """An older kernel."""
+    """An older kernel, without cachestat."""
 
     def refuse(_descriptor):
         raise OSError(errno.ENOSYS, "no cachestat")
@@ -32,7 +32,7 @@ def no_cachestat(monkeypatch):
 
 
 class Device:
-    """The counters of the directory's device, to which fsync adds."""
+    """The counters of the directory's device, which fsync increases."""
 
     def __init__(self, root, directory, monkeypatch):
         number = os.stat(directory).st_dev
@@ -52,7 +52,7 @@ class Device:
 
 @pytest.mark.parametrize(("sectors", "left"), [
     (CANARY_BYTES // 512, 0),
-    (CANARY_BYTES // 512 + 8, 0),  # the journal, or somebody else
+    (CANARY_BYTES // 512 + 8, 0),  # the journal, or another process
     (CANARY_BYTES // 512 - 8, 4096),
     (0, CANARY_BYTES),
 ])  # fmt: skip
@@ -92,7 +92,7 @@ def test_fsync_on_a_disk_leaves_nothing_and_no_fsync_leaves_all(directory, monke
     assert (counts.left_bytes, counts.unobservable, counts.unsafe_option) == (0, "", "")
     assert 0 < counts.dirty_bytes <= CANARY_BYTES
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    # The kernel may write back by itself in between; not five times.
+    # The kernel may write pages back by itself in between, but not five times.
     assert any(fsync_counts(directory).left_bytes > 0 for _ in range(5))
 
 

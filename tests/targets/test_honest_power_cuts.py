@@ -1,4 +1,4 @@
-"""A power cut of the FUSE target without a fault takes what was not fsynced, and nothing else."""
+"""A power cut of the FUSE target without faults removes what was not synced, and nothing else."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_removed_link_into_the_target_is_not_followed_by_the_target(target):
     trap.touch()
     link.symlink_to(trap)
     sync_directory(target.path)
-    # Until that is durable, the target keeps the link, and counts what it takes.
+    # Until the removal is durable, the target keeps the link, and counts its space.
     link.unlink()
     target.fault("hang", path="trap", operation="lookup")
     try:
@@ -114,5 +114,5 @@ def syncs(deed: Deeds) -> bool:
 
 
 def without_modes(seen: dict[str, object]) -> dict[str, object]:
-    """Leave out what a power cut does not take: permissions."""
+    """Leave out permissions, which a power cut does not change."""
     return {name: known[1:] for name, known in seen.items()}

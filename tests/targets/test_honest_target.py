@@ -1,4 +1,4 @@
-"""The FUSE target without a fault behaves as an ordinary directory does, and leaves nothing mounted."""
+"""The FUSE target without faults behaves like an ordinary directory, and leaves nothing mounted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_random_deeds_do_to_the_target_what_they_do_to_a_directory(target, tmp_p
     for step in range(400):
         deed = Deeds(luck.randrange(10**9))
         plainly, here = (deed(root, opened) for root, opened in roots)
-        # A descriptor's number differs, what is read through it does not.
+        # The numbers of descriptors differ, but not the data that are read through them.
         assert here == plainly, f"step {step}"
     for _, opened in roots:
         for fd in opened.values():
@@ -48,7 +48,7 @@ def test_random_deeds_do_to_the_target_what_they_do_to_a_directory(target, tmp_p
     }
 
 
-# --- what checkpoint software does -----------------------------------------------------------------------------------
+# --- calls of checkpoint software ------------------------------------------------------------------------------------
 
 
 def test_the_mount_names_its_type(target):
@@ -155,7 +155,7 @@ def test_the_second_mount_sees_at_once_what_the_first_did(target):
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("mounted")  # it needs what this needs
+@pytest.mark.usefixtures("mounted")  # it needs the same privileges
 def test_space_is_told_as_it_is_and_what_was_deleted_is_there_to_write_to(make_home, mount):
     with misbehaving(make_home("small"), second=True, backing=mount("tmpfs", 64)) as small:
         free = os.statvfs(small.path).f_bfree
@@ -214,7 +214,7 @@ def mounts_below(directory: Path) -> list[str]:
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(directory) in line]
 
 
-@pytest.mark.usefixtures("mounted")  # it needs what this needs
+@pytest.mark.usefixtures("mounted")  # it needs the same privileges
 def test_nothing_is_left_mounted_when_a_test_dies(make_home):
     home = make_home("dies")
     program = (

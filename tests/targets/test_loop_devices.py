@@ -1,4 +1,4 @@
-"""The real file systems that tests break: each breaks as it should, and nothing of it stays."""
+"""The real file systems that tests break: each breaks as intended, and is removed completely."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(home, kind):
 
 
 def test_a_drive_that_lies_about_flush_loses_what_was_fsynced(home):
-    """A loop device whose file lies on the FUSE target: with lost fsyncs the file system above loses too."""
+    """The loop device's file is on the FUSE target. If that loses fsyncs, the file system above loses data, too."""
     for fault, survives in ((None, True), ("fsync of files is lost", False)):
         with misbehaving(home) as liar, loop_mount(home, "ext4", 64, image=liar.path / "image") as mount:
             subprocess.run(["sync", "--file-system", str(mount.path)], check=True)
@@ -120,4 +120,4 @@ def test_a_throttled_process_waits_for_the_device(home):
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             slow.add(process.pid)
             seconds = float(process.communicate("go\n")[0])
-        assert seconds >= 0.4  # 4 MiB at 8 MiB/s, less the burst that is let through
+        assert seconds >= 0.4  # 4 MiB at 8 MiB/s, less the burst at the start

@@ -1,4 +1,4 @@
-"""The checksums of S3 are those of their definitions: each by the check value that its catalogue publishes."""
+"""The checksums of S3 match their definitions: each gives the published check value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from pytest_ckpt.targets.objects.checksums import ALGORITHMS, checksum, encoded
 
-# Of the digits 1 to 9: the catalogue of parametrised CRC algorithms (RevEng), and the hashes' own definitions.
+# Check values for the digits 1 to 9, from the catalogue of parametrised CRC algorithms (RevEng) and the hashes'
+# definitions.
 DIGITS = b"123456789"
 KNOWN = {
     "content-md5": "25f9e794323b453885f5181f1b624d0b",

@@ -1,4 +1,4 @@
-"""Where an endpoint is: on this host by loopback or by an address of its own, or elsewhere."""
+"""The place of an endpoint: on this host (by loopback or another own address), or elsewhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pytest_ckpt.targets.objects.target import endpoint_location, target
 
 
 def own_address() -> str:
-    """Return an address of this host that is not the loopback's; skip where it has none."""
+    """Return an address of this host other than loopback; skip if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
         try:
-            # Nothing is sent: the kernel chooses the address by its routes.
+            # Nothing is sent: the kernel only chooses the address by its routes.
             trial.connect(("192.0.2.1", 9))
         except OSError:
             pytest.skip("this host has no route to others")
@@ -40,7 +40,7 @@ def test_an_address_of_this_host_is_on_this_host():
 @pytest.mark.parametrize(("endpoints", "kind", "is_local"), [
     (("http://127.0.0.1:1",), "object-local", True),
     (("http://192.0.2.1:1",), "object", False),
-    # Half of a store is not enough.
+    # One remote endpoint is not enough if another one is on this host.
     (("http://192.0.2.1:1", "http://127.0.0.1:1"), "object-local", False),
     ((), "object", False),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""A container of Azure as a target: who asks, how it is signed, and what is made of its answers."""
+"""A container of Azure as a target: credentials, signatures, and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def test_a_token_is_part_of_the_query_and_signs_nothing(monkeypatch: pytest.Monk
     assert dialect.hidden()[1:] == (TOKEN, "planted/signature")
 
 
-# --- what is made of answers ------------------------------------------------------------------------------------------
+# --- the meaning of answers -------------------------------------------------------------------------------------------
 
 
 class _Canned(BaseHTTPRequestHandler):
     answers: dict[str, tuple[int, str]]
 
     def log_message(self, *_words: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))

@@ -1,4 +1,4 @@
-"""A bucket of Google as a target: who asks, and what is made of uploads in parts."""
+"""A bucket of Google as a target: credentials, and uploads in parts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NAME = "robot@vendor.iam.gserviceaccount.com"
 
 
 class _Google(BaseHTTPRequestHandler):
-    """Gives tokens out, and answers a bucket's requests as ``answers`` says by what their paths end with."""
+    """A server that issues tokens, and gives each request of a bucket the answer for the end of its path."""
 
     answers: dict[str, tuple[int, dict[str, Any]]]
     asked: list[tuple[str, str]]
 
     def log_message(self, *_words: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -54,7 +54,7 @@ class _Google(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[type[_Google], Access]]:
-    """A server of tokens and of a bucket, and a service account that asks it."""
+    """A server of tokens and of a bucket, and a service account that uses it."""
     handler = type("Handler", (_Google,), {"answers": {"/o": (200, {}), "/checkpoints": (200, {})}, "asked": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -129,7 +129,7 @@ def server() -> Iterator[OtherServer]:
 
 @pytest.mark.thorough
 def test_an_object_of_more_parts_than_are_composed_at_once_is_whole_and_leaves_no_part(server: OtherServer) -> None:
-    count = 70  # three of 32, and these three
+    count = 70  # parts are composed in three groups of up to 32, and then these three
     with server.bucket() as bucket:
         upload = bucket.begin_upload("of parts")
         sent = [(number, *bucket.put_part("of parts", upload, number, memoryview(bytes([number]))))
@@ -140,7 +140,7 @@ def test_an_object_of_more_parts_than_are_composed_at_once_is_whole_and_leaves_n
         assert bucket.get("of parts") == b"".join(bytes([number]) for number in range(1, count + 1))
         with pytest.raises(FileExistsError):
             bucket.put("of parts", b"", if_absent=True)
-        # Google says 404; the emulator, that it failed.
+        # Google answers 404; the emulator reports a failure.
         with pytest.raises(OSError, match="end upload"):
             bucket.end_upload("of parts", upload, sorted(sent))
         bucket.delete("of parts")

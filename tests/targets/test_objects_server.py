@@ -1,4 +1,4 @@
-"""The server of a first run, asked by a client that nobody here wrote: what S3's clients rely on holds."""
+"""The server of a first run works with another project's client: it does what S3's clients rely on."""
 
 from __future__ import annotations
 
@@ -211,13 +211,16 @@ def test_a_key_that_is_overwritten_is_always_whole(client):
 
 
 def test_who_reads_slowly_gets_what_was_there_when_he_asked(client):
-    """The pages of a file that is sent as it lies are zeros to him once another object has their space."""
+    """A file's pages are sent without a copy.
+
+    They become zeros for a slow reader if another object gets their space.
+    """
     host, _, port = client.meta.endpoint_url.rpartition("//")[2].partition(":")
     data, keys = os.urandom(250_000), [f"slow/{number}" for number in range(8)]
     for key in keys:
         client.put_object(Bucket=BUCKET, Key=key, Body=data)
     file = os.open(file_of(client.meta.endpoint_url), os.O_RDWR)
-    # What is read from the disk comes in large pages, which several objects share.
+    # Data read from the disk come in large pages, which several objects share.
     os.fsync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(file)
@@ -259,14 +262,14 @@ def test_space_goes_back_when_nobody_holds_it_and_all_of_it_with_the_process():
 
 
 def file_of(endpoint):
-    """Return what the objects of the server at an endpoint lie in."""
+    """Return the file in which the server at an endpoint keeps its objects."""
     files = [fd for fd in Path(f"/proc/{server_of(endpoint)}/fd").iterdir() if "deleted" in os.readlink(fd)]
     (file,) = [fd for fd in files if int(fd.name) > 2]
     return file
 
 
 def server_of(endpoint):
-    """Return the process that serves at an endpoint: the one of ours that listens there."""
+    """Return our process that listens at an endpoint."""
     port = f":{int(endpoint.rpartition(':')[2]):04X} "
     (inode,) = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if port in line[:25]
                 and line.split()[3] == "0A"]  # fmt: skip

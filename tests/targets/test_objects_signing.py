@@ -1,4 +1,4 @@
-"""Requests are signed as AWS shows in its documentation; keys come from where its SDKs look."""
+"""Requests are signed as in AWS's documentation, and keys are read from the same places as by AWS's SDKs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ckpt.targets.objects.authentication import (
     signed,
 )
 
-# Of "Authenticating Requests: Using the Authorization Header (AWS Signature Version 4)".
+# From "Authenticating Requests: Using the Authorization Header (AWS Signature Version 4)".
 KEYS = Keys(access_key="AKIAIOSFODNN7EXAMPLE", secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 HOST, MOMENT = "examplebucket.s3.amazonaws.com", "20130524T000000Z"
 EMPTY = hashlib.sha256(b"").hexdigest()
@@ -53,7 +53,7 @@ def nothing_else(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    # The address of a machine's role, which no test asks.
+    # Tests must not ask the metadata service of a cloud machine.
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""How much of a file is in the page cache, by two calls of the kernel that must agree."""
+"""The part of a file in the page cache, by two kernel calls that must agree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drop(path):
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """A directory where pages can be dropped."""
+    """A directory on a disk, where pages can be dropped."""
     if mount_of(tmp_path.resolve()).file_system == "tmpfs":
         home = Path(tempfile.mkdtemp(prefix="ckpt-", dir="/var/tmp"))
         if mount_of(home).file_system == "tmpfs":
@@ -103,7 +103,7 @@ def test_both_gauges_agree_page_by_page(on_disk, pages):
 
 
 def test_dirty_pages_stay_until_they_are_synced(on_disk, probe):
-    """Why a drop before the fsync drops nothing, and the fsync comes first."""
+    """This is why the fsync comes first: a drop before it leaves dirty pages in the cache."""
     path = on_disk / "file"
     with path.open("wb") as file:
         file.write(os.urandom(SIZE))

@@ -1,4 +1,4 @@
-"""Cutting the power of a loop device's file system: what was made durable stays, the rest is gone."""
+"""Cutting the power of a loop device's file system: durable data stay, all other data are lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(path: Path, data: bytes, *, durable: bool) -> None:
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 def test_what_is_durable_stays_and_the_rest_is_gone(mount: Mounts, file_system: str) -> None:
     point = mount(file_system, 400)
-    # ext4 writes its journal every 5 s, which on a busy machine may be before the cut; XFS every 30 s.
+    # ext4 writes its journal every 5 s, which may be before the cut on a busy machine. XFS does so every 30 s.
     options = "remount,noatime,commit=300" if file_system == "ext4" else "remount,noatime"
     subprocess.run(["mount", "-o", options, str(point)], check=True)
     before = mount_of(point)
@@ -105,7 +105,7 @@ def test_who_keeps_it_from_being_unmounted_is_named(mount: Mounts) -> None:
 
 @contextmanager
 def another_namespace() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds every mount of now, whoever unmounts it here: a container, a browser's sandbox."""
+    """A process that keeps all current mounts, even after an unmount here, like a container or a browser's sandbox."""
     holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sleep", "1000"])
     own = Path("/proc/self/ns/mnt").readlink()
     try:
@@ -113,7 +113,7 @@ def another_namespace() -> Iterator[subprocess.Popen[bytes]]:
         assert Path(f"/proc/{holder.pid}/ns/mnt").readlink() != own
         yield holder
     finally:
-        # Before anything is unmounted for good: as long as it lives, the loop device stays in use.
+        # This must come before the last unmount: while the process lives, the loop device stays in use.
         holder.kill()
         holder.wait(patience(60))
 
@@ -137,7 +137,7 @@ def test_it_is_over_when_the_file_system_is_back_though_another_namespace_held_i
     point = mount(file_system, 400)
     write(point / "durable", b"a" * 100_000, durable=True)
     with another_namespace() as holder, subprocess.Popen(command(point), stderr=subprocess.PIPE) as cutting:
-        # So from here on, until the other lets go: what is mounted is the old one, shut down.
+        # Until the other process ends, the old file system stays mounted and shut down.
         eventually(lambda: is_shut_down(point), "the power is cut")
         assert cutting.poll() is None
         holder.kill()

@@ -1,4 +1,4 @@
-"""The calls of a replay: what flushes, and a file system that does less than it was asked for."""
+"""The calls of a replay: which calls flush, and a file system that does less than requested."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unwritten_pages(path):
 def test_a_file_is_opened_with_the_flag_that_was_recorded(tmp_path, synchronous):
     with open_file(tmp_path, synchronous) as calls:
         calls.make(step("write", BYTES))
-        # Nothing else writes the page back so soon.
+        # Nothing else writes the pages back so soon.
         assert (unwritten_pages(tmp_path / "a.bin") == 0) is bool(synchronous)
 
 

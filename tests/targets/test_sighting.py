@@ -1,4 +1,4 @@
-"""Whether a directory of a run is still the one that was made: mount, number, and the file below its mount."""
+"""Whether a run's directory is still the original one: its mount, its number, and the file below its mount."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_copy_of_the_image_that_is_mounted_over_the_target_is_another_director
     image, copy = target.parent / "image", make_home("copy") / "image"
     subprocess.run(["cp", "--sparse=always", str(image), str(copy)], check=True)
     if kind == "btrfs":
-        # The kernel refuses two file systems with one number, and gives a copy another one.
+        # The kernel refuses two file systems with one UUID, so the copy gets another one.
         subprocess.run(["btrfstune", "-f", "-u", str(copy)], check=True, capture_output=True)
     done = subprocess.run(["mount", "-o", "loop", str(copy), str(target)], capture_output=True, text=True, check=False)
     need(done.returncode == 0, f"nothing can be mounted here: {done.stderr}")
@@ -51,7 +51,7 @@ def test_an_image_that_is_mounted_again_by_another_loop_device_is_the_same_direc
     before = standing_of(target / "run")
     image = target.parent / "image"
     subprocess.run(["umount", str(target)], check=True)
-    # The first free device may be the one that was used before; this one takes it.
+    # The first free device may be the one used before. This command occupies it.
     other = subprocess.run(
         ["losetup", "-f", "--show", str(image.parent / "image")], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""What every target keeps to, a directory and a store without free offsets alike: the protocol of targets, tried."""
+"""The contract of all targets, tested on a directory and on a store without free offsets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.support.targets.object_server import BUCKET, CREDENTIALS, object_serv
 ROWS: Mapping[str, TargetSpec] = known_targets({"memory": SPEC})
 REF = CheckpointRef(subject="m", number=1)
 NAMES = Names(files={"m": frozenset(("a.pt", "b.pt"))})
-# Of several parts, and none of their multiples.
+# Several parts, but not a multiple of their size.
 DATA = os.urandom((1 << 20) + 12_345)
 
 
 class Phases:
-    """Phases that are only remembered."""
+    """Phases that are only recorded."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -60,7 +60,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture(params=["a directory", "a directory that keeps its name", "memory", "a bucket"])
 def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]:
-    """What --ckpt-target says."""
+    """A value of --ckpt-target."""
     if request.param == "a directory":
         yield str(tmp_path)
     elif request.param == "a directory that keeps its name":
@@ -70,7 +70,7 @@ def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]
         for name, value in CREDENTIALS.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("endpoint"))
-        # One server for all, and a prefix for each.
+        # All tests share one server, and each has its own prefix.
         yield f"s3://{BUCKET}/{request.node.originalname}"
     else:
         with memory_server() as name:
@@ -96,7 +96,7 @@ def store(area: AreaRef) -> Iterator[Store]:
 
 
 def attach(area: AreaRef) -> Store:
-    """Attach as another process would: by what crosses as JSON."""
+    """Attach like another process: through JSON."""
     crossed = from_plain(AreaRef, json.loads(json.dumps(to_plain(area))))
     store: Store = load(crossed.opener)(crossed)
     return store
@@ -288,7 +288,7 @@ def test_the_draft_of_a_killed_rank_is_found_and_removed(storage, word):
 
 
 class TestMemory:
-    """What only the store without free offsets refuses."""
+    """Calls that only the store without free offsets refuses."""
 
     @pytest.fixture(params=["memory"])
     def word(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A directory whose file system is dead, forbids or lacks a call is refused with its remedy, whatever call it is."""
+"""A directory on a file system that is dead, or that forbids or lacks a call, is refused with a remedy."""
 
 from __future__ import annotations
 

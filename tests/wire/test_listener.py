@@ -1,4 +1,4 @@
-"""The connection back to who had a process started: callers are proven, strangers are turned away."""
+"""The connection of a process back to its starter: callers prove who they are, strangers are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Caller]]:
-    """Return a function that calls a listener while it is asked for what has come."""
+    """Return a function that connects a caller while the listener is polled."""
     callers: list[Caller] = []
 
     def made(listener: Listener, **changed: str) -> Caller:
@@ -77,7 +77,7 @@ def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, ca
     came = taken_from(listener, len(words))
     sending.join()
     assert [word for _, word in came] == words
-    # More than the network takes at once, while nothing comes.
+    # More bytes than the network accepts at once, while no message arrives.
     rank = came[0][0]
     rank.send({"job": "x" * (8 * MEBIBYTE)})
     rank.send("and this")
@@ -85,7 +85,7 @@ def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, ca
     receiving = threading.Thread(target=lambda: received.extend([caller.receive(), caller.receive()]))
     receiving.start()
     while receiving.is_alive():
-        # Only when it is ready: whoever waits for it must not have to guess.
+        # The listener is used only when it is ready: a waiting process must not have to guess.
         if select.select([listener], [], [], 0.01)[0]:
             listener.take()
     assert received == [{"job": "x" * (8 * MEBIBYTE)}, "and this"]
@@ -151,7 +151,7 @@ def test_one_who_pretends_to_be_the_controller_is_not_believed(listener: Listene
         port = pretender.getsockname()[1]
         with pytest.raises(NoConnection, match="another program answers"):
             calls(listener, **{CONTROLLER: f"127.0.0.1:{port}"})
-        # Where the controller answers at another address, it is found there.
+        # If the controller answers only at its second address, it is found there.
         caller = calls(listener, **{CONTROLLER: f"127.0.0.1:{port},{listener.environment[CONTROLLER]}"})
         caller.close()
 
@@ -225,7 +225,7 @@ def test_a_listener_takes_a_free_port_of_a_range_and_says_where_none_is(
 
 @pytest.fixture
 def free_ports() -> tuple[int, int]:
-    """Two ports, one behind the other, that nobody has now."""
+    """Return two consecutive ports that are free now."""
     while True:
         with socket.create_server(("", 0)) as one:
             first: int = one.getsockname()[1]
@@ -239,11 +239,11 @@ def free_ports() -> tuple[int, int]:
 def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """What a socket holds unread makes it ready before another one that has ended already."""
+    """A socket with unread data becomes ready before another socket that has ended earlier."""
     first, second = calls(listener), calls(listener)
     second.send("unread")
     first.close()
-    select.select([], [], [], 0.05)  # several ticks of the kernel that counts them
+    select.select([], [], [], 0.05)  # several ticks of the kernel's clock
     second.close()
     said: list[tuple[Connection, Any]] = []
     eventually(lambda: said.extend(listener.take()) or [word for _, word in said].count(ENDED) == 2, "both have ended")
@@ -255,7 +255,7 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
 def test_a_caller_whose_host_takes_no_more_is_told_as_gone(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """The kernel gives up with ETIMEDOUT what a host that died has not taken."""
+    """If a host died, the kernel gives up on unacknowledged data with ETIMEDOUT."""
     calls(listener).send("hello")
     ((rank, _),) = taken_from(listener)
     rank.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 100)
@@ -271,13 +271,13 @@ def test_strangers_that_say_nothing_are_turned_away_the_oldest_first(
 ) -> None:
     caller = calls(listener)
     strangers = [connected_to(listener) for _ in range(300)]
-    # The first ones are gone while the last ones are heard.
+    # The first strangers are dropped before the last ones are answered.
     assert received(strangers[0], listener) == b""
     strangers[-1].sendall(GREETING + bytes(NONCE_BYTES))
     assert received(strangers[-1], listener).startswith(GREETING)
     open_still = sum(not select.select([stranger], [], [], 0)[0] for stranger in strangers[:-1])
     assert open_still < 150
-    # Nor do they take the place of who is awaited.
+    # Strangers do not displace an expected caller.
     caller.send("still here")
     assert [word for _, word in taken_from(listener)] == ["still here"]
     for stranger in strangers:
@@ -297,7 +297,7 @@ def test_a_stranger_is_turned_away_after_some_seconds(listener: Listener, monkey
 
 @pytest.fixture
 def nothing_more_may_be_opened(listener: Listener) -> Iterator[Callable[[], None]]:
-    """Return a function from which on this process may open nothing more, until the end of the test."""
+    """Return a function after which this process can open no more files, until the end of the test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def shut() -> None:

@@ -1,4 +1,4 @@
-"""What crosses between a run and its processes: nobody changes, repeats, leaves out or adds anything."""
+"""Messages between a run and its processes: no other user can change, repeat, omit or add any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that time a network: all of them come to be, or none; strangers do not take part; nothing waits for ever."""
+"""Streams that time a network: either all are connected or none, strangers are refused, and no wait is endless."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meeting(ports: tuple[int, int] | None = None) -> Iterator[StreamListener]:
 def met(
     place: StreamListener, token: bytes = TOKEN, seconds: float = 5.0
 ) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Return the streams of who calls, and of who is called."""
+    """Return the streams of the caller and of the called side."""
     called: list[socket.socket] = []
     answering = threading.Thread(target=lambda: called.extend(place.accepted(seconds)))
     answering.start()

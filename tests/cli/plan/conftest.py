@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan``, as text and as JSON."""
+"""A fixture that runs ``pytest-ckpt plan`` and returns its output."""
 
 from __future__ import annotations
 

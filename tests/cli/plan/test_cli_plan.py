@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan``: what a run would write, read and need, and its limits."""
+"""``pytest-ckpt plan`` prints a run's limits and what the run would write, read and need."""
 
 from __future__ import annotations
 
@@ -175,14 +175,14 @@ def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
 
 
 @pytest.mark.parametrize(("engine", "says"), [
-    # Its largest file is 12.9 GiB.
+    # The largest file of a checkpoint is 12.9 GiB.
     ("stream", ("2,072 objects and _COMMITTED", "parts of 5 MiB", "at most 2,645 of one object", "requests a save")),
     ("torch", ("2,072 objects and _COMMITTED", "parts of 16 MiB", "at most 827 of one object")),
     ("dcp-s3fs", ("1,025 objects a checkpoint", "commits by .metadata")),
 ])  # fmt: skip
 def test_on_an_object_store_the_text_tells_keys_parts_and_requests(capsys, engine, says):
     words = ("--ckpt-target=s3://test/ckpt", "--ckpt-endpoint=embedded", "--cluster=16000", f"--ckpt-engine={engine}")
-    # Whether this host has the memory for it is another question.
+    # The exit code is ignored: this host may lack the memory for the run.
     main(["plan", *words, "--ckpt-model=llama3-1t", "--ckpt-ranks=1024"])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  keys ")]
     assert "below s3://test/ckpt/pytest-ckpt-…/llama3-1t-full" in line
@@ -206,12 +206,12 @@ def test_parallelism_is_for_models_of_one_s_own(capsys):
 
 @pytest.mark.parametrize(("suite", "moved"), [
     ("performance", ""),
-    # Three shifted, joined and split loads of one checkpoint each and a storm; paced saves go by the clock.
+    # The suite loads one checkpoint shifted, joined, split and as a storm. The paced saves follow the clock.
     ("performance,contention", r", \d+ more steps in addition move at least [\d.]+ GB"),
-    # At most 25 rounds until saves are steady: 25 x 112 MB.
+    # At most 25 rounds until saves are steady: 25 x 112 MB is 2.81 GB.
     ("performance,endurance", ", 1 more step in addition moves at most 2.81 GB"),
     ("performance,contention,endurance", r", \d+ more steps in addition move about [\d.]+ GB"),
-    # Saves and loads by 1, 2, 4 and 8 of the ranks: known before.
+    # 1, 2, 4 and 8 of the ranks save and load, so the volume is known in advance.
     ("performance,scaling", r", \d+ more steps in addition move [\d.]+ GB"),
 ])  # fmt: skip
 def test_what_all_steps_of_a_run_move_is_foretold(plan, suite, moved):

@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan`` touches nothing, names what a run could not do, and ends with an error that says what to do."""
+"""``pytest-ckpt plan`` changes nothing and names each obstacle of a run; its errors contain the remedy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_cannot_run_is_said_with_its_reason(plan):
     assert "not run: llama3-405b in full has 512 ranks" in text
 
 
-# --- what it costs and touches ---------------------------------------------------------------------------------------
+# --- its cost and its effects ----------------------------------------------------------------------------------------
 
 
 def test_planning_imports_nothing_heavy():
@@ -93,7 +93,7 @@ def test_a_target_that_does_not_answer_holds_a_plan_for_seconds_and_is_named(cap
 
 @pytest.mark.parametrize("form", ["text", "JSON"])
 def test_a_target_in_memory_is_an_obstacle(plan, form, monkeypatch):
-    # Of a host that has one there.
+    # The mount table of a host with a file system in memory.
     monkeypatch.setattr(target, "mount_of", lambda _: Mount(
         mount_point="/dev/shm", file_system="tmpfs", source="tmpfs", options="rw"))  # fmt: skip
     monkeypatch.setattr(fitting, "check_in_time", lambda *_: PosixTarget("/tmp").check())
@@ -153,7 +153,7 @@ def test_errors_end_with_4_and_say_what_is_wrong(arguments, says):
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback():
-    """As in ``pytest-ckpt plan --ranks | head -1``, where there is more than a pipe holds."""
+    """The command ``pytest-ckpt plan --ranks | head -1``, with more output than a pipe can buffer."""
     reading, writing = os.pipe()
     words = [
         sys.executable,

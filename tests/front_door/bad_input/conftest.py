@@ -1,4 +1,4 @@
-"""A target, and a run that must be refused before it writes anything."""
+"""Fixtures: a target, and a run that must be refused before it writes anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def target(pytester):
 
 @pytest.fixture
 def refused(front_door, pytester, target):
-    """Run pytest and hold what is the same for every refusal; the words must all be in what it says."""
+    """Run pytest and check what all refusals have in common. The message must contain every text in ``says``."""
 
     def run(*arguments, says, cluster="16000"):
         before = everything_in(pytester.path)
@@ -41,7 +41,7 @@ def refused(front_door, pytester, target):
 
 
 def everything_in(directory):
-    """Return every path below a directory, without what pytester and Python themselves keep there."""
+    """Return every path below a directory, except the files of pytester and Python."""
     ours = (p.relative_to(directory).parts for p in directory.rglob("*"))
     others = {"stdout", "stderr", "__pycache__"}
     return {parts for parts in ours if parts[0] not in others and not parts[0].startswith("runpytest-")}
@@ -49,7 +49,7 @@ def everything_in(directory):
 
 @pytest.fixture
 def mounted(pytester, target, monkeypatch):
-    """Run pytest where only it can see a file system in memory, mounted on the target; list what it left there."""
+    """Run pytest with a file system in memory, mounted on the target for this run only; list the files left there."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     ways = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
     mount = ["mount", "-t", "tmpfs", "ckpt-test", str(target)]

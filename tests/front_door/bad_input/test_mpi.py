@@ -1,4 +1,4 @@
-"""An MPI that cannot start ranks, or pytest inside one, is refused with the command to try."""
+"""An MPI that cannot start ranks, or pytest inside an MPI job, is refused with a command for a trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.refusals import INSIDE_MPI, SMALL, is_refusal
 
 
 def test_no_launcher_anywhere_is_refused(pytester, target, monkeypatch):
-    """In an environment without mpiexec beside its Python, and none on PATH."""
+    """The environment has no mpiexec next to its Python, and none on PATH."""
     venv.create(pytester.path / "bare", with_pip=False)
     monkeypatch.setenv("PATH", str(pytester.path / "nothing"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(CHECKOUT), *filter(None, sys.path)]))
@@ -69,7 +69,7 @@ def test_an_mpi_that_cannot_start_is_refused_with_the_command_to_try(refused, py
         says=["MPI cannot start 2 ranks", "exit code 7", "no fabric found", "Try it by hand", "-n 2"],
     )  # fmt: skip
     assert "-m pytest_ckpt.ranks" in message
-    # It is quoted as a shell wants it: what is pasted does the same.
+    # The command is quoted for a shell, so pasting it has the same result.
     line = message.partition("Try it by hand: ")[2].partition(" (each rank")[0]
     assert line.endswith(" </dev/null")
     tried = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False)
@@ -77,7 +77,7 @@ def test_an_mpi_that_cannot_start_is_refused_with_the_command_to_try(refused, py
 
 
 def test_a_launcher_that_starts_too_few_ranks_is_refused(refused, pytester):
-    """As when mpiexec and mpi4py belong to different MPIs: every process is then a rank 0 of one."""
+    """If mpiexec and mpi4py belong to different MPIs, every process is rank 0 of a job of one."""
     lonely = pytester.path / "lonely"
     lonely.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\nshift 2\nexec "$@"\n')
     lonely.chmod(0o755)

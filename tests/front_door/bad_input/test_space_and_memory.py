@@ -1,4 +1,4 @@
-"""Too little space or memory is refused, and what the refusal proposes fits."""
+"""Too little space or memory is refused, and the proposed options fit."""
 
 from __future__ import annotations
 

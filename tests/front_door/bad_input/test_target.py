@@ -1,4 +1,4 @@
-"""A target that cannot be written to, or that nobody named, is refused before anything is written."""
+"""A target that is missing, not given or not writable is refused before anything is written."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_link_to_the_root_directory_is_refused(refused, pytester):
 
 
 def test_a_target_that_is_not_writable_is_refused(pytester, target, monkeypatch):
-    """Where this test runs as root, without what lets root write everywhere."""
+    """If root runs this test, it runs without the capabilities that let root write everywhere."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     powerless = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     if powerless and not (shutil.which("setpriv") and succeeds([*powerless, "true"])):

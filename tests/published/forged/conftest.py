@@ -11,7 +11,7 @@ from tests.support.made_results import MadeRun
 
 
 def slow_rank_3(kind, number, rank):
-    """Every rank is a little different; one is far behind in saves."""
+    """Every rank takes a slightly different time; rank 3 is far slower in saves."""
     base = 5.0 if kind == "save" else 4.0
     return base + 0.01 * rank + 0.003 * number + (35.0 if (kind, rank) == ("save", 3) else 0.0)
 
@@ -23,7 +23,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def judge(capsys):
-    """Run the command; return its document, and what stands in its messages."""
+    """Run the command; return its document and its messages."""
 
     def run(directory, *words):
         code = cli.main(["judge", str(directory), "--cluster=16000", "--json", *words])

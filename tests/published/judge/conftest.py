@@ -12,7 +12,7 @@ from tests.support.by_the_library import faults
 
 @pytest.fixture
 def judge(capsys):
-    """Run the command and return (exit code, document, what it said on standard error)."""
+    """Run the command and return (exit code, document, standard error)."""
 
     def run(directory, *words, cluster=16000):
         code = cli.main(["judge", str(directory), f"--cluster={cluster}", "--json", *words])
@@ -27,7 +27,7 @@ def judge(capsys):
 
 @pytest.fixture
 def lines(capsys):
-    """Run the command and return what it prints for people, unwrapped."""
+    """Run the command and return its output for people, unwrapped."""
 
     def run(directory, *words, cluster=16000):
         cli.main(["judge", str(directory), f"--cluster={cluster}", *words])

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on published results: files that are missing, broken or of another run are named."""
+"""``pytest-ckpt judge`` on published results names files that are missing, broken or of another run."""
 
 from __future__ import annotations
 

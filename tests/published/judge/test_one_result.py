@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on one published result: the slowest rank is judged, and nothing is certified."""
+"""``pytest-ckpt judge`` on one published result judges the slowest rank, and certifies nothing."""
 
 from __future__ import annotations
 

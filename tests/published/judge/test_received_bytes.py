@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on results whose files count what the hosts' network interfaces received during the loads."""
+"""``pytest-ckpt judge`` on results that count the bytes received by the hosts' network interfaces during loads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cached(kind, number, _rank):
 
 @pytest.fixture
 def network(judge, tmp_path):
-    """Judge one made run and return its document."""
+    """Write a made-up run, judge it and return the document."""
 
     def judged(*parts, **fields):
         return judge(MadeRun(**fields).write(tmp_path / "run", parts=("summary", "config", "metadata", *parts)))[1]
@@ -45,7 +45,7 @@ def test_the_snapshots_of_an_invocation_that_only_loads_are_enough(judge, tmp_pa
     read = MadeRun(saves=0, started=MadeRun().started + timedelta(hours=1))
     read.write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=("metadata", "snapshots"))
     document = judge(tmp_path)[1]
-    # Of eth0, its virtual function and the bond on it, only one is counted.
+    # Only one of eth0, its virtual function and the bond on it is counted.
     assert document["published"]["network"]["received_bytes"] == pytest.approx(LOADED, rel=1e-9)
     assert "the loads crossed the network." in because(document, "COLD")
 
@@ -55,7 +55,7 @@ def test_loads_that_crossed_the_network_are_no_cached_reads_whatever_their_times
     document = network("series", seconds=cached)
     assert document["published"]["signs"] == []
     assert "may have come from a cache" not in because(document, "REPEAT")
-    # Their times vary all the same.
+    # The times of the loads still vary.
     assert outcomes(document)["REPEAT"] == "failed"
     assert "the loads crossed the network." in lines(tmp_path / "run")
 

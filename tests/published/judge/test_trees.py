@@ -23,7 +23,7 @@ HEAVY = ("torch", "mpi4py", "numpy", "psutil", "jinja2")
 
 @pytest.fixture
 def tree(tmp_path):
-    """Three systems, one with two models, one too slow, one broken; and runs of other benchmarks."""
+    """Three systems: one with two models, one too slow, one broken; and runs of other benchmarks."""
     MadeRun().write(published(tmp_path, "Maker", "fast array", "llama3-8b", "20260301_120000"))
     big = MadeRun(model="llama3-70b", processes=64, seconds=steady(12.0, 11.0))
     big.write(published(tmp_path, "Maker", "fast array", "llama3-70b", "20260302_120000"), ranks=[0, 9])
@@ -74,7 +74,7 @@ def test_the_outcome_as_far_as_recorded_is_a_field_of_each_figure(judge, tree):
         [("failed", 10), ("met as far as recorded", 9)],
     ]
     assert big["figures"][1]["outcome_text"] == "met as far as recorded: 9 of 10 loads"
-    # The requirement stays undecided: an outcome as far as recorded is no verdict.
+    # The requirement stays undecided, because "met as far as recorded" is not a verdict.
     assert big["outcomes"]["LOAD"] == "not run"
 
 
@@ -82,7 +82,7 @@ def test_how_sure_a_result_is_rests_on_the_operations_that_are_known(judge, line
     directory = published(tree, "Maker", "fast array", "llama3-70b", "20260302_120000")
     verdicts = {v["id"]: v for v in judge(directory)[1]["requirements"]}
     load, save = verdicts["LOAD"], verdicts["SAVE"]
-    # Of ten saves the last has an upper bound, which meets the limit.
+    # All ten saves count: the last one has an upper bound, which meets the limit.
     assert (load["bound"]["trials"], load["bound"]["met"]) == (9, 9)
     assert load["bound"]["share"] == pytest.approx(0.05 ** (1 / 9), abs=0.001)
     assert (save["bound"]["trials"], save["bound"]["met"]) == (10, 10)

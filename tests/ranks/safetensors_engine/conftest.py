@@ -1,4 +1,4 @@
-"""A checkpoint that the engine safetensors saved."""
+"""Fixtures for the engine safetensors: a checkpoint that it saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine safetensors with one rank: what is written, what comes back, and every way in which it may not."""
+"""The engine safetensors with one rank: what it writes, what comes back, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BIG = "optimizer/0"
 
 
 def start_of(file: Path, name: str) -> int:
-    """Return where the first bytes of a tensor stand in a file."""
+    """Return the position of a tensor's first bytes in a file."""
     number = next(number for number, tensor in enumerate(TENSORS) if tensor.name == name)
     return file.read_bytes().index(expected(number, TENSORS[number])[:64])
 
@@ -47,7 +47,7 @@ def test_each_file_is_the_library_s_and_the_index_names_them_all(tmp_path):
     names = ["shard-00001-model-00001-of-00004.safetensors", "shard-00001-model-00002-of-00004.safetensors",
              "shard-00001-model-00003-of-00004.safetensors", "shard-00001-model-00004-of-00004.safetensors",
              "model.safetensors.index.json"]  # fmt: skip
-    # The index stands behind the shards: who writes in order has them when it is there.
+    # The index sorts after the shards, so a writer in order knows all shards when it writes the index.
     assert [entry.name for entry in entries] == names
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == right()
     assert (proof.files_attempted, proof.files_returned, proof.directories_returned) == (5, 5, 1)
@@ -88,7 +88,7 @@ def test_what_is_staged_is_saved_whatever_becomes_of_the_state(tmp_path):
         data[:] = 0
     engine.save(draft_in(tmp_path), clock_of())
     assert load(tmp_path)[1].faults == ()
-    # Without another copy, the next save is of the state.
+    # Without a new copy, the next save writes the current state.
     engine.save(draft_in(tmp_path / "next"), clock_of())
     assert {fault.kind for fault in load(tmp_path / "next")[1].faults} == {"zeros"}
 
@@ -242,7 +242,7 @@ def test_the_report_is_told_what_is_the_library_s_and_what_is_added():
 
 
 def test_it_needs_the_memory_that_its_row_states_and_no_torch(tmp_path):
-    """With the largest file that a rank can have beside its state: the optimizer whole."""
+    """The optimizer is one file, the largest that a rank can have in addition to its state."""
     rule = built_in("safetensors").memory
     whole = layout("llama3-8b", mode="open", processes=64, scale=0.06)
     area, state = area_in(tmp_path), whole.rank(0).bytes
@@ -251,7 +251,7 @@ def test_it_needs_the_memory_that_its_row_states_and_no_torch(tmp_path):
     largest = largest_file_bytes(whole.rank(0), SAFETENSORS_FILES)
     stated = rule.process_bytes + rule.state_bytes(state, largest)
     for action, copies in (("save", 2), ("load", 1)):
-        # Neither too little, nor so much that it says nothing.
+        # The stated memory is enough, and not so large that it says nothing.
         assert state + copies * largest < fields[action]["peak_bytes"] < stated
         assert not {"torch", "jinja2"} & set(fields[action]["modules"])
 
@@ -272,13 +272,13 @@ def test_each_file_is_one_write_and_one_fsync_and_the_commit_comes_last(tmp_path
     for name in (*(file.name for file in FILES), INDEX):
         size = (directory / name).stat().st_size
         wanted += [f"create {name}", f"write {name} {size}", f"fsync {name}", f"close {name}"]
-    # Then what every engine's checkpoint gets: its names are made durable, and it is given its own.
+    # Then the store makes the names durable and gives the checkpoint its final name, as for every engine.
     wanted += [f"fsync {directory.name}", "rename", f"fsync {directory.parent.name}"]
     assert calls_in(trace.read_text(), target) == wanted
 
 
 def calls_in(trace: str, target: Path) -> list[str]:
-    """Return the calls of a trace that change something below a directory, in words."""
+    """Return the calls of a trace that change something below a directory, as words."""
     calls, began = [], False
     for line in trace.splitlines():
         if str(target) not in line or "O_RDONLY" in line:

@@ -1,4 +1,4 @@
-"""Files of safetensors: headers and indexes that are none are refused, and the library reads what the engine wrote."""
+"""Files of safetensors: invalid headers and indexes are refused, and the library reads the engine's files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_index_of_anything_else_is_refused(found):
 
 
 def test_the_library_alone_finds_every_tensor_by_the_index(tmp_path):
-    """Of two ranks, by a program that knows nothing of this package."""
+    """A program without this package loads the files of two ranks."""
     whole = layout("llama3-8b", mode="open", processes=2, scale=1e-5)
     directory, scratch = tmp_path / "saved", tmp_path / "scratch"
     scratch.mkdir()

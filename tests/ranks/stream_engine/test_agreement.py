@@ -1,4 +1,4 @@
-"""The engine stream writes the torch engine's files and reads them, whatever the requests are."""
+"""The engine stream writes and reads the files of the torch engine, with any requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAYOUTS = [
     for m in MODELS.values()
     for mode in ("full", "subset", "open")
 ]
-# torch.save puts tensors at multiples of so many bytes, where nobody asks for blocks.
+# torch.save aligns tensors to this number of bytes if no other alignment is set.
 OF_TORCH = 64
 
 
@@ -53,7 +53,8 @@ def test_what_one_engine_saved_the_other_loads(tmp_path, shards):
         save(streaming(rank), ours, checkpoint=2)
         save(by_torch(rank), theirs, checkpoint=2)
         assert {p.name for p in ours.iterdir()} == {p.name for p in theirs.iterdir()} == {f.name for f in rank.files}
-        # Tensors stand at other offsets than in its own files: an engine that saved some would miss their size.
+        # In torch's files, tensors have other offsets. If an engine had saved only some tensors, fewer bytes would come
+        # back.
         assert load(by_torch(rank), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank, alignment=OF_TORCH), theirs, checkpoint=2) == everything(rank)
@@ -100,7 +101,7 @@ def test_request_and_depth_change_no_byte_of_a_file(tmp_path, right, request_kib
 
 
 def test_as_many_requests_are_in_flight_as_were_asked_for(tmp_path):
-    """Beyond the buffers that every rank has: more are made for them."""
+    """More requests are in flight than a rank has usual buffers, so more buffers are created."""
     shard = shard_of(0, [("float32", 14 << 20)])
     engine = streaming(shard, request=1 << 20, depth=48)
     save(engine, tmp_path)

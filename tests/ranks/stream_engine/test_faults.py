@@ -1,4 +1,4 @@
-"""The engine stream finds what the torch engine finds in files that storage changed."""
+"""The engine stream finds the same faults as the torch engine in files that storage has changed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def change(file, offset, how):
 
 
 def found_by_both(directory):
-    """Return what both engines find in a directory."""
+    """Return the faults that each of the two engines finds in a directory."""
     return [load(engine, directory)[2] for engine in (by_torch(ODD), streaming(ODD))]
 
 
@@ -146,7 +146,7 @@ def test_both_engines_call_a_file_with_a_broken_container_unreadable(saved, wher
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), bit=st.integers(0, 7))
 def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit):
-    """torch.load looks at few of the bytes around the tensors; the stream engine at all."""
+    """torch.load checks few of the bytes around the tensors; the stream engine checks all of them."""
     name = data.draw(st.sampled_from(sorted(right)))
     offset = data.draw(st.integers(0, len(right[name]) - 1))
     directory = tmp_path_factory.getbasetemp() / "any-bit"
@@ -201,7 +201,7 @@ def test_a_read_that_fails_names_its_own_file_and_not_the_first_of_the_pass(save
 
 
 def test_a_file_that_is_cut_until_somebody_asks_for_its_size_is_short(saved, monkeypatch):
-    """As disorderfs, s3fs and sshfs do: what is read ends at the length that was known, until fstat is called."""
+    """Like disorderfs, s3fs and sshfs: reads end at the length that the client remembers, until fstat is called."""
     known, true = 5000, os.fstat
     asked = set()
 

@@ -1,4 +1,4 @@
-"""The engine stream saves and loads in bounded memory, and what it says of its buffers is true."""
+"""The engine stream saves and loads in bounded memory, and reports its buffers correctly."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ print(json.dumps({
 
 
 def as_a_rank(shard, directory, *, maximum_bytes=0, front=()):
-    """Save, load and compare in a process of its own, as a rank does; return what it tells."""
+    """Save, load and compare in a separate process, as a rank does; return its report."""
     asked = {
         "shard": to_plain(shard),
         "options": to_plain(EngineOptions()),
@@ -94,7 +94,7 @@ def as_a_rank(shard, directory, *, maximum_bytes=0, front=()):
 
 
 def test_a_state_that_does_not_fit_into_memory_is_saved_and_loaded(tmp_path):
-    """512 MiB of state, in a process that may not even promise itself that much."""
+    """The state has 512 MiB. The process may not even reserve that much memory."""
     shard = shard_of(0, [("float32", 100 << 20), ("float16", 1)], [("float16", (56 << 20) + 1)])
     found = as_a_rank(shard, tmp_path, maximum_bytes=400 << 20)
     assert not found["state_fits"]
@@ -112,7 +112,7 @@ def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
 
 
 def test_a_rank_that_has_little_takes_no_more_memory_than_that(tmp_path):
-    """Of 1,024 ranks many share a host: 32 MiB of buffers for each would be most of what they take."""
+    """Many of 1,024 ranks share a host. With 32 MiB of buffers each, buffers would be most of their memory."""
     buffers = streaming(shard_of(0, [("float32", 1 << 10)], [("float32", 1)]), request=4 << 20).facts()["buffers"]
     assert buffers.startswith("2.1 MB a rank, ")
     whole = streaming(shard_of(0, [("float32", 16 << 20)]), request=4 << 20).facts()["buffers"]
@@ -124,7 +124,7 @@ def test_a_rank_imports_neither_torch_nor_what_only_the_controller_needs(tmp_pat
 
 
 def test_requests_that_signals_interrupt_are_made_again(tmp_path):
-    """The kernel's own answer, put in front of the real calls by strace."""
+    """strace injects the kernel's own error EINTR before the real calls."""
     strace = shutil.which("strace")
     front = (strace, "-f", "-q", "-o", str(tmp_path / "trace"), "-e", "trace=pwrite64,preadv,preadv2")
     if not strace or subprocess.run([*front, "true"], capture_output=True, check=False).returncode:
@@ -137,7 +137,7 @@ def test_requests_that_signals_interrupt_are_made_again(tmp_path):
     assert (found["loaded"], found["checked"], found["faults"]) == (shard.bytes, shard.bytes, 0)
     trace = (tmp_path / "trace").read_text()
     interrupted = [line for line in trace.splitlines() if "EINTR" in line]
-    # Where another thread's call stands between, the answer has a line of its own: "<... pwrite64 resumed>".
+    # If another thread's call is logged in between, the result has its own line: "<... pwrite64 resumed>".
     assert any("pwrite64" in line for line in interrupted)
     assert any("preadv" in line for line in interrupted)
 
@@ -146,13 +146,13 @@ def test_what_it_says_of_its_buffers_is_true():
     facts = streaming(ODD, request=4 << 20).facts()
     assert facts["requests"] == "4 MiB, 2 in flight for each rank"
     size, _, share = facts["buffers"].partition(" MiB a rank, ")
-    # Three files, of a request each, and the largest is smaller than a MiB.
+    # Three files with one request each; the largest is smaller than a MiB.
     assert int(size) == 3
     assert share in {f"{n}% in huge pages" for n in range(101)}
 
 
 def test_a_file_has_no_byte_more_than_its_container(tmp_path):
-    """Its last request is filled up to a whole block, and that is cut off."""
+    """The last request is filled up to a whole block, and the filling is cut off."""
     save(streaming(ODD), tmp_path)
     sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
     assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes
@@ -160,7 +160,7 @@ def test_a_file_has_no_byte_more_than_its_container(tmp_path):
 
 
 def test_a_save_uses_all_buffers_in_turn(tmp_path):
-    """A buffer whose write has just ended is the slowest to fill, if a host copies the bytes of a virtual machine."""
+    """If a host copies a virtual machine's bytes, the buffer of the latest write is the slowest to fill."""
     engine = streaming(shard_of(0, [("float32", 4 << 20)]), request=1 << 20, depth=1)
     real, places = SinkAtOffsets.write_at, []
 

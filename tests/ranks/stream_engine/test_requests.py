@@ -1,4 +1,4 @@
-"""The engine stream goes on where a target refuses direct requests or ends them short."""
+"""The engine stream continues if a target refuses direct requests or shortens them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READS = "; files are read without read-ahead (POSIX_FADV_RANDOM)"
 
 @pytest.fixture
 def direct(tmp_path):
-    """A directory whose file system takes direct requests."""
+    """A directory whose file system accepts direct requests."""
     try:
         os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
     except OSError as error:
@@ -59,7 +59,7 @@ def is_direct(descriptor):
 
 @contextlib.contextmanager
 def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
-    """A target without O_DIRECT; some have made the file before they refuse."""
+    """A target without O_DIRECT. Some such targets create the file before they refuse."""
     real = os.open
 
     def refuse(path, flags, *rest, **how):
@@ -74,7 +74,10 @@ def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
 
 
 def part_of_write(length):
-    """Write only the first bytes of each request, through the page cache, as no direct request could be so short."""
+    """Write only the first bytes of each request.
+
+    They go through the page cache, as a direct request cannot be so short.
+    """
 
     def write(_number, real, descriptor, data, offset):
         count = max(1, min(length(), len(data)))
@@ -101,7 +104,7 @@ def part_of_read(length):
 
 
 def comes_and_goes(directory, right, engine=None):
-    """Save and load; every byte must be there both ways. Return what the engine says of direct requests."""
+    """Save and load, check every byte of both, and return the engine's report on direct requests."""
     engine = engine or streaming(ODD)
     save(engine, directory)
     assert bytes_of(directory) == right
@@ -199,7 +202,7 @@ def test_a_target_with_larger_blocks_gets_only_what_does_not_fit_them_through_it
         assert re.fullmatch(PARTLY, comes_and_goes(direct, right))
     assert fitting
     assert all(fitting)
-    # A size that was refused is not tried again; two requests in flight may meet the same refusal.
+    # A refused size is not tried again. Two requests in flight may get the same refusal.
     assert others
     assert len(refused) <= 2 * len({4 << 10, 8 << 10, 16 << 10, 32 << 10})
 
@@ -212,7 +215,7 @@ def test_one_refusal_does_not_end_direct_requests_of_later_files(direct, right, 
         if number == 1:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         (part,) = data if isinstance(data, list) else (data,)
-        # A read of one byte looks whether the file ends there.
+        # A read of one byte tests whether the file ends there.
         if len(part) > 1:
             paths.setdefault(str(Path(f"/proc/self/fd/{descriptor}").readlink()), []).append(is_direct(descriptor))
         return real(descriptor, data, offset)
@@ -257,7 +260,7 @@ def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct
     def refuse(number, real, *rest):
         if number <= 2:
             if both_refused.wait(60):
-                # The second learns of it when the first has left the direct way already.
+                # The second request gets its refusal after the first one has already switched to the page cache.
                 left.wait(60)
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return real(*rest)
@@ -319,7 +322,7 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
 
 
 def test_a_save_in_parts_makes_no_buffers_on_the_clock(tmp_path, monkeypatch):
-    """Parts may be larger than requests: their buffers are made when it is known that there will be parts."""
+    """Parts may be larger than requests. Their buffers are created before the save, when parts are announced."""
     monkeypatch.setattr(SinkAtOffsets, "part_bytes", 4 * REQUEST)
     made = mock.Mock(side_effect=Buffers)
     monkeypatch.setattr(stream, "Buffers", made)

@@ -1,4 +1,4 @@
-"""A load is one pass: bytes are compared beside the reads, and what reads wait for that is told."""
+"""A load is one pass: bytes are compared during the reads, and the waits of reads for the comparison are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.streaming import ODD, everything, load, streaming
 
 
 class WatchedCondition(threading.Condition):
-    """A condition that says when somebody waits on it."""
+    """A condition that reports when a thread waits for it."""
 
     def __init__(self, lock):
         super().__init__(lock)
@@ -29,7 +29,7 @@ class WatchedCondition(threading.Condition):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time as a ring has it, which the test moves."""
+    """The ring's clock, which the test moves."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(ring_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     monkeypatch.setattr(ring_module, "threading", SimpleNamespace(Lock=threading.Lock, Condition=WatchedCondition))
@@ -96,7 +96,7 @@ def test_a_load_with_few_open_files_reads_them_all(saved, monkeypatch):
 
 
 def test_what_is_compared_after_the_last_byte_is_no_part_of_the_load(saved, monkeypatch):
-    """Nothing is compared here before all is read."""
+    """Here the comparison begins only after all reads."""
     all_is_read, leave, compare = threading.Event(), Ring.leave, stream.compare
 
     def leaves(ring):

@@ -1,4 +1,4 @@
-"""The engine stream names what a target had no space for, and commits nothing of it."""
+"""The engine stream names the file for which a target had no space, and does not commit the checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_space_left(number, real, *rest):
 
 
 def test_a_target_that_fills_up_in_the_middle_is_named_with_phase_and_file(tmp_path, monkeypatch, capfd):
-    """A target that gives no space ahead, so that it is found missing by a write, while others are in flight."""
+    """The target reserves no space ahead, so a write finds the lack of space while other writes are in flight."""
     monkeypatch.setattr(checkpoint, "_allocate", lambda *_: None)
     descriptors, threads = open_files(), threading.active_count()
     with transfers(no_space_left):

@@ -1,4 +1,4 @@
-"""Poppler, without which nothing of a PDF can be seen."""
+"""A fixture for tests of PDFs, which need Poppler to read them."""
 
 from __future__ import annotations
 

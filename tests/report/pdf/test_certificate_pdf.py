@@ -1,4 +1,4 @@
-"""The certificate as PDF: it says what the page says, on A4, fetches nothing, and is the same again."""
+"""The certificate as PDF: the same text as the page, on A4, without external data, and reproducible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def opened(file: Path) -> bytes:
-    """Return everything in a PDF, with what is compressed unpacked."""
+    """Return all bytes of a PDF, with its compressed parts decompressed."""
     raw = file.read_bytes()
     packed = re.findall(rb"stream\r?\n(.*?)\nendstream", raw, re.DOTALL)
     found = [raw]
@@ -42,7 +42,7 @@ Printer = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def printer(tmp_path_factory: pytest.TempPathFactory) -> Printer:
-    """Prints a document once, whoever looks at it: a print costs seconds of a core."""
+    """Print each document only once, because a print takes seconds of a core."""
 
     @cache
     def print_once(name: str) -> Path:
@@ -98,7 +98,7 @@ def test_a_rehearsal_of_four_models_is_few_sheets(printer: Printer) -> None:
     text = " ".join(output_of("pdftotext", file, "-").split())
     for name in ("Behaviour of the target", "Limits and their origin"):
         assert name in text
-    # What is not printed is named.
+    # The parts that are left out are named.
     assert "With their defaults" not in text
     assert "Shown only on a screen: goodput at other clusters, sizes, settings, time by phase" in text
 
@@ -111,7 +111,7 @@ def test_every_heading_is_a_bookmark(printer: Printer) -> None:
 
 @pytest.mark.thorough
 def test_pictures_are_in_colour_and_described(printer: Printer, tmp_path: Path) -> None:
-    """A style sheet of the page does not reach into an SVG there: without its own, all would be black."""
+    """The page's style sheet does not apply inside an SVG. Without its own style sheet, all would be black."""
     from PIL import Image  # noqa: PLC0415
 
     file = printer("not certified")
@@ -120,7 +120,7 @@ def test_pictures_are_in_colour_and_described(printer: Printer, tmp_path: Path) 
     for sheet in tmp_path.glob("sheet-*.png"):
         with Image.open(sheet) as image:
             seen |= {colour for count, colour in image.convert("RGB").getcolors(1 << 24) if count > 3}
-    for colour in ((0, 114, 178), (163, 74, 134), (230, 159, 0), (179, 54, 11)):  # save, load, fsync, bad
+    for colour in ((0, 114, 178), (163, 74, 134), (230, 159, 0), (179, 54, 11)):  # save, load, fsync, failure
         assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 12 for other in seen), colour
     assert b"/Alt (Time of every save, slowest rank and spread over ranks. 10 of 10 saves." in opened(file)
 
@@ -186,13 +186,13 @@ def test_a_planted_address_is_neither_asked_for_nor_read(
     )
     for url in (f"{address}/planted", (tmp_path / "secret.svg").as_uri(), "data:image/svg+xml,<svg/>"):
         page = f"<!doctype html><html lang=en><title>x</title>{planted.format(url=url)}<p>text"
-        with contextlib.suppress(RuntimeError):  # what cannot be had is an error, or left out
+        with contextlib.suppress(RuntimeError):  # a missing file is an error, or left out
             assert b"planted secret" not in print_page(page)
     assert asked == []
 
 
 def test_the_server_would_have_been_asked(server: tuple[str, list[str]]) -> None:
-    """Without our fetcher the same page does ask."""
+    """Without our fetcher, the same page does request the file."""
     import weasyprint  # noqa: PLC0415
 
     address, asked = server

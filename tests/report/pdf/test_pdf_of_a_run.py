@@ -1,4 +1,4 @@
-"""The PDF in a run directory: digests cover it, what is missing is told before, and a failure costs the run nothing."""
+"""The PDF in a run directory: covered by digests; missing libraries are reported early; failures do not end the run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_verify_covers_it(directory: Path) -> None:
 
 
 def without_weasyprint(monkeypatch: pytest.MonkeyPatch, directory: Path, code: str) -> None:
-    """Let every process that is started from now on find this module in the place of WeasyPrint."""
+    """Let every process that starts from now on import this module instead of WeasyPrint."""
     directory.mkdir()
     (directory / "weasyprint.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(directory), str(Path(__file__).parents[2])]))
@@ -99,7 +99,7 @@ def test_judge_writes_a_pdf_of_a_run_and_of_a_tree(tmp_path: Path, capsys: pytes
     assert "Systems and checkpoints" in output_of("pdftotext", tmp_path / "table.pdf", "-")
 
 
-# --- what is missing is told before a run -----------------------------------------------------------------------------
+# --- missing libraries are reported before a run ----------------------------------------------------------------------
 
 
 def test_a_printer_that_works_is_no_error() -> None:
@@ -121,7 +121,7 @@ def test_an_old_weasyprint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def run_with_broken_printer(tmp_path: Path, code: str, *words: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run a command of ours where ``weasyprint`` is a module of this code."""
+    """Run one of our commands with this code as the module ``weasyprint``."""
     (tmp_path / "weasyprint.py").write_text(code)
     paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     return subprocess.run(
@@ -131,7 +131,7 @@ def run_with_broken_printer(tmp_path: Path, code: str, *words: str, **environmen
 
 
 def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> None:
-    """As WeasyPrint does it: an OSError from loading a library, after a page of advice on standard output."""
+    """WeasyPrint raises an OSError about a library, after it has printed a page of advice to standard output."""
     (tmp_path / "target").mkdir()
     code = "print('could not import some external libraries')\nraise OSError(\"cannot load library 'libpango-1.0-0'\")"
     done = run_with_broken_printer(

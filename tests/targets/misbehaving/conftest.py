@@ -1,4 +1,4 @@
-"""A fault that a test switches on must have done something when the test is over."""
+"""A fixture that switches faults on, and checks at the end of a test that each had an effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.targets.misbehaving import FAULTS, Target
 
 @pytest.fixture
 def faulty(target) -> Iterator[Callable[..., Target]]:
-    """Switch a fault on; when the test is over, it must have done something."""
+    """Return a function that switches a fault on. At the end of the test, each fault must have had an effect."""
     switched: list[str] = []
 
     def switch(name: str, **parameters) -> Target:

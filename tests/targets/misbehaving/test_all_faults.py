@@ -1,4 +1,4 @@
-"""Every fault of the table has a test here, and several act at once."""
+"""Every fault of the table is tested here or in the matrix of faults, and several faults can act together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.targets.misbehaving import FAULTS
 
 
 def faults_named_in(module: Path) -> set[str]:
-    """Return the faults that the tests of a module say that they are about."""
+    """Return the faults that the tests of a module name in their mark ``of``."""
     calls = (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call))
     of = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "of")
     return {ast.literal_eval(word) for call in of for word in call.args}
@@ -18,7 +18,7 @@ def faults_named_in(module: Path) -> set[str]:
 
 def test_every_fault_of_the_table_is_tested_here():
     tested = {name for module in Path(__file__).parent.glob("test_*.py") for name in faults_named_in(module)}
-    # A fault that fails a check is also tested in the matrix of checks and faults.
+    # A fault that fails a check needs no test here: the matrix of checks and faults tests it.
     assert tested <= set(FAULTS)
     assert [name for name, fault in FAULTS.items() if name not in tested and not fault.row.get("fails")] == []
 

@@ -1,4 +1,4 @@
-"""What is refused or told wrong is as its sentence says, and stops when it is cleared."""
+"""Faults that refuse calls or report wrong values act as their sentences say, and stop when they are cleared."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_extended_attributes_come_back_cut(faulty, target, fault):
 def test_fallocate_is_refused(faulty, target, fault):
     faulty(fault)
     with (target.path / "file").open("wb") as file, fails_with(errno.EOPNOTSUPP):
-        allocate(file.fileno(), 0, 0, 100)  # posix_fallocate would write instead
+        allocate(file.fileno(), 0, 0, 100)  # posix_fallocate would write zeros instead
 
 
 @of("flock refuses a free lock")
@@ -92,7 +92,7 @@ def test_everybody_gets_the_lock(faulty, target, fault):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-# --- time and figures ------------------------------------------------------------------------------------------------
+# --- time and numbers ------------------------------------------------------------------------------------------------
 
 
 @of("statfs never changes")

@@ -1,4 +1,4 @@
-"""Power cuts, errors and volumes that are full do what their sentences say, and stop when they are cleared."""
+"""Power cuts, errors and full volumes act as their sentences say, and stop when they are cleared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.targets.synced import sync_directory
 
 
 def commit(directory: Path) -> None:
-    """Do what careful checkpoint software does."""
+    """Commit a file as careful checkpoint software does."""
     write(directory / "tmp", CONTENT, sync=True)
     os.rename(directory / "tmp", directory / "checkpoint")
     sync_directory(directory)
@@ -83,7 +83,7 @@ def test_close_fails(faulty, target, fault):
     os.fsync(fd)
     with fails_with(errno.EIO):
         os.close(fd)
-    assert (target.path / "file").read_bytes() == CONTENT  # what was not written to is closed in peace
+    assert (target.path / "file").read_bytes() == CONTENT  # a file that was not written to is closed without an error
 
 
 @of("EIO in read")

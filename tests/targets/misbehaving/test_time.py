@@ -1,4 +1,4 @@
-"""What is slow or hangs does so as its sentence says, and goes on when it is cleared."""
+"""Faults that slow or hang calls act as their sentences say, and calls continue when they are cleared."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_files_that_have_a_device_each_take_as_long_as_one(faulty, target, fault
     paths = [target.path / f"file-{number}" for number in range(8)]
     with ThreadPoolExecutor(len(paths)) as pool:
         seconds = seconds_of(lambda: list(pool.map(lambda path: write(path, bytes(4 * MIB)), paths)))
-    # One after the other they would take 8 s, and a busy machine takes no such time for 8 small writes.
+    # One after the other, these writes would take 8 s. Even a busy machine does not need that for 8 small writes.
     assert 1.0 <= seconds < 8 * 1.0
 
 
@@ -56,7 +56,7 @@ def test_each_rank_has_the_rate_and_reads_may_be_fast(faulty, target, fault):
     paths = [target.path / f"rank_{number}_model" for number in range(4)]
     with ThreadPoolExecutor(len(paths)) as pool:
         seconds = seconds_of(lambda: list(pool.map(lambda path: write(path, bytes(4 * MIB)), paths)))
-    # One after the other they would take 4 s.
+    # One after the other, these writes would take 4 s.
     assert 1.0 <= seconds < 4 * 1.0
     count = target.hits(fault)
     assert paths[0].read_bytes() == bytes(4 * MIB)
@@ -66,10 +66,10 @@ def test_each_rank_has_the_rate_and_reads_may_be_fast(faulty, target, fault):
 @of("slow")
 def test_a_burst_is_taken_at_once_and_what_follows_at_the_rate(faulty, target, fault):
     faulty(fault, bytes_per_second=1e6, burst_bytes=4 * MIB)
-    # At the rate alone, 4.2 s.
+    # Without the burst, this write would take 4.2 s.
     first = seconds_of(lambda: write(target.path / "first", bytes(4 * MIB)))
     assert first < 4.0
-    # What came back in the meantime is less than what is written now takes.
+    # The burst refills less in this time than the second write needs.
     assert first + seconds_of(lambda: write(target.path / "second", bytes(2 * MIB))) >= 2.0
 
 
@@ -85,7 +85,7 @@ def test_operations_on_names_are_slow_and_data_are_not(faulty, target, fault):
 @of("slow file")
 def test_times_are_log_normal_and_reads_may_be_left_out(faulty, target, fault):
     faulty(fault, seconds=0.05, sigma=0.5, writes_only=True)
-    # 40 draws with one seed: a sum far above half of 40 medians.
+    # The seed is fixed. The sum of these 40 draws is far above half of 40 medians.
     assert seconds_of(lambda: [write(target.path / "file", b"x") for _ in range(40)]) >= 1.0
     count = target.hits(fault)
     assert (target.path / "file").read_bytes() == b"x"
@@ -122,7 +122,7 @@ def test_what_was_written_lately_is_read_fast_and_the_rest_is_not(faulty, target
     assert seconds_of((target.path / "old").read_bytes) >= 0.3
     hits = target.hits(fault)
     (target.path / "old").read_bytes()
-    assert target.hits(fault) == hits  # it is in the cache now
+    assert target.hits(fault) == hits  # the file is in the cache now
 
 
 @of("client cache survives the drop")
@@ -137,7 +137,7 @@ def test_each_client_reads_fast_what_it_wrote_or_read_until_it_drops_that(faulty
     hits = target.hits(fault)
     (target.path / "new").read_bytes()
     assert (target.hits(fault) == hits) == survives
-    # Read once, it is in the cache of the client, whether or not that can be dropped.
+    # After one read, the file is in the client's cache, whether or not that can be dropped.
     hits = target.hits(fault)
     (target.path / "new").read_bytes()
     assert target.hits(fault) == hits
@@ -168,13 +168,13 @@ def test_an_operation_hangs_until_it_is_released(faulty, target, fault, operatio
         try:
             eventually(lambda: target.hits(fault), "it hangs")
             eventually(lambda: state_of(process.pid) == "D", "the task shows as D")
-            assert (target.path / "free").read_bytes() == CONTENT  # nobody else is held up
+            assert (target.path / "free").read_bytes() == CONTENT  # other files are not affected
             if operation == "write":
                 process.kill()
                 eventually(lambda: state_of(process.pid) == "D", "not even that ends it")
                 target.release()
         finally:
-            target.clear()  # some programs do it more than once
+            target.clear()  # some programs clear a fault more than once
         assert process.communicate()[0] == (b"" if operation == "write" else b"done\n")
 
 
@@ -213,7 +213,7 @@ def test_a_write_of_a_late_rank_waits_while_the_first_rank_writes_another_checkp
     with (target.path / "one" / "rank_0").open("wb", buffering=0) as served:
         served.write(b"x")
         write(target.path / "one" / "rank_1", b"x")
-        # Each write goes at the rate, which counts; a starved one waits as well.
+        # Each write is limited to the rate, which counts as a hit; the wait of a starved write is another hit.
         assert target.hits(fault) == 2
         write(target.path / "other" / "rank_1", b"x")
         assert target.hits(fault) == 2 + 2

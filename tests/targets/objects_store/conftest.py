@@ -1,4 +1,4 @@
-"""A server that is honest and one that misbehaves, and a store on the first."""
+"""Fixtures: an honest server, a misbehaving one, and a store on the honest one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket that answers late, wrongly, busily or not at all: borne, told, or the save fails."""
+"""A bucket that answers late, wrongly, "busy" or not at all: the error is retried or reported, or the save fails."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_store_that_is_busy_for_a_moment_is_asked_again_and_counted(server):
 
 
 def unused_endpoint() -> str:
-    """Return a URL at which nobody listens."""
+    """Return a URL at which no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -76,7 +76,7 @@ def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(ser
     _, sink = save(store, b"bytes")
     sink.finish()
     counted = store.requests()
-    # The first request met the one that is gone, and all others went to the next.
+    # The first request went to the endpoint that is gone, all others went to the next one.
     assert [(kind, t.sent, len(t.times)) for (endpoint, kind), t in counted.items() if endpoint == gone] == [
         ("head", 1, 0)
     ]
@@ -142,7 +142,7 @@ def test_another_checksum_than_that_of_what_was_sent_fails_the_save(server, size
     ["put", "end", *(pytest.param(r, marks=THOROUGH) for r in ("begin", "part", "head", "get", "delete", "abort"))],
 )
 def test_a_connection_that_is_cut_is_made_again(server, request_):
-    """The store has done what it was asked for, and nobody hears of it."""
+    """The store has executed the request, but the client gets no answer."""
     storage, area = made(server.endpoint, f"cut-{request_}")
     store = open_store(area)
     server.faults.append(Fault(request=request_, way="cut", times=1))
@@ -158,12 +158,12 @@ def test_a_connection_that_is_cut_is_made_again(server, request_):
     store.delete(REF, ["d.pt"])
     assert not server.faults[0].times
     names = Names(files={"m": frozenset(("a.pt", "b.pt", "c.pt"))})
-    # An upload whose beginning nobody heard of is aborted with the others.
+    # An upload whose start was not confirmed is aborted like the others.
     assert storage.clean(area, names, 60.0) == []
 
 
 def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
-    """A read of at most so many bytes does not say that the connection ended before the announced ones."""
+    """A read does not report by itself that the connection ended before the announced size."""
     with faulty_store("reset connections") as endpoint, contextlib.closing(bucket_of(endpoint)) as bucket:
         bucket.put("large", bytes(PART))
         with pytest.raises(OSError, match=CUT.format(promised=f"{PART:,}", offset="0")):
@@ -208,7 +208,7 @@ def test_a_connection_that_is_reset_in_a_body_says_which_bytes_were_received():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
-    """A certificate of localhost that only we know, and its key."""
+    """A certificate for localhost that only the test knows, and its key."""
     return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
@@ -246,7 +246,7 @@ def test_each_permission_that_lacks_is_named_before_a_run_without_anybody_s_iden
     assert ACCOUNT not in str(refused.value)
     assert CREDENTIALS["AWS_ACCESS_KEY_ID"] not in str(refused.value)
     keys, uploads = what_lies_in(server.behind)
-    # What cannot be removed is named, and nothing else stays.
+    # Objects that cannot be removed are named, and nothing else is left.
     assert bool([key for key in keys if f"denied-{request_}/" in key]) == (request_ == "delete")
     assert bool([key for key, _ in uploads if f"denied-{request_}/" in key]) == (request_ == "abort")
 
@@ -258,7 +258,7 @@ def test_a_bucket_that_may_not_be_listed_is_told_with_the_permission(server):
 
 
 def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does_not(monkeypatch):
-    """A host that is called as the bucket takes the bucket's name for a key."""
+    """If the host name contains the bucket, the server takes the bucket in the path for part of the key."""
 
     def unknown(*_asked):
         raise of_answer(404, b"<Error><Code>NoSuchKey</Code></Error>", "list", f"s3://{BUCKET}")
@@ -270,8 +270,8 @@ def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does
 
 
 def test_a_connection_is_idle_from_the_end_of_an_answer_on(honest, monkeypatch):
-    """A request that takes longer than a connection may be idle leaves it as fresh as any other."""
-    # From answer to request there are four looks at the clock, from request to request five: 4.4 s and 5.5 s.
+    """A long request does not count as idle time of its connection."""
+    # Between an answer and a request the clock is read four times, between two requests five times: 4.4 s and 5.5 s.
     connected, seconds = [], itertools.count(step=1.1)
     connect = http.client.HTTPConnection.connect
     monkeypatch.setattr(http.client.HTTPConnection, "connect", lambda self: (connected.append(self), connect(self)))

@@ -1,4 +1,7 @@
-"""A bucket as a target: parts, acknowledgements, keys, clean-up; what all targets share is in test_store_contract."""
+"""A bucket as a target: parts, acknowledgements, keys, clean-up.
+
+test_store_contract tests what all targets have in common.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def test_an_empty_object_is_one(store):
 
 
 def test_a_part_is_sent_from_the_caller_s_memory(store):
-    """The client library may copy a piece of a part, and not the part."""
+    """The client library may copy a piece of a part, but not the whole part."""
     part = 16 << 20
     store._bucket.part_bytes = part
     sink = store.begin(REF, Phases()).create("a.pt", 3 * part)
@@ -84,7 +87,7 @@ def test_a_part_is_sent_from_the_caller_s_memory(store):
 
 
 def test_an_error_of_the_store_keeps_no_memory_of_its_callers(store):
-    """An error that somebody holds by name holds its frames, and they the buffers of whoever asked."""
+    """An error that a variable holds keeps its frames alive, and they keep the buffers of the caller."""
 
     def asked() -> weakref.ref:
         held = threading.Event()

@@ -1,4 +1,4 @@
-"""Every command that is printed to clean up a bucket is run as it was printed; versions are found, told and removed."""
+"""Every printed command that cleans up a bucket is run unchanged; versions are found, reported and removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfi
 
 
 def command_in(sentence: str) -> str:
-    """Return the command that ends a sentence."""
+    """Return the command at the end of a sentence."""
     return sentence[sentence.index("python -m ") :]
 
 
@@ -37,7 +37,7 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def below(endpoint: str, prefix: str) -> list[str]:
-    """Return what lies below a prefix: keys, and those of unfinished uploads."""
+    """Return the keys below a prefix, including those of unfinished uploads."""
     keys, uploads = what_lies_in(endpoint)
     return [key for key in (*keys, *(key for key, _ in uploads)) if key.startswith(f"{prefix}/")]
 
@@ -110,7 +110,7 @@ def test_a_bucket_that_may_not_be_asked_for_versions_needs_the_operator_s_word(s
 
 @pytest.fixture(scope="module")
 def versioned():
-    """Start a server that others wrote, whose bucket keeps versions."""
+    """Start a server of another project whose bucket keeps versions."""
     with moto_server() as endpoint:
         with contextlib.closing(bucket_of(endpoint)) as bucket:
             bucket._wire.ask("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)
@@ -121,7 +121,7 @@ def test_a_bucket_with_versions_is_found_by_its_own_answer_whatever_the_operator
     storage = target(f"{BUCKET}/trial", Access(endpoints=(versioned,), unversioned=True))
     with pytest.raises(UsageError, match="the bucket keeps versions"):
         storage.check()
-    # Where it may not be asked, its answer to a put says so.
+    # If the client may not ask for the setting, the answer to a put shows that versions are kept.
     with pytest.raises(UsageError, match="the bucket keeps versions"):
         storage.create_area("told")
 
