@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.remedies import KNOWN, remedy_of
-from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.units import format_binary_bytes
 from tests.support import CHECKOUT
 from tests.support.docs_pages import made_anew
 from tests.support.file_systems.results import is_shown, recorded
@@ -137,7 +137,7 @@ def _condition(way: str, cold: Row) -> str:
     """Return the conditions under which COLD was tested."""
     if way == "cold":
         return "with one checkpoint of 760 MB"
-    memory = format_bytes(cold["memory_bytes"])
+    memory = format_binary_bytes(cold["memory_bytes"])
     return f"with {cold['checkpoints']} checkpoints of 112 MB on a host of {memory} of memory"
 
 
