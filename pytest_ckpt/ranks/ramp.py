@@ -10,14 +10,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.depth_knee import knee
 from pytest_ckpt.facts.request_depth import RampStep, RequestDepth
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import expect_parts
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
-from pytest_ckpt.sizing.ramp import MAXIMUM_SECONDS, OF_RAMP, RAMP
+from pytest_ckpt.sizing.ramp import MAXIMUM_SECONDS, OF_RAMP, RAMP, knee
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:

@@ -17,6 +17,9 @@ from pytest_ckpt.sizing.stream_buffers import DEPTHS, USUAL_DEPTH, depths_within
 from pytest_ckpt.support.units import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pytest_ckpt.facts.request_depth import RampStep
     from pytest_ckpt.sizing.limits import Demand
     from pytest_ckpt.sizing.models import Layout
 
@@ -31,6 +34,9 @@ MAXIMUM_SECONDS = 5.0
 
 RAMP_BYTES = 4_000_000
 """The memory of a rank for a ramp in addition to buffers: threads, and the content of the scratch checkpoint."""
+
+NEARLY = 0.95
+"""A depth with at least this share of the best score is sufficient, because a greater depth needs more memory."""
 
 PASSES = 2
 """The number of times that each depth is tried: first in descending, then in ascending order.
@@ -98,3 +104,24 @@ def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations
 
 def _without(because: str) -> PlannedRamp:
     return PlannedRamp(depths=(), scale=0.0, bytes=0, because=because)
+
+
+def knee(steps: Collection[RampStep]) -> int:
+    """Return the smallest depth that is nearly as fast as the best depth, for saves and for loads.
+
+    The score of a depth is the smaller of its two rates, each as a share of the best rate of its kind. The smallest
+    depth with at least 0.95 of the best score is returned. Raises ValueError without steps.
+    """
+    if not steps:
+        raise ValueError("a ramp without steps has no knee")
+    best_save = max(step.save_bytes_per_second for step in steps)
+    best_load = max(step.load_bytes_per_second for step in steps)
+
+    def score(step: RampStep) -> float:
+        return min(
+            step.save_bytes_per_second / best_save if best_save else 1.0,
+            step.load_bytes_per_second / best_load if best_load else 1.0,
+        )
+
+    best = max(map(score, steps))
+    return min(step.depth for step in steps if score(step) >= NEARLY * best)

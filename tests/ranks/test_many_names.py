@@ -16,7 +16,7 @@ from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.scenarios import many_names
 from pytest_ckpt.ranks.scenarios.many_names import ManyNamesScenario
 from pytest_ckpt.sizing.many_names import REMOVALS, STEPS, ManyNames
-from pytest_ckpt.targets.posix.many_names import PosixNames
+from pytest_ckpt.targets.posix.store import PosixNames
 from tests.support.one_rank import Alone
 
 SUBJECT = Subject(model="made", mode="test")

@@ -13,7 +13,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -34,7 +34,6 @@ from pytest_ckpt.targets.posix.checkpoint import (
 from pytest_ckpt.targets.posix.commit import BY_MARKER, BY_RENAME, Commit
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
-from pytest_ckpt.targets.posix.many_names import PosixNames
 from pytest_ckpt.targets.posix.names import MARKER, checkpoint_name, checkpoint_number
 from pytest_ckpt.targets.posix.page_cache import (
     FileBelow,
@@ -58,6 +57,7 @@ from pytest_ckpt.targets.posix.run_directory import (
 from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Phases
 
 _SYNC_BYTES = 256 << 20
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 
 CAPABILITIES: frozenset[Capability] = frozenset(
     {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
@@ -455,3 +455,43 @@ class PosixTier(PosixStore):
         if self._made:
             remove(self._made.path, self._made.identity, [f"{subject}/" for subject in subjects])
             self._made = None
+
+
+class PosixNames:
+    """Calls on the names of many empty files, in a directory; every path is relative to it.
+
+    Paths are strings, because the creation of a `Path` would take longer than some calls.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = str(directory)
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory; an empty path is the directory of this object."""
+        os.mkdir(f"{self._directory}/{path}", 0o700)  # noqa: PTH102 - see the class
+
+    def create(self, path: str) -> None:
+        """Create an empty file, and close it."""
+        os.close(os.open(f"{self._directory}/{path}", _NEW, 0o600))
+
+    def is_found(self, path: str) -> bool:
+        """Return whether stat finds a path."""
+        try:
+            os.stat(f"{self._directory}/{path}", follow_symlinks=False)  # noqa: PTH116 - see the class
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, path: str) -> Iterator[str]:
+        """Yield the names in a directory as the target lists them: a name that comes twice is yielded twice."""
+        with os.scandir(f"{self._directory}/{path}") as entries:
+            for entry in entries:
+                yield entry.name
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(f"{self._directory}/{path}")  # noqa: PTH108 - see the class
+
+    def remove_directory(self, path: str = "") -> None:
+        """Remove an empty directory; an empty path is the directory of this object."""
+        os.rmdir(f"{self._directory}/{path}")  # noqa: PTH106 - see the class

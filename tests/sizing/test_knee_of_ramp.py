@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.depth_knee import NEARLY, knee
 from pytest_ckpt.facts.request_depth import RampStep, RequestDepth
+from pytest_ckpt.sizing.ramp import NEARLY, knee
 
 rates = st.floats(1.0, 1e12)
 
