@@ -167,8 +167,8 @@ def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
     for number, trial in enumerate(found.trials, start=1):
         if trial.lost:
             return lost(f"After snapshot {number}: {trial.lost}.", detail)
-        if trial.beside.error:
-            because = f"The save with snapshot {number} failed: {trial.beside.error}."
+        if trial.snapshotted.error:
+            because = f"The save with snapshot {number} failed: {trial.snapshotted.error}."
             return Decision(outcome="failed", reason="error", because=because, detail=tuple(detail))
     return None
 
@@ -200,7 +200,7 @@ def _detail_of_snapshots(found: Snapshots) -> Iterator[str]:
     for number, trial in enumerate(found.trials, start=1):
         yield (
             f"snapshot {number}: {format_seconds(trial.moment_seconds)} into a save of "
-            f"{format_seconds(trial.beside.seconds)}, without one {format_seconds(trial.alone.seconds)}; "
+            f"{format_seconds(trial.snapshotted.seconds)}, without one {format_seconds(trial.plain.seconds)}; "
             f"{_describe_snapshot(trial)}"
         )
         if trial.removed and not trial.removed.is_good:

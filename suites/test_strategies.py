@@ -425,8 +425,8 @@ def _describe_steps(training: Training) -> Iterator[str]:
         f"{format_percent(training.cpu_share)} work of each rank's core on the state that is saved, the rest a wait"
     )
     for save in training.saves:
-        beside = sum(batch.seconds for batch in save.beside)
-        each = f", {format_seconds(beside / save.steps)} each" if save.steps else ""
+        during = sum(batch.seconds for batch in save.during)
+        each = f", {format_seconds(during / save.steps)} each" if save.steps else ""
         yield (
             f"save {save.checkpoint}: {counted(save.steps, 'step')} during it{each}; "
             f"undisturbed {format_seconds(save.undisturbed_seconds)} each"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     "DRAIN",
     title="The local tier is drained in time",
     maximum=1.10,
-    units=("s", "beside / alone"),
-    ratios=("beside / alone",),
+    units=("s", "during drains / without"),
+    ratios=("during drains / without",),
     spans=("operations", "tiers"),
     figure="the slowest drain, from the moment the job could continue until the checkpoint was committed on the "
     "target; the ratio of medians if drains slow saves",
@@ -93,7 +93,7 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
             f"Every save to the local tier during a drain took over {maximum:g} x the slowest undisturbed save, and up "
             f"to {longest}, over the save limit of {permitted}."
         )
-        return measured_as("over limit", ratio, maximum, "beside / alone", because, detail)
+        return measured_as("over limit", ratio, maximum, "during drains / without", because, detail)
     within = (
         ", within the save limit" if is_slower else "" if ratio <= maximum else "; single saves vary too much to count"
     )

@@ -208,11 +208,11 @@ def slowdown(training: Training) -> Slowdown | None:
     bootstrap: within each save, the undisturbed steps and the batches of steps during it are resampled from a fixed
     seed (Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13).
     """
-    saves = [save for save in training.saves if save.beside]
+    saves = [save for save in training.saves if save.during]
     if not saves:
         return None
-    share = _share_of_saves([(save.undisturbed_seconds, save.beside) for save in saves])
-    if sum(len(save.beside) for save in saves) < MINIMUM:
+    share = _share_of_saves([(save.undisturbed_seconds, save.during) for save in saves])
+    if sum(len(save.during) for save in saves) < MINIMUM:
         return Slowdown(share=share, low=None, high=None)
     low, high = interval(
         lambda again: _share_of_saves([_resampled(save, again) for save in saves]), _RESAMPLES_OF_STEPS
@@ -221,12 +221,12 @@ def slowdown(training: Training) -> Slowdown | None:
 
 
 def _resampled(save: StepsOfSave, again: Resample) -> tuple[float, Sequence[StepBatch]]:
-    return statistics.median(again((*save.before_seconds, *save.after_seconds))), again(save.beside)
+    return statistics.median(again((*save.before_seconds, *save.after_seconds))), again(save.during)
 
 
 def _share_of_saves(saves: Sequence[tuple[float, Sequence[StepBatch]]]) -> float:
-    alone = sum(each * batch.steps for each, beside in saves for batch in beside)
-    return sum(batch.seconds for _, beside in saves for batch in beside) / alone - 1
+    alone = sum(each * batch.steps for each, during in saves for batch in during)
+    return sum(batch.seconds for _, during in saves for batch in during) / alone - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

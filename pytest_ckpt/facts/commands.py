@@ -148,7 +148,7 @@ class Upgrade:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotTrial:
-    """A save without a snapshot (``alone``), then a save during which a snapshot was taken (``beside``).
+    """A save without a snapshot (``plain``), then a save during which a snapshot was taken (``snapshotted``).
 
     The snapshot command was started ``moment_seconds`` after the start of the second save; ``taken`` is its run.
     ``is_before_commit``: the command had returned before the save was committed. ``is_committed``: the clone contains
@@ -157,8 +157,8 @@ class SnapshotTrial:
     removed the snapshot.
     """
 
-    alone: OperationTrial
-    beside: OperationTrial
+    plain: OperationTrial
+    snapshotted: OperationTrial
     moment_seconds: NotNegative
     taken: CommandRun
     is_before_commit: bool = False
@@ -170,7 +170,7 @@ class SnapshotTrial:
     @property
     def cost(self) -> float:
         """The additional time of the save with a snapshot, as a share of the time of the save without a snapshot."""
-        return self.beside.seconds / self.alone.seconds - 1.0
+        return self.snapshotted.seconds / self.plain.seconds - 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

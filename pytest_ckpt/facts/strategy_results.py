@@ -32,12 +32,12 @@ class StepBatch:
 class StepsOfSave:
     """The training steps before, during and after one save, by rank 0's clock.
 
-    A step ends when all ranks have ended it. Steps during the save (``beside``) are summed in batches.
+    A step ends when all ranks have ended it. Steps during the save (``during``) are summed in batches.
     """
 
     checkpoint: Count
     before_seconds: tuple[NotNegative, ...]
-    beside: tuple[StepBatch, ...]
+    during: tuple[StepBatch, ...]
     after_seconds: tuple[NotNegative, ...]
 
     @property
@@ -48,14 +48,14 @@ class StepsOfSave:
     @property
     def steps(self) -> int:
         """The number of steps during the save."""
-        return sum(batch.steps for batch in self.beside)
+        return sum(batch.steps for batch in self.during)
 
     @property
     def extra_seconds(self) -> float:
         """The time that the steps during the save took longer than as many undisturbed steps; negative if they were
         faster.
         """
-        return sum(batch.seconds for batch in self.beside) - self.steps * self.undisturbed_seconds
+        return sum(batch.seconds for batch in self.during) - self.steps * self.undisturbed_seconds
 
 
 Reached = Literal["copied", "written", "committed"]

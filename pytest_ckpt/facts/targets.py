@@ -277,12 +277,12 @@ def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
 class Names:
     """The names that a run may have created in its area, over all ranks.
 
-    ``files`` maps subjects to the names of the files in their checkpoints, ``beside`` to the names of other files of
-    the subject. All content of ``directories`` is from the run: at most ``in_directories`` files and directories.
+    ``files`` maps subjects to the names of the files in their checkpoints, ``other_files`` to the names of their other
+    files. All content of ``directories`` is from the run: at most ``in_directories`` files and directories.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    other_files: Mapping[str, frozenset[str]] = field(default_factory=dict)
     directories: frozenset[str] = frozenset()
     in_directories: int = 0
 

@@ -317,17 +317,17 @@ def read_measurement(file: Path) -> Measurement:
 def possible_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
     """Return the names of all files that ranks may create in the run's area."""
     files: dict[str, frozenset[str]] = {}
-    beside: dict[str, frozenset[str]] = {}
+    other_files: dict[str, frozenset[str]] = {}
     for planned in checkpoints:
         slug, ranks = planned.subject.slug, planned.layout.ranks()
         deltas = (delta_name(rank.rank) for rank in ranks) if planned.deltas else ()
         of_patterns = (row.names(planned) for row in PATTERNS.values())
         files[slug] = names_of(planned.layout, planned.engine.files).union(deltas, *of_patterns)
-        beside[slug] = frozenset().union(*(row.beside(planned) for row in PATTERNS.values()))
+        other_files[slug] = frozenset().union(*(row.other_files(planned) for row in PATTERNS.values()))
     many = {c.subject.slug: c.many_names.at_once for c in checkpoints if c.many_names}
     return Names(
         files=files,
-        beside=beside,
+        other_files=other_files,
         directories=frozenset(map(top_directory, many)),
         in_directories=max(many.values(), default=0),
     )

@@ -297,7 +297,7 @@ class Progress:
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
         elif isinstance(found, Snapshots):
-            done = [trial.beside for trial in found.trials]
+            done = [trial.snapshotted for trial in found.trials]
         else:
             done = [trial.operations[-1] for trial in found.trials]
         if len(done) > row.done:

@@ -54,7 +54,7 @@ class TrainingSteps:
         self._at = 0
         self._alone: tuple[float, ...] = ()
         self._saves: list[StepsOfSave] = []
-        self._beside: list[StepBatch] = []
+        self._during: list[StepBatch] = []
 
     def begin(self) -> None:
         """Calibrate the work of a step on the existing state; perform the steps before the first save."""
@@ -83,7 +83,7 @@ class TrainingSteps:
                 batches.append(StepBatch(steps=1, seconds=time.perf_counter() - start))
                 if len(batches) > 2 * _MAXIMUM_BATCHES and len(batches) % 2 == 0:
                     batches = _halved(batches)
-        self._beside = batches
+        self._during = batches
 
     def end_save(self, checkpoint: int) -> None:
         """Perform the steps after a save, which are also the steps before the next save."""
@@ -92,7 +92,7 @@ class TrainingSteps:
             StepsOfSave(
                 checkpoint=checkpoint,
                 before_seconds=before,
-                beside=tuple(self._beside),
+                during=tuple(self._during),
                 after_seconds=self._alone,
             )
         )

@@ -142,7 +142,7 @@ def cluster_chart(
         parts.append(label(axis.at(tick), bottom + 18, f"{tick:,.0f}", "t", "middle"))
     parts.append(tag("path", d=f"M{number(axis.at(cluster_size))} {number(top - 8)}V{number(bottom)}", class_="limit"))
     parts.append(
-        label(axis.at(cluster_size), top - 16, f"asked: {counted(cluster_size, 'accelerator')}", "t strong", "middle")
+        label(axis.at(cluster_size), top - 16, f"chosen: {counted(cluster_size, 'accelerator')}", "t strong", "middle")
     )
     for position, (name, row) in enumerate(zip(names, measured, strict=True)):
         y = top + (position + 0.5) * row_height
@@ -243,14 +243,14 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
         steps = whole.patterns.training.of(save.checkpoint)
         if steps is None or save.stored_seconds is None:
             continue
-        beside = sum(batch.seconds for batch in steps.beside)
+        during = sum(batch.seconds for batch in steps.during)
         saves.append(
             BackgroundSave(
                 cost=cost,
                 stored_seconds=save.stored_seconds,
                 steps=steps.steps,
                 undisturbed_seconds=steps.undisturbed_seconds,
-                during_drain_seconds=beside / steps.steps if steps.steps else None,
+                during_drain_seconds=during / steps.steps if steps.steps else None,
             )
         )
     return saves
@@ -290,7 +290,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
     described = f"{counted(len(saves), 'save')}; the longest took {seconds_text(longest)}."
     if len(saves) > len(shown):
         described += f" The first {len(shown)} are shown."
-    return picture(key, _WIDTH, int(bottom) + 26, "Saves beside training", described, parts, "wide")
+    return picture(key, _WIDTH, int(bottom) + 26, "Saves during training", described, parts, "wide")
 
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:

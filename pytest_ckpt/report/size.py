@@ -87,7 +87,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Cell], 
     for heading, cells in _TABLES:
         yield heading, cells, document["rows"]
     if table := document.get("table"):
-        yield f"beside {table['name']}: {table['title']}; {table['source']}", _BESIDE, table["rows"]
+        yield f"compared with {table['name']}: {table['title']}; {table['source']}", _COMPARED, table["rows"]
 
 
 def _table(rows: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> list[list[str]]:
@@ -172,15 +172,15 @@ _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
 )
 
 
-_BESIDE: tuple[Cell, ...] = (
+_COMPARED: tuple[Cell, ...] = (
     ("model", lambda row: row["model"]),
     ("storage of", lambda row: row["what"]),
     ("accelerators", _of("accelerators", units.format_count)),
     ("level", lambda row: row["level"]),
     ("writes", _of("write_bytes_per_second", units.format_rate)),
-    ("asked (sync)", _of("asked_write_bytes_per_second", units.format_rate)),
+    ("needed (sync)", _of("needed_write_bytes_per_second", units.format_rate)),
     ("reads", _of("read_bytes_per_second", units.format_rate)),
-    ("asked", _of("asked_read_bytes_per_second", units.format_rate)),
+    ("needed", _of("needed_read_bytes_per_second", units.format_rate)),
     ("sufficient for", _of("sufficient_up_to_accelerators", units.format_count)),
 )
 

@@ -168,9 +168,9 @@ class TableDemand:
     accelerators: int
     level: str
     write_bytes_per_second: float
-    asked_write_bytes_per_second: float
+    needed_write_bytes_per_second: float
     read_bytes_per_second: float
-    asked_read_bytes_per_second: float
+    needed_read_bytes_per_second: float
     sufficient_up_to_accelerators: int
 
 
@@ -189,9 +189,9 @@ def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> 
                 accelerators=row.accelerators,
                 level=row.level,
                 write_bytes_per_second=row.write_bytes_per_second,
-                asked_write_bytes_per_second=asks.cluster_save_bytes_per_second,
+                needed_write_bytes_per_second=asks.cluster_save_bytes_per_second,
                 read_bytes_per_second=row.read_bytes_per_second,
-                asked_read_bytes_per_second=asks.load_bytes_per_second,
+                needed_read_bytes_per_second=asks.load_bytes_per_second,
                 sufficient_up_to_accelerators=min(saves, loads),
             )
 

@@ -77,7 +77,7 @@ class PatternRow(NamedTuple):
     with the parameters of `RunWithCommands`, for a separate launch. ``is_asked`` returns whether the settings require
     the pattern. ``amount`` returns None if these ranks cannot measure it. ``first`` is the number of its first
     checkpoint, after the subject's own checkpoints. ``lasts``: it takes hours or much space, and runs after all other
-    patterns. ``names`` are files that only its checkpoints contain, ``beside`` files that it writes outside of
+    patterns. ``names`` are files that only its checkpoints contain, ``other_files`` files that it writes outside of
     checkpoints.
     """
 
@@ -90,7 +90,7 @@ class PatternRow(NamedTuple):
     lasts: bool = False
     has_own_launch: bool = False
     names: Callable[[PlannedCheckpoint], Collection[str]] = lambda planned: ()
-    beside: Callable[[PlannedCheckpoint], Collection[str]] = lambda planned: ()
+    other_files: Callable[[PlannedCheckpoint], Collection[str]] = lambda planned: ()
 
 
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
@@ -378,7 +378,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
             is_asked=lambda planned, settings: settings.asks_endurance,
             amount=_near_full,
             lasts=True,
-            beside=lambda planned: {ballast_name(n, rank.rank) for n in LEVELS for rank in planned.layout.ranks()},
+            other_files=lambda planned: {ballast_name(n, rank.rank) for n in LEVELS for rank in planned.layout.ranks()},
         ),
         PatternRow(
             name="metadata",

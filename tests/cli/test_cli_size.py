@@ -118,7 +118,7 @@ def test_a_published_table_stands_beside_what_is_asked(size) -> None:
         size("--json", "--model=llama3-405b", f"--cluster={best['sufficient_up_to_accelerators'] + 1}")
     )["rows"]
     assert rates_of(larger)["sync"] > best["write_bytes_per_second"]
-    assert best["asked_write_bytes_per_second"] == pytest.approx(13.1e9, rel=0.01)
+    assert best["needed_write_bytes_per_second"] == pytest.approx(13.1e9, rel=0.01)
     assert "four scalable units" in size(*words)
 
 

@@ -169,7 +169,7 @@ def test_steps_go_on_beside_every_save_and_between_them(together: Run, subjects:
         for save, steps in zip(saves, training["saves"], strict=True):
             assert len(steps["before_seconds"]) == len(steps["after_seconds"]) == STEPS_ALONE
             assert statistics.median(steps["before_seconds"]) >= training["step_seconds"] * (1 - training["cpu_share"])
-            beside = sum(batch["seconds"] for batch in steps["beside"])
+            beside = sum(batch["seconds"] for batch in steps["during"])
             # The steps end with the one in which the last rank's save ended.
             assert beside >= save["seconds"] - save["returned_seconds"] - training["step_seconds"]
 

@@ -45,7 +45,7 @@ def test_saves_beside_drains_may_be_slower_by_a_tenth_by_what_scatters_and_withi
     assert judged("DRAIN", tiered(found=two_tiers(beside=(1.2, 1.2, 1.05)))).outcome == "met"
     alone = (0.95 * SAVE,) * 3
     slow = judged("DRAIN", tiered(found=two_tiers(alone=alone, beside=(1.05 * SAVE,) * 3)))
-    assert (slow.outcome, slow.unit) == ("failed", "beside / alone")
+    assert (slow.outcome, slow.unit) == ("failed", "during drains / without")
     # A save that meets the save limit takes no more from training than it may.
     assert judged("DRAIN", tiered(found=two_tiers(beside=(1.25, 1.25, 1.25)))).outcome == "met"
 

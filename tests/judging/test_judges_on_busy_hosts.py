@@ -113,7 +113,7 @@ def loaded_in(of, name):
 
 
 def test_the_cost_of_a_snapshot_does_not_decide_on_a_busy_host() -> None:
-    costly = snapshotted(trials=[snapshot(beside=done("save", seconds=20.0))] * PAIRS)
+    costly = snapshotted(trials=[snapshot(snapshotted=done("save", seconds=20.0))] * PAIRS)
     for of in (snapshotted(), costly):
         assert judged("SNAPSHOT", of).reason != "host busy"
         verdict = judged("SNAPSHOT", loaded_in(of, "snapshots"))

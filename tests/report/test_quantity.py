@@ -31,7 +31,7 @@ def test_quantities(value: float | None, unit: str, text: str) -> None:
     ("measured", "limit", "unit", "texts"),
     [
         (1.0004, 1.0, "s", ("1.0004 s", "1 s")),
-        (1.25001, 1.25, "beside / alone", ("1.25001 ×", "1.25000 ×")),
+        (1.25001, 1.25, "during drains / without", ("1.25001 ×", "1.25000 ×")),
         (0.100004, 0.1, "fraction", ("10.0004 %", "10 %")),
         (12.5, None, "s", ("12.5 s", "–")),
         (3.0, 0.0, "faults", ("3 faults", "0 faults")),

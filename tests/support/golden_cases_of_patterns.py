@@ -241,12 +241,12 @@ CASES_OF_PATTERNS = {
     "SNAPSHOT": {
         "met": snapshotted(),
         "met with a commit": snapshotted(snapshot(is_committed=True)),
-        "too dear": snapshotted(trials=[snapshot(beside=done("save", seconds=12.0))] * 6),
+        "too dear": snapshotted(trials=[snapshot(snapshotted=done("save", seconds=12.0))] * 6),
         "scatters": snapshotted(
-            trials=[snapshot(beside=done("save", seconds=s)) for s in (9.0, 12.0, 12.0, 12.0, 12.0, 12.0)]),
+            trials=[snapshot(snapshotted=done("save", seconds=s)) for s in (9.0, 12.0, 12.0, 12.0, 12.0, 12.0)]),
         "wrong bytes": snapshotted(fault_count=2, faults=(FAULT,)),
         "bytes are missing": snapshotted(bytes_checked=1),
-        "the save failed": snapshotted(snapshot(beside=done("save", error="rank 1 on n1: EIO"))),
+        "the save failed": snapshotted(snapshot(snapshotted=done("save", error="rank 1 on n1: EIO"))),
         "lost": snapshotted(snapshot(lost="the checkpoint from before the snapshot, from its clone: ENOENT")),
         "no snapshot": snapshotted(snapshot(is_committed=True, is_before_commit=True)),
         "not seen": snapshotted(snapshot(not_judged="The output of the snapshot command, 'x', is no absolute path.")),

@@ -333,7 +333,7 @@ def upgraded(*, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
 
 
 def snapshot(**changes):
-    known = {"alone": done("save"), "beside": done("save", seconds=10.5), "moment_seconds": 4.0, "taken": TAKEN,
+    known = {"plain": done("save"), "snapshotted": done("save", seconds=10.5), "moment_seconds": 4.0, "taken": TAKEN,
              "removed": REMOVED}  # fmt: skip
     return SnapshotTrial(**known | changes)
 

@@ -44,7 +44,7 @@ def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
     return StepsOfSave(
         checkpoint=checkpoint,
         before_seconds=alone,
-        beside=tuple(StepBatch(steps=10, seconds=10 * (beside + shift)) for shift in shifts),
+        during=tuple(StepBatch(steps=10, seconds=10 * (beside + shift)) for shift in shifts),
         after_seconds=alone,
     )
 

@@ -284,7 +284,7 @@ def _training(saves: int) -> Training:
             StepsOfSave(
                 checkpoint=checkpoint,
                 before_seconds=(_STEP_SECONDS,) * 20,
-                beside=(StepBatch(steps=10, seconds=10 * _STEP_SECONDS),),
+                during=(StepBatch(steps=10, seconds=10 * _STEP_SECONDS),),
                 after_seconds=(_STEP_SECONDS,) * 20,
             )
             for checkpoint in range(1, saves + 1)

@@ -375,8 +375,8 @@ class SnapshotRun(RunWithCommands):
                 lost = lost or wrong
             removed = self._run_command("remove") if taken.output else None
         return SnapshotTrial(
-            alone=alone.operation,
-            beside=saved_during.operation,
+            plain=alone.operation,
+            snapshotted=saved_during.operation,
             moment_seconds=later.seconds_into if later else 0.0,
             taken=taken,
             is_before_commit=is_before_commit,

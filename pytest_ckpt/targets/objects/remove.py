@@ -46,7 +46,7 @@ def clean_in_process(request: Mapping[str, Any]) -> list[str]:
         identity = None
     if (identity,) != area.identity:
         return [f"{place.url} was not removed: it is no longer the area that this run made"]
-    names = (request["files"], request["beside"], request["directories"])
+    names = (request["files"], request["other_files"], request["directories"])
     # Uploads are aborted first, so that they cannot become objects during the removal.
     own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
     left = [

@@ -228,7 +228,7 @@ class ObjectTarget:
         asked = {
             "area": to_plain(dataclasses.replace(area, access=self._access)),
             "files": {subject: sorted(files) for subject, files in names.files.items()},
-            "beside": {subject: sorted(files) for subject, files in names.beside.items()},
+            "other_files": {subject: sorted(files) for subject, files in names.other_files.items()},
             "directories": sorted(names.directories),
             "keep_area": keep_area,
         }

@@ -468,7 +468,7 @@ def remove_in_time(
         "directory": str(directory),
         "identity": list(identity),
         "checkpoints": {subject: sorted(files) for subject, files in names.files.items()},
-        "beside": {subject: sorted(files) for subject, files in names.beside.items()},
+        "other_files": {subject: sorted(files) for subject, files in names.other_files.items()},
         "directories": sorted(names.directories),
         "keep_directory": keep_directory,
     }
@@ -486,7 +486,7 @@ def remove_in_process(request: Mapping[str, Any]) -> list[str]:
     """Perform `remove_in_time` in the separate process; return the remains, one sentence each."""
     directory = Path(request["directory"])
     names = {f"{name}/" for name in request["directories"]}
-    names |= {f"{subject}/{file}" for subject, files in request["beside"].items() for file in files}
+    names |= {f"{subject}/{file}" for subject, files in request["other_files"].items() for file in files}
     for subject, files in request["checkpoints"].items():
         names |= {
             f"{subject}/{checkpoint}/{file}"
