@@ -97,12 +97,14 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
     if resident is None and cache and prove_cold(cache).basis == "timed canary":
         return replace(met, basis="timed canary")
     if resident is None:
-        because = "That what was compared came from the storage cannot be proven here: caches cannot be seen."
+        because = (
+            "It is not proven that the compared bytes came from the storage: the kernel does not report cached pages."
+        )
         return not_decided("unproven", because, met.detail)
     if resident > MAXIMUM_RESIDENT:
         because = (
             f"{format_percent(resident)} of a checkpoint that was to be compared was cached "
-            f"(limit {format_percent(MAXIMUM_RESIDENT)}), so the bytes are not the storage's."
+            f"(limit {format_percent(MAXIMUM_RESIDENT)}), so the bytes did not come from the storage."
         )
         return not_decided("cached", because, met.detail)
     return replace(met, basis="seen")
