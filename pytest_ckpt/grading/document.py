@@ -337,7 +337,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
         f"{o.option} {o.value} (default {o.default or NOT_SET}; from {o.source})"
         for o in settings.origins
         if o.value != o.default and o.option in disclosed
-    ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
+    ] + [f"relaxed by the gate table '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 
 def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:

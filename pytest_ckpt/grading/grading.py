@@ -131,7 +131,7 @@ def conclude(
         reasons.append(NOTHING_REQUIRED)
     reasons += rehearsals
     reasons += ended_waivers
-    reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
+    reasons += [f"Relaxed by the gate table '{gates.name}': {sentence}" for sentence in gates.relaxed]
     # A rehearsal is not certified, so it may use any models.
     if unheld and not rehearsals:
         reasons.append(f"{unheld.text} Remedy: {unheld.remedy}.")

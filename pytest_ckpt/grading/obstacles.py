@@ -138,10 +138,11 @@ def _requests(plan: Plan, settings: Settings) -> str:
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[RehearsalReason]:
     """Yield the reasons why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
-        weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
+        weaker = f"The gate table '{gates.name}' is weaker than a certificate needs."
         remedy = "--ckpt-gate-table=auto, or a table without relaxed requirements"
         if gates.lacks:
-            weaker, remedy = f"The gates '{gates.name}' {gates.lacks}", gates.remedy or "a later version of pytest-ckpt"
+            weaker = f"The gate table '{gates.name}' {gates.lacks}"
+            remedy = gates.remedy or "a later version of pytest-ckpt"
         yield RehearsalReason(now=weaker, reason=weaker, remedy=remedy)
     if settings.scale < ACCEPTANCE.scale:
         shortest = min((c.demand.save_limit_seconds for c in plan.runnable), default=_LATENCY_SECONDS)

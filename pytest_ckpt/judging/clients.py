@@ -22,7 +22,7 @@ Clients = Mapping[str, Mapping[str, str]]
 """The facts of each host that ran ranks, by host name."""
 
 PREFIX = "client."
-GATES_DEMAND = "The gates demand "
+GATES_DEMAND = "The gate table demands "
 """The first words of every sentence about an unmet demand on clients."""
 # Longer operators come first, because ">=" begins with ">".
 _OPERATORS = (">=", "<=", "==", "!=", ">", "<")

@@ -40,7 +40,7 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     if load := busy_host(requirement, measurement):
         decision = on_busy_host(requirement, decision, load)
     if decision.outcome == "met" and decision.basis and decision.basis not in gates.cold_bases:
-        because = f"{decision.because} The gates {gates.name} do not take this proof ({decision.basis})."
+        because = f"{decision.because} The gate table {gates.name} does not accept this proof ({decision.basis})."
         decision = not_decided("unproven", because, decision.detail)
     failure = measurement.failure
     if failure and failure.kind == "hook" and decision.outcome == "met":

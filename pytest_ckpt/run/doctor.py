@@ -303,7 +303,9 @@ def _obstacles(
     for obstacle in known:
         yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
     if not known:
-        yield Finding(name="certificate", can=True, needed=False, description=f"possible by the gates '{gates.name}'")
+        yield Finding(
+            name="certificate", can=True, needed=False, description=f"possible by the gate table '{gates.name}'"
+        )
     for sentence in not_given(settings, gates, catalogue):
         remedy = "supply it if that may be done to this storage; no verdict requires it"
         yield Finding(name="not given", can=False, needed=False, description=sentence, remedy=remedy)

@@ -95,7 +95,7 @@ def test_it_certifies_nothing_and_says_why(run: Run) -> None:
     assert run.document["gate_table"]["name"] == "object-local"
     assert run.document["grade"] == "rehearsal"
     assert any("are for an object store on this host" in reason for reason in run.document["grade_reasons"])
-    assert "ckpt obstacle: The gates 'object-local' are for an object store on this host" in run.text
+    assert "ckpt obstacle: The gate table 'object-local' is for an object store on this host" in run.text
     assert "Remedy: --ckpt-endpoint with a store on other hosts." in run.text
 
 

@@ -49,11 +49,11 @@ def test_every_host_has_to_have_it_and_what_is_missing_is_not_had():
     clients = {"n1": {"nconnect": "16"}, "n2": {"nconnect": "1"}, "n3": {}, "n4": {"nconnect": "x"}}
     (message,) = unmet_demands(["client.nconnect >= 8"], clients)
     assert message == (
-        "The gates demand client.nconnect >= 8, and it is 1 on n2; it is not known on n3; it is x, no number, on n4."
+        "The gate table demands client.nconnect >= 8, and it is 1 on n2; it is not known on n3; it is x, no number, on n4."
     )
     assert unmet_demands(["client.nconnect >= 8"], {"n1": {"nconnect": "8"}}) == []
     assert unmet_demands(["client.nconnect >= 8"], {}) == [
-        "The gates demand client.nconnect >= 8, and it is not known of any client."
+        "The gate table demands client.nconnect >= 8, and it is not known of any client."
     ]
 
 
@@ -92,7 +92,7 @@ def judged(tmp_path, capsys):
 def test_a_demand_that_is_met_changes_nothing(judged):
     code, document, _ = judged("client.cores >= 64", "client.memory_gib >= 1024")
     assert code == 0
-    assert not any("The gates demand" in reason for reason in document["grade_reasons"])
+    assert not any("The gate table demands" in reason for reason in document["grade_reasons"])
     assert document["gate_table"]["clients"] == ["client.cores >= 64", "client.memory_gib >= 1024"]
 
 
@@ -108,7 +108,7 @@ def test_a_demand_that_is_met_changes_nothing(judged):
 def test_a_demand_that_is_not_met_or_not_known_fails_the_run(judged, demand, message):
     code, document, _ = judged(demand)
     assert code == document["exit_code"] == 1
-    assert f"The gates demand {demand}, and {message}." in document["grade_reasons"]
+    assert f"The gate table demands {demand}, and {message}." in document["grade_reasons"]
 
 
 def test_a_table_with_what_is_no_demand_is_refused(judged):

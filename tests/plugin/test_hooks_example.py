@@ -332,6 +332,6 @@ def test_a_table_of_gates_may_name_it_and_what_it_asks_less_is_said(door: FrontD
     options = ("--ckpt-drop-caches=auto", "--ckpt-gate-table=mine.toml", "--ckpt-suite=performance")
     run = door.run(*QUICK, *options, "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
-    relaxed = "relaxed by the gates 'mine': ACME-DROPPED is advisory (speed-only: required)."
+    relaxed = "relaxed by the gate table 'mine': ACME-DROPPED is advisory (speed-only: required)."
     assert (run.verdict("ACME-DROPPED")["severity"], run.verdict("ACME-DROPPED")["outcome"]) == ("advisory", "failed")
     assert relaxed in run.document["disclosures"]
