@@ -49,7 +49,8 @@ def test_every_host_has_to_have_it_and_what_is_missing_is_not_had():
     clients = {"n1": {"nconnect": "16"}, "n2": {"nconnect": "1"}, "n3": {}, "n4": {"nconnect": "x"}}
     (message,) = unmet_demands(["client.nconnect >= 8"], clients)
     assert message == (
-        "The gate table demands client.nconnect >= 8, and it is 1 on n2; it is not known on n3; it is x, no number, on n4."
+        "The gate table demands client.nconnect >= 8, and it is 1 on n2; it is not known on n3; it is x, no number, "
+        "on n4."
     )
     assert unmet_demands(["client.nconnect >= 8"], {"n1": {"nconnect": "8"}}) == []
     assert unmet_demands(["client.nconnect >= 8"], {}) == [
