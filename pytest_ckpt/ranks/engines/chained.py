@@ -85,15 +85,15 @@ class ChainedEngine:
         self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
         self._request_bytes, self._stages = options.request_bytes, options.stages
         self._copy_threads = options.copy_threads
-        # The changed pages before they are collected.
+        # The changed pages of the state, before `stage` collects them.
         self._changed: Bytes | None = None
         self._name = delta_name(shard.rank)
         tensors = [(file.name, tensor.name) for file in shard.files for tensor in file.tensors]
         self._tensors = dict(enumerate(tensors))
         self._buffer: Bytes | None = None
         self._number = 0
-        # The delta that the last step of a load read, the bytes read, and the size of its file; None if the step was of
-        # the full save.
+        # The number of the delta that the last step of a load read, the number of bytes read, and the size of the file;
+        # None if the step read a part of the full save.
         self._read: tuple[int, int, int] | None = None
         self._is_idle = False
 
@@ -111,7 +111,9 @@ class ChainedEngine:
         return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the state if checkpoint number ``checkpoint`` is a full save; generate its pages if it is a delta."""
+        """Generate the state if checkpoint number ``checkpoint`` is a full save; generate its pages
+        if it is a delta.
+        """
         self._number = checkpoint
         if not self._rule.is_delta(checkpoint):
             self._engine.fill(checkpoint)

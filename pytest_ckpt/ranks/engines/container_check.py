@@ -75,7 +75,9 @@ def _some(count: int) -> tuple[Tensor, ...]:
 
 
 def _part(file: io.BytesIO, offset: int) -> str:
-    """Return the part of a container that contains the byte at ``offset``, as text: a record's name, or the directory."""
+    """Return the part of a container that contains the byte at ``offset``, as text: a record's
+    name, or the directory.
+    """
     with zipfile.ZipFile(file) as archive:
         records = [r for r in archive.infolist() if r.header_offset <= offset]
         return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 METADATA = ".metadata"
 
 Holders = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-"""Groups of ranks, and the names of the tensors that each group shares; the same on all ranks, in the same order."""
+"""Groups of ranks, each with the names of the tensors that the group shares. The value is the same on all ranks."""
 
 # The controller ends a rank that hangs, and names the rank and its file; gloo would only report that some rank hung.
 _PATIENCE = timedelta(days=30)
@@ -119,7 +119,7 @@ class DcpEngine:
             from pytest_ckpt.ranks.engines.dcp_process import SavingProcess  # noqa: PLC0415 - imported where it is used
 
             self._process = SavingProcess(self._written, self._summed)
-        # The last load's files, by tensor name.
+        # The file from which the last load read each tensor, by tensor name.
         self._file_of: dict[str, str] = {}
         self._ranks = GlooRanks(group)
         self._holders: Holders | None = None

@@ -116,7 +116,9 @@ class _NotedActivity:
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Record the phase of the ``with`` block. The first phase that raises an error is recorded as the failed one."""
+        """Record the phase of the ``with`` block. The first phase that raises an error is recorded
+        as the failed one.
+        """
         values, place = self._notes.values, (PHASES.index(phase), self._notes.number_of(file))
         values[_PHASE], values[_FILE] = place
         try:

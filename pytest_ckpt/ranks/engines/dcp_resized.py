@@ -87,7 +87,7 @@ class ResizedState(ShardedState):
         self.whole = {}
         meshes: dict[tuple[tuple[int, ...], ...], DeviceMesh] = {}
         for tensor in tensors:
-            # Every rank makes every mesh, in the same order: it becomes process groups.
+            # Every rank creates every mesh, in the same order, because each mesh becomes process groups.
             if tensor.grid not in meshes:
                 meshes[tensor.grid] = DeviceMesh("cpu", [list(row) for row in tensor.grid])
             if not tensor.shape_of(rank)[0]:

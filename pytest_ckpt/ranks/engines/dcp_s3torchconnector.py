@@ -59,7 +59,9 @@ class ConnectorEngine(ObjectsDcpEngine):
 
 
 def _client(place: ObjectPlace) -> S3Client:
-    """Return a client with the connector's own settings. If ``place`` names an endpoint, its requests are path-style."""
+    """Return a client with the connector's own settings. If ``place`` names an endpoint, its
+    requests are path-style.
+    """
     settings = S3ClientConfig(unsigned=place.is_open, force_path_style=bool(place.endpoint))
     return S3Client(place.region, endpoint=place.endpoint or None, s3client_config=settings)
 

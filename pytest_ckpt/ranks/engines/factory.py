@@ -46,7 +46,9 @@ class ShardsInTurn:
         return len(self._steps)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the next checkpoint to the current shard's loader now, and to each other loader when it is created."""
+        """Announce the next checkpoint to the current shard's loader now, and to each other loader
+        when it is created.
+        """
         self._checkpoint = checkpoint
         if self._loader is not None:
             expect(self._loader, checkpoint)

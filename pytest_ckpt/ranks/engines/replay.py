@@ -89,7 +89,9 @@ class ReplayEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the content of every file for checkpoint number ``checkpoint``. The first call allocates the memory."""
+        """Generate the content of every file for checkpoint number ``checkpoint``. The first call
+        allocates the memory.
+        """
         for number, file in self._files.items():
             if number not in self._data:
                 self._data[number] = np.empty(file.bytes, dtype=np.uint8)

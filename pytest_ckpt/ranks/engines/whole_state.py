@@ -160,7 +160,7 @@ class WholeState(Generic[Array]):
 
 
 Loaded = dict[str, "Mapping[str, Bytes] | LocalFault"]
-"""{file name: the bytes of its tensors by name, or the reason why it could not be loaded}."""
+"""For each file name: the bytes of the file's tensors by name, or the fault if the file could not be loaded."""
 
 
 def load_files(

@@ -300,7 +300,9 @@ def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int
 
 
 class _Chain:
-    """The chain of elements of a std::unordered_set: its buckets from back to front, each with its elements in order."""
+    """The chain of elements of a std::unordered_set: its buckets from back to front, each with its
+    elements in order.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[tuple[str, int]]] = {}

@@ -138,7 +138,7 @@ class StreamEngine:
                 with clock.phase("write", file.name):
                     requests = self._cut_sink(image, sink)
                     write = functools.partial(self._write, image, sink, copy, deque(self._buffers.slots))
-                    # One thread more than requests in flight: it makes the next bytes during this time.
+                    # One thread more than requests in flight, so that it generates the next bytes while the others write.
                     self._in_flight(requests, write, self._depth + 1)
             except BaseException:
                 sink.abort()
@@ -203,7 +203,7 @@ class StreamEngine:
                 detail = f"the file ends at byte {end} of {image.bytes}"
                 fault = _fault("short", file, "", end, image.bytes - end, detail)
                 findings.add_of(request, [fault], count=1, of_file=True)
-        # Report the findings once.
+        # The results are returned only once.
         self._found = _Findings()
         return findings.comparison()
 
@@ -439,7 +439,9 @@ def make(
 
 
 class StagedFiles:
-    """The content of a rank's files in memory, and a copy of it for saves. The memory is touched before any timed part."""
+    """The content of a rank's files in memory, and a copy of it for saves. The memory is touched
+    before any timed part.
+    """
 
     def __init__(self, images: Sequence[FileImage]) -> None:
         self._images = images
