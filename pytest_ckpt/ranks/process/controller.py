@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 END = "end"
-"""The last message of a rank. The controller answers with the same word after it has received all messages of the rank."""
+"""The last message of a rank. The controller returns the same word once it has received all messages of the rank."""
 WAITING, NEXT, LEAVE = "waiting", "next", "leave"
 """WAITING is the message of a rank whose job is done. The controller answers NEXT if another job follows, or LEAVE."""
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
-# Checkpoints in addition to the counted ones, with higher numbers: one is saved during a delete, one compares kinds of
-# data, and the reads of at most ten are timed. Numbers for patterns are in `sizing.patterns`.
+# Checkpoints are saved in addition to the counted ones. These constants are added to the number of counted ones: for a
+# save during a deletion, for saves of different kinds of data, and for the first of at most ten whose reads are timed.
+# The numbers for patterns are in `sizing.patterns`.
 BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 

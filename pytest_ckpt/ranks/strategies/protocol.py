@@ -93,8 +93,8 @@ def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) 
     """Write this rank's files of a checkpoint and make them durable. Return the result, without the times of later
     stages.
 
-    If the engine's library commits, the checkpoint may then be committed. Otherwise `names_made_durable` must make the
-    files' names durable.
+    If the engine's library commits the checkpoint, it does so during this call. Otherwise `names_made_durable` must
+    still make the files' names durable.
     """
     draft = store.begin(ref, clock)
     return part_of(draft, clock, engine.save(draft, clock))

@@ -138,7 +138,7 @@ class StreamEngine:
                 with clock.phase("write", file.name):
                     requests = self._cut_sink(image, sink)
                     write = functools.partial(self._write, image, sink, copy, deque(self._buffers.slots))
-                    # One thread more than requests in flight, so that it generates the next bytes while the others write.
+                    # One thread more than requests in flight: it generates the next bytes while the others write.
                     self._in_flight(requests, write, self._depth + 1)
             except BaseException:
                 sink.abort()
