@@ -111,8 +111,8 @@ class ChainedEngine:
         return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the state if checkpoint number ``checkpoint`` is a full save; generate its pages
-        if it is a delta.
+        """Generate the complete state if checkpoint number ``checkpoint`` is a full save, or only the changed pages if
+        it is a delta.
         """
         self._number = checkpoint
         if not self._rule.is_delta(checkpoint):
@@ -175,7 +175,9 @@ class ChainedEngine:
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the full save with which the chain of ``checkpoint`` begins to the wrapped engine."""
+        """Let the wrapped engine prepare to load the full save at the start of the chain of checkpoint number
+        ``checkpoint``.
+        """
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:

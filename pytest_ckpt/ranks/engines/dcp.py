@@ -461,7 +461,7 @@ def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
 
 
 def of_other_size(name: str, size: int, written: int) -> LocalFault:
-    """Return the fault of a file that has ``size`` bytes instead of the ``written`` ones."""
+    """Return the fault of a file that has ``size`` bytes although ``written`` bytes were written."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
@@ -581,7 +581,7 @@ class GlooRanks:
         sys.excepthook = hook
 
     def leave(self) -> None:
-        """Leave and destroy the process group, once all ranks have finished using it."""
+        """Leave and destroy the process group. Ranks call this when they no longer use the group."""
         if self._store is not None:
             dist.destroy_process_group()
             self._store = None

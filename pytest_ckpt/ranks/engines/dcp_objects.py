@@ -163,7 +163,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object through the client. A written object is complete in the store when the block ends."""
+        """Open an object through the client. A written object is complete in the store when the ``with`` block ends."""
         name = _name(path)
         phase: Phase = "write" if "w" in mode else "read"
         with self.work(phase, name), self.converted_errors(phase, path), self._inner.create_stream(path, mode) as raw:

@@ -79,7 +79,7 @@ class ResizedLoader(DcpEngine):
 
 
 class ResizedState(ShardedState):
-    """The tensors of a rank that loads a checkpoint of another number of ranks."""
+    """The tensors of a rank that loads a checkpoint which another number of ranks saved."""
 
     def __init__(self, tensors: Sequence[ResizedTensor], rank: int) -> None:
         """Create the tensors. All ranks call this together. The ranks that share a tensor form a device mesh."""

@@ -53,7 +53,7 @@ class LibraryOperation:
 
     @contextmanager
     def keeping_errors(self) -> Iterator[None]:
-        """Record the first OSError that is raised in such a ``with`` block. Every error is raised again."""
+        """Record the first OSError that is raised in a ``with`` block of this method. Every error is raised again."""
         try:
             yield
         except OSError as error:
@@ -151,8 +151,8 @@ class _WatchedFile(io.FileIO):
             watch.checksum = 0
 
     def write(self, data: Buffer) -> int:
-        """Write at most 64 MiB of ``data``. Return the number of bytes written; the buffered stream above writes the
-        rest.
+        """Write at most 64 MiB of ``data``. Return the number of bytes written; the buffered stream that calls this
+        writes the rest.
         """
         view = memoryview(data).cast("B")[:_PIECE_BYTES]
         with self._watch.keeping_errors():

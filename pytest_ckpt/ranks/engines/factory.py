@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class ShardsInTurn:
-    """A loader of several shards, one after the other. ``makers`` contains a function for each shard that creates its
-    loader.
+    """A loader of several shards, one after the other. For each shard, ``makers`` contains a function that creates the
+    shard's loader.
 
     If ``makers`` is empty, this rank loads nothing and waits for the others. A loader is created outside the timed
     part, after the previous loader has compared its data and freed its memory.

@@ -1,4 +1,5 @@
-"""Engine ``megatron``: writes its files in the order in which megatron-core 0.16.1 did in a recorded trace.
+"""Engine ``megatron``: writes the files that megatron-core 0.16.1 wrote in a recorded trace, in the same order, and
+commits them in the same way.
 
 Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank. Here that
 library writes them in two threads; Megatron uses two processes. Rank 0 writes `common.pt` first. After `.metadata` it

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _STAND_IN_BYTES = 1 << 20
 
 MAXIMUM_FAULTS_OF_RANK = 20
-"""The maximum number of faults of a checkpoint that a rank describes; all faults are counted."""
+"""A rank describes at most this number of faults of a checkpoint. It counts all faults."""
 
 
 @dataclass(kw_only=True, slots=True)

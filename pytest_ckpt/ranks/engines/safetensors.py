@@ -241,7 +241,7 @@ class SafetensorsEngine:
 
 
 def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
-    """Read and return ``count`` bytes from ``offset`` on, without copying them; fewer if the file ends earlier."""
+    """Read and return ``count`` bytes from ``offset`` on; fewer if the file ends earlier."""
     if count <= 0:
         return b""
     room = io.BytesIO()
@@ -269,6 +269,6 @@ def _bytes(array: Array) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> SafetensorsEngine:
-    """Return the engine for a rank's files. Its ranks communicate only for its facts."""
+    """Return the engine for a rank's files. It communicates with other ranks only for its facts."""
     del activity
     return SafetensorsEngine(shard, content, group, options)

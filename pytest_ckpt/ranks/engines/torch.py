@@ -191,6 +191,6 @@ def _bytes(tensor: torch.Tensor) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> TorchEngine:
-    """Return the engine for a rank's files. Its ranks do not communicate."""
+    """Return the engine for a rank's files. It does not communicate with other ranks."""
     del group
     return TorchEngine(shard, content, activity, options)

@@ -16,7 +16,7 @@ _MICROSECONDS = 1_000_000
 
 
 class Group(Protocol):
-    """All ranks of a launch. Every method call is collective: all ranks make it. Concurrent threads use separate
+    """All ranks of a launch. All ranks call each method together, except `abort`. Concurrent threads use separate
     groups.
     """
 

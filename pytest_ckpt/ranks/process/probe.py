@@ -52,8 +52,8 @@ _MEET_SECONDS = 5.0
 
 
 def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
-    """Collect the facts of every host and its view of the other hosts. Rank 0 sends them to the controller. All ranks
-    call this together.
+    """Collect the facts of every host and its view of the other hosts. Rank 0 sends all facts and views to the
+    controller. All ranks call this together.
 
     ``bound`` is the binding of this rank to cores, as a fact of its client.
     """
@@ -240,8 +240,9 @@ class _ListenAddress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flow:
-    """The rate at which one host received data from another, ``over`` the addresses of both; None if it could not be
-    measured.
+    """The rate at which the host ``receiver`` received data from the host ``sender``; None if it could not be measured.
+
+    ``over`` contains the addresses of both hosts.
     """
 
     sender: str

@@ -34,7 +34,7 @@ class _ByteRange:
 class FileImage:
     """The content of one file of one rank. Any range can be generated, or compared with bytes that were read.
 
-    ``first_tensor`` is the number of the file's first tensor within the rank.
+    ``first_tensor`` is the number of the file's first tensor among the rank's tensors.
     """
 
     def __init__(self, container: Container, content: Content, rank: int, first_tensor: int) -> None:

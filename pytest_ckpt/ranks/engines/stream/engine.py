@@ -2,9 +2,9 @@
 model.
 
 A rank computes the containers of its files from its shard. It generates their bytes in small buffers just before it
-writes them. Several requests are in flight, with direct I/O if the target supports it. A load reads the files into the
-same buffers in one pass. During the reads, other threads compare every byte and return the buffers. If a read waits for
-a buffer, the wait is timed, because the storage does not cause it.
+writes them. Several requests are in flight, with direct I/O if the target supports it. A load reads at most 64 files in
+one pass, into the same buffers. During the reads, other threads compare every byte and return the buffers. If a read
+waits for a buffer, the wait is timed, because the storage does not cause it.
 
 If a copy of the state is saved, the state and its copy are in memory.
 """
@@ -147,7 +147,7 @@ class StreamEngine:
             self._way = sink.way
 
     def load_steps(self) -> int:
-        """Return 1: all data are read in one pass."""
+        """Return 1: the data are compared while they are read, so no memory must be freed between steps."""
         return 1
 
     def expect(self, checkpoint: int) -> None:
@@ -433,7 +433,7 @@ def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: in
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> StreamEngine:
-    """Return the engine for a rank's files. Its ranks do not communicate."""
+    """Return the engine for a rank's files. It does not communicate with other ranks."""
     del group
     return StreamEngine(shard, content, activity, options)
 
@@ -466,8 +466,8 @@ class StagedFiles:
         return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
-        """Return the copy of each file that the next save writes. Until the next `stage`, further calls return None for
-        each file.
+        """Return the copy of each file, which the next save writes. If `stage` was not called since the last call of
+        this method, return None for each file.
         """
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)
