@@ -147,7 +147,7 @@ class StreamEngine:
             self._way = sink.way
 
     def load_steps(self) -> int:
-        """Return 1: the data are compared while they are read, so no memory must be freed between steps."""
+        """Return 1: the data are compared while they are read, not between steps."""
         return 1
 
     def expect(self, checkpoint: int) -> None:
