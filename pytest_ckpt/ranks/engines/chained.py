@@ -1,8 +1,10 @@
-"""An engine whose saves may be deltas: it adds deltas and chains to an engine that saves and loads full checkpoints.
+"""An engine whose saves are full checkpoints or deltas. It adds deltas to an engine that saves and loads full
+checkpoints.
 
-A rank's delta is one file: an index of runs of pages, then the whole pages. It is read back completely. Every page is
-compared with the page generated for the delta's own checkpoint, so an older page is distinguished from a newer one.
-Merging the pages would only load the client's memory; it is neither done nor measured.
+A chain is a full checkpoint and the deltas that follow it. A rank's delta is one file: an index of its page ranges,
+then the complete pages. A load reads the whole file. Every page is compared with the page generated for the delta's own
+checkpoint, so an older page is distinguished from a newer one. Merging the pages into the state is neither done nor
+measured, because it uses only the client's memory.
 """
 
 from __future__ import annotations
@@ -45,16 +47,15 @@ _MAGIC = b"CKPTDLTA"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A committed checkpoint whose restore reads several checkpoints: ``links``, from the full save to this one.
-
-    ``numbers`` are the checkpoint numbers of ``links``.
+    """A committed delta and the checkpoints that a restore of this delta reads. ``links`` contains all of them, from
+    the full save to the delta itself; ``numbers`` are their checkpoint numbers.
     """
 
     links: tuple[CommittedCheckpoint, ...]
     numbers: tuple[int, ...]
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of the last checkpoint."""
+        """Return the entries (names and sizes) of all files of the last checkpoint in the chain."""
         return self.links[-1].entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
@@ -66,15 +67,16 @@ class Chain:
         return self.links[-1].file(name)
 
     def local_path(self, name: str) -> str | None:
-        """Return the path of a file of the last checkpoint."""
+        """Return the path of a file of the last checkpoint; None if the target has no paths."""
         return self.links[-1].local_path(name)
 
 
 class ChainedEngine:
-    """Uses ``engine`` for full saves and saves deltas of the same rank itself; ``rule`` decides the kind of each
-    checkpoint.
+    """An engine that saves full checkpoints through ``engine`` and writes deltas itself. ``rule`` decides the kind of
+    each checkpoint.
 
-    If a copy of the state is saved, the changed pages are collected while the job waits.
+    If the options require a copy of the state (``stages``), the changed pages are collected while the job waits.
+    Otherwise they are collected before the clock runs.
     """
 
     def __init__(
@@ -83,20 +85,20 @@ class ChainedEngine:
         self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
         self._request_bytes, self._stages = options.request_bytes, options.stages
         self._copy_threads = options.copy_threads
-        # The changed pages before they are collected.
+        # The changed pages of the state, before `stage` collects them.
         self._changed: Bytes | None = None
         self._name = delta_name(shard.rank)
         tensors = [(file.name, tensor.name) for file in shard.files for tensor in file.tensors]
         self._tensors = dict(enumerate(tensors))
         self._buffer: Bytes | None = None
         self._number = 0
-        # The delta that the last step of a load read, the bytes read, and the size of its file; None if the step was of
-        # the full save.
+        # The number of the delta that the last step of a load read, the number of bytes read, and the size of the file;
+        # None if the step read a part of the full save.
         self._read: tuple[int, int, int] | None = None
         self._is_idle = False
 
     def facts(self) -> dict[str, str]:
-        """Return the facts of the engine, and how deltas are saved."""
+        """Return the facts of the wrapped engine, and one fact that describes how deltas are saved."""
         when = "while the job waits" if self._stages else "before the clock runs"
         return self._engine.facts() | {
             "deltas": f"pages that changed are gathered {when}, and written to one file a rank; a restore reads "
@@ -109,7 +111,9 @@ class ChainedEngine:
         return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the state of a full save, or the pages of a delta."""
+        """Generate the complete state if checkpoint number ``checkpoint`` is a full save, or only the changed pages if
+        it is a delta.
+        """
         self._number = checkpoint
         if not self._rule.is_delta(checkpoint):
             self._engine.fill(checkpoint)
@@ -129,18 +133,22 @@ class ChainedEngine:
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the engine's state; pages of a delta are in separate memory."""
+        """Return the memory of the wrapped engine's state. Pages of deltas are not part of it; they have a separate
+        buffer.
+        """
         return state_of(self._engine)
 
     def stage(self) -> int:
-        """Collect the pages of a delta, or let the engine copy its state; return the bytes copied."""
+        """Collect the pages of a delta, or let the wrapped engine copy its state. Return the number of bytes copied."""
         if not self.holds_delta or self._changed is None:
             return staging(self._engine).stage()
         size = self._rule.file_bytes(self._shard, self._number)
         return copy_state([self._room(size)[:size]], [self._changed[:size]], self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Save the filled checkpoint: a full save, or a delta."""
+        """Save the checkpoint that was filled last, as a full save or as a delta. Return the wrapped engine's proof of
+        a commit; None for a delta.
+        """
         if not self._rule.is_delta(self._number):
             return self._engine.save(draft, clock)
         size = self._rule.file_bytes(self._shard, self._number)
@@ -158,17 +166,24 @@ class ChainedEngine:
         return None
 
     def load_steps(self) -> int:
-        """Return the engine's steps and one step per delta of the longest chain; allocate their memory outside the
-        timed part."""
+        """Return the number of load steps: the steps of the wrapped engine, and one for each delta of the longest
+        chain.
+
+        The buffer of deltas is allocated here, because no clock runs during this call.
+        """
         self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce to the engine the full save with which the chain begins."""
+        """Let the wrapped engine prepare to load the full save at the start of the chain of checkpoint number
+        ``checkpoint``.
+        """
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read one step of a chain: a step of the full save, or one delta. If the chain is shorter, read no data."""
+        """Read step number ``step`` of a chain: a part of the full save, or one delta. Return the number of tensor
+        bytes read; 0 if the chain has fewer steps.
+        """
         links = committed.links if isinstance(committed, Chain) else (committed,)
         delta = step - self._engine.load_steps() + 1
         self._is_idle, self._read = delta >= len(links), None
@@ -199,7 +214,7 @@ class ChainedEngine:
         return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every page of the last step with the page generated for its own checkpoint."""
+        """Compare every page that the last step read with the page generated for the checkpoint that wrote it."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         if self._read is None:
@@ -207,7 +222,7 @@ class ChainedEngine:
         return self._verify_delta(*self._read)
 
     def release(self) -> None:
-        """Free the memory of the engine and of the pages."""
+        """Free the memory of the wrapped engine and of the deltas."""
         self._engine.release()
         self._buffer, self._changed, self._read = None, None, None
 
@@ -236,7 +251,9 @@ class ChainedEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
-        """Return the bytes before the pages: the delta's number, its runs, and a checksum."""
+        """Return the bytes of a delta's file that precede the pages: the delta's number, its page ranges, and a
+        checksum.
+        """
         table = np.array([(run.tensor, run.page, run.pages) for run in runs], dtype="<u8").tobytes()
         head = _HEAD.pack(_MAGIC, number, len(runs), zlib.crc32(table))
         return np.frombuffer((head + table).ljust(index_bytes(len(runs)), b"\0"), dtype=np.uint8)
@@ -245,9 +262,10 @@ class ChainedEngine:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
     def _room(self, size: int) -> Bytes:
-        """Return the buffer of deltas, enlarged if necessary to ``size`` bytes and a sink's alignment.
+        """Return the buffer of deltas. If it is smaller than ``size`` and a sink's alignment together, allocate a
+        larger one first.
 
-        Its first allocation is large enough for the largest file of the run.
+        The first allocation is large enough for the largest file of the run.
         """
         if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))
@@ -259,7 +277,7 @@ class ChainedEngine:
 
 
 def _placed(runs: Sequence[Run]) -> Iterator[tuple[int, Run]]:
-    """Yield each run of a delta with its offset in the file."""
+    """Yield (offset in the file, page range) for each page range of a delta."""
     at = index_bytes(len(runs))
     for run in runs:
         yield at, run

@@ -2,9 +2,10 @@
 bytes.
 
 The engine writes to a draft whose sinks compress, and reads from a checkpoint whose sources decompress. A file keeps
-its name. The file contains frames of 4 MiB at most in the order of their creation, a table of the frames, and a tail
-with the table's offset. Each frame has the codec's checksum; the table has a separate one. A partial read reads the
-whole frames that contain the bytes. The codec reports its processor time and the damage that it finds.
+its name. It contains frames of at most 4 MiB of uncompressed data in the order of their creation, a table of the
+frames, and a tail with the table's offset. Each frame has the codec's checksum; the table has a separate one. If a read
+needs a part of a frame, the complete frame is read. The engine counts the codec's CPU time. It reports damaged frames
+as faults.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _MAGIC = b"CKPTFRMS"
 
 
 class CompressedEngine:
-    """Passes ``engine`` a draft that compresses and a checkpoint that decompresses.
+    """An engine that lets ``engine`` save to a draft that compresses, and load from a checkpoint that decompresses.
 
-    ``stored_bytes`` is the size of the files of the last save.
+    ``stored_bytes`` is the total compressed size of this rank's files in the last save, in bytes.
     """
 
     def __init__(self, engine: Engine, stated: str) -> None:
@@ -57,7 +58,7 @@ class CompressedEngine:
         return self._codec.seconds
 
     def facts(self) -> dict[str, str]:
-        """Return the facts of the engine and of the codec."""
+        """Return the facts of the wrapped engine and of the codec."""
         return self._engine.facts() | {
             "compression": f"{self._codec.words}; frames of {format_binary_bytes(FRAME_BYTES)}, each with a checksum, "
             "written and read through the client's page cache; files keep their names",
@@ -65,39 +66,41 @@ class CompressedEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the content of a checkpoint."""
+        """Generate the content of checkpoint number ``checkpoint``."""
         self._engine.fill(checkpoint)
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the engine's state."""
+        """Return the memory of the wrapped engine's state."""
         return state_of(self._engine)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Save through the codec."""
+        """Let the wrapped engine save; the codec compresses its files. Return the wrapped engine's proof of a commit,
+        or None.
+        """
         self.stored_bytes = 0
         return self._engine.save(CompressingDraft(draft, self._codec, self._count), clock)
 
     def load_steps(self) -> int:
-        """Return the engine's steps."""
+        """Return the number of load steps of the wrapped engine."""
         return self._engine.load_steps()
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the checkpoint of the next load to the engine."""
+        """Announce the checkpoint of the next load to the wrapped engine."""
         expect(self._engine, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read a step's part of a checkpoint through the codec."""
+        """Read and decompress the data of load step ``step``. Return the number of tensor bytes read."""
         return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step; data that could not be decompressed are listed first."""
+        """Compare the data of the last step. The faults of data that could not be decompressed are listed first."""
         comparison, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
         faults = (*damage, *comparison.faults)[:MAXIMUM_FAULTS_OF_RANK]
         return replace(comparison, fault_count=comparison.fault_count + len(damage), faults=faults)
 
     def release(self) -> None:
-        """Free the memory of the engine."""
+        """Free the memory of the wrapped engine."""
         self._engine.release()
 
     def _count(self, stored: int) -> None:
@@ -111,7 +114,9 @@ class CompressedEngine:
 
 
 class Frame(NamedTuple):
-    """A frame: ``bytes`` bytes of a file from ``offset`` on, stored at ``place`` as ``stored`` bytes."""
+    """A compressed piece of a file: ``bytes`` uncompressed bytes from ``offset`` on, stored at ``place`` as ``stored``
+    bytes.
+    """
 
     offset: int
     bytes: int
@@ -123,10 +128,10 @@ _ROW_BYTES = 8 * len(Frame._fields)
 
 
 class CompressingDraft(WrappedDraft):
-    """A draft whose files are compressed. Its entries contain the stored sizes, but the entry that
+    """A draft that compresses the files written to it. Its entries contain the stored sizes, but the entry that
     `CompressingSink.finish` returns contains the uncompressed size.
 
-    ``stored`` is called with each file's compressed size.
+    ``stored`` is called with the compressed size of each finished file.
     """
 
     def __init__(self, draft: Draft, codec: CodecInUse, stored: Callable[[int], None]) -> None:
@@ -148,7 +153,7 @@ class CompressingDraft(WrappedDraft):
 
 
 class CompressingSink:
-    """Compresses the written data in frames, and appends each frame to the file when it is ready."""
+    """A sink that divides the written data into frames, compresses each frame and appends it to the file."""
 
     alignment = 1
     part_bytes: int | None = FRAME_BYTES
@@ -163,7 +168,7 @@ class CompressingSink:
 
     @property
     def way(self) -> str:
-        """How requests use the client's page cache."""
+        """The I/O mode of the writes as text: direct, or through the client's page cache."""
         return self._sink.way
 
     def write(self, data: Buffer) -> int:
@@ -184,11 +189,15 @@ class CompressingSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write a frame: threads compress concurrently and append one after the other."""
+        """Compress ``data`` as one frame, and append the frame to the file. ``offset`` is the place of the uncompressed
+        data.
+
+        Several threads may call this. They compress concurrently and append one after the other.
+        """
         self._append(offset, data)
 
     def finish(self) -> Entry:
-        """Write the table, make the file durable and close it; the entry has the uncompressed size."""
+        """Write the table, make the file durable and close it. Return its entry, with the uncompressed size."""
         try:
             self._flush()
             rows = np.array(sorted(self._frames), dtype="<u8").tobytes()
@@ -203,7 +212,7 @@ class CompressingSink:
         return replace(entry, bytes=size)
 
     def abort(self) -> None:
-        """Close the file; the data written so far are discarded."""
+        """Close the file without a table; the data written so far are discarded."""
         self._sink.abort()
 
     def _flush(self) -> None:
@@ -221,7 +230,11 @@ class CompressingSink:
 
 
 class DecompressingCheckpoint:
-    """A committed checkpoint with compressed files; ``damaged`` is called for each damaged part."""
+    """A committed checkpoint with compressed files.
+
+    ``damaged`` is called for each damaged frame or table, with the file's name, the offset and length, and a
+    description.
+    """
 
     def __init__(
         self, committed: CommittedCheckpoint, codec: CodecInUse, damaged: Callable[[str, int, int, str], None]
@@ -229,7 +242,7 @@ class DecompressingCheckpoint:
         self._committed, self._codec, self._damaged = committed, codec, damaged
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of the checkpoint, with their stored sizes."""
+        """Return the entries of all files of the checkpoint, with their stored sizes."""
         return self._committed.entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Frames:
@@ -238,7 +251,7 @@ class DecompressingCheckpoint:
         return Frames(self._committed.file(name), name, self._codec, self._damaged)
 
     def file(self, name: str) -> ReadableFile:
-        """Open a file as a file object."""
+        """Open a file as a file object that returns uncompressed bytes."""
         return SourceFile(self.source(name))
 
     def local_path(self, name: str) -> None:
@@ -247,7 +260,7 @@ class DecompressingCheckpoint:
 
 
 class Frames:
-    """The frames of an open file. ``size`` is the uncompressed size.
+    """An open compressed file, which is read at offsets of its uncompressed bytes. ``size`` is the uncompressed size.
 
     A frame that cannot be decompressed is reported and read as zeros, which the engine compares like other bytes.
     """
@@ -273,7 +286,9 @@ class Frames:
         self.size = self._frames[-1].offset + self._frames[-1].bytes if self._frames else 0
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the file ends; return the number of bytes. Safe for several threads."""
+        """Fill ``buffer`` with the uncompressed bytes from ``offset`` on. Return their number, which is smaller if the
+        file ends earlier. Safe for several threads.
+        """
         out = np.frombuffer(buffer, dtype=np.uint8)
         stop = min(offset + len(out), self.size)
         at = offset
@@ -292,7 +307,10 @@ class Frames:
         self._file.close()
 
     def _data(self, frame: Frame, *, is_complete: bool) -> Bytes:
-        """Return the uncompressed bytes of a frame."""
+        """Return the uncompressed bytes of a frame; zeros if the frame is damaged.
+
+        ``is_complete``: the caller reads the complete frame. Otherwise the frame is kept in memory for the next read.
+        """
         with self._lock:
             last = self._last
             if last and last[0] == frame:
@@ -311,7 +329,7 @@ class Frames:
         return data
 
     def _table(self) -> tuple[Frame, ...]:
-        """Read the table of frames. Raises DamagedError if it is invalid."""
+        """Read and return the table of frames. Raises DamagedError if the table is invalid."""
         stored = self._file.size
         if stored < _TAIL.size:
             raise DamagedError(f"the file has {stored} bytes")
@@ -328,7 +346,7 @@ class Frames:
         return frames
 
     def _read(self, place: int, count: int) -> bytes:
-        """Read stored bytes; fewer if the file ends earlier."""
+        """Return ``count`` stored bytes from the offset ``place`` on; fewer if the file ends earlier."""
         data = bytearray(count)
         self._file.seek(place)
         return bytes(data[: self._file.readinto(data)])
@@ -339,7 +357,7 @@ class DamagedError(Exception):
 
 
 class CodecInUse:
-    """The codec that ``--ckpt-strategy=compressed:codec`` names, such as ``zstd:1``; used by all threads of a rank.
+    """The codec of the option ``--ckpt-strategy=compressed:codec``, such as ``zstd:1``. All threads of a rank use it.
 
     ``seconds`` is its CPU time in all threads.
     """
@@ -360,7 +378,7 @@ class CodecInUse:
         return f"{self._name} at level {self._level}, by {package} {importlib.metadata.version(package)}"
 
     def compress(self, data: Buffer) -> bytes:
-        """Return a frame that contains ``data`` and its checksum."""
+        """Return ``data`` as a compressed frame with a checksum."""
         began = time.thread_time()
         if self._name == "zstd":
             frame: bytes = self._zstd("compressor").compress(data)
@@ -370,7 +388,9 @@ class CodecInUse:
         return frame
 
     def decompress(self, frame: bytes, size: int) -> bytes:
-        """Return the ``size`` bytes that a frame contains. Raises DamagedError."""
+        """Return the uncompressed bytes of a frame. Raises DamagedError if the frame is invalid or does not contain
+        ``size`` bytes.
+        """
         began = time.thread_time()
         try:
             data = self._of_zstd(frame, size) if self._name == "zstd" else self._of_lz4(frame, size)
@@ -397,7 +417,7 @@ class CodecInUse:
         return data
 
     def _zstd(self, what: str) -> Any:
-        """Return this thread's compressor or decompressor; threads must not share one."""
+        """Return this thread's compressor or decompressor, as ``what`` states. Threads must not share one."""
         made = getattr(self._of_thread, what, None)
         if made is None:
             made = (

@@ -1,15 +1,15 @@
-"""Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``, over gloo.
+"""Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``.
 
-The library's save function makes its own calls. Each rank writes and syncs its shards. Then rank 0 reads
-the shards of all ranks and writes files of complete tensors and their index; it does not sync these files. Within the
-timed part and before the commit, we add calls: the store makes each file durable.
+The ranks communicate over gloo. torch's save function makes its usual calls. Each rank writes and syncs its files. Then
+rank 0 reads the files of all ranks and writes files of complete tensors and their index; it does not sync these files.
+Within the timed part and before the commit, we add calls: the store makes each file durable.
 
 A load reads the files of complete tensors, like a recipient of the checkpoint: each rank reads its rows. The library's
-reader would map the files into memory, and if a page of a mapped file cannot be read, the process is killed.
+reader would map the files into memory. If a page of a mapped file could not be read, the process would be killed.
 
-torch's writer opens the files that it consolidates by the built-in `open`. It does not report progress during the time
-that one client needs to read and write a complete checkpoint. So we replace `open` in its module by a function that
-opens the watched files of the save. It makes the same calls, in pieces of at most 64 MiB.
+During the consolidation, one client reads and writes a complete checkpoint. torch opens these files with the built-in
+`open` and reports no progress. So we replace `open` in torch's module by a function that opens watched files. A watched
+file makes the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 
 
 class ConsolidatedEngine(DcpEngine):
-    """Saves like `DcpEngine`, with the writer of Hugging Face's files; loads from the files of complete tensors."""
+    """An engine that saves like `DcpEngine`, with the writer of Hugging Face's files. It loads the files of complete
+    tensors.
+    """
 
     places = INDEX
 
@@ -71,8 +73,9 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return how the library is called, and the time for which the other ranks waited for rank 0's
-        consolidation."""
+        """Return how the library is called, and the longest duration of rank 0's consolidation, for which the other
+        ranks wait.
+        """
         self._know_longest()
         seconds = longest_seconds(self._group, self._longest_seconds)
         return super().facts() | {
@@ -91,7 +94,9 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = max(self._longest_seconds, self._saved_by.seconds if self._saved_by else 0.0)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the index, then this rank's rows, file after file; unreadable content becomes a fault."""
+        """Read the index, then this rank's rows, file after file. Return the number of tensor bytes read. Unreadable
+        content becomes a fault, not an error.
+        """
         self._arrived, self._faults, self._file_of = frozenset(), [], {}
         files = WatchedFiles(clock, self._summed)
         directory = Path(committed.local_path(INDEX) or "").parent
@@ -107,8 +112,7 @@ class ConsolidatedEngine(DcpEngine):
         return sum(self._own[name].bytes for name in self._arrived)
 
     def _fault_of_index(self, index: bytes) -> LocalFault | None:
-        """Return the fault of an index with which a job would not find this rank's tensors; None if there is no
-        fault."""
+        """Return a fault if a job could not find this rank's tensors with the index; otherwise None."""
         try:
             placed = json.loads(index)["weight_map"]
             right = all(placed.get(name) == file.name for file in self._to_read for name in file.tensors)
@@ -145,8 +149,10 @@ class ConsolidatedEngine(DcpEngine):
 
 
 def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
-    """Return a file's header, and each tensor's offset after the header; a tensor has one row for each of its ranks, in
-    rank order."""
+    """Return the header that a file must have, and the offset of each tensor, counted from the end of the header.
+
+    A tensor has one row for each of its ranks, in rank order.
+    """
     header: dict[str, object] = {}
     offsets: dict[str, int] = {}
     end = 0
@@ -161,7 +167,7 @@ def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
-    """Return whether a header has the expected bytes. Its JSON may be written with or without spaces between items."""
+    """Return whether the bytes ``found`` are the header ``wanted``. Its JSON may have spaces between items, or none."""
     forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
     return found.rstrip(b" ") in {form.encode() for form in forms}
 
@@ -174,7 +180,8 @@ def make(
 
 
 class ConsolidatingWriter(HuggingFaceStorageWriter):
-    """Saves each rank's shards and, on rank 0, complete tensors; all files are in one directory.
+    """The library's writer, which saves each rank's tensors and, on rank 0, complete tensors. All files are in one
+    directory.
 
     ``numbers`` maps each tensor to its file's number, from 1. ``seconds`` is the duration of the consolidation on this
     rank.
@@ -189,7 +196,7 @@ class ConsolidatingWriter(HuggingFaceStorageWriter):
         self.seconds = 0.0
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Consolidate; called on rank 0 after all ranks have written."""
+        """Write the files of complete tensors. Called on rank 0 after all ranks have written."""
         began = time.perf_counter()
         with _opening_by(self._files):
             super().finish(metadata, results)
@@ -198,7 +205,7 @@ class ConsolidatingWriter(HuggingFaceStorageWriter):
 
 @contextmanager
 def _opening_by(files: WatchedFiles) -> Iterator[None]:
-    """Make the library's consolidation open files through ``files``."""
+    """Within the ``with`` block, let the library's consolidation open its files through ``files``."""
     vars(library)["open"] = files.open
     try:
         yield

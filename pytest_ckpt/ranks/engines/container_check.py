@@ -1,8 +1,8 @@
 """Compare the containers of engine ``stream`` with the containers of the installed torch.save, byte for byte.
 
 ``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and, if there is one, exits with 1.
-Containers follow the version of torch that constraints.txt names. Another version may write different containers, which
-torch still reads.
+The engine writes the containers of the torch version that constraints.txt names. Another version of torch may write
+different containers, but it still reads the engine's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _COUNTS = (1, 2, 11, 60, 300, 1001)
 
 
 def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> str:
-    """Return where our container of these tensors differs from torch.save's; empty if both are equal."""
+    """Compare our container of these tensors with torch.save's. Return the first difference as text; empty if both are
+    equal.
+    """
     content = Content(1)
     image = FileImage(container_of(tensors, alignment_bytes), content, 0, 0)
     image.become(1)
@@ -53,7 +55,10 @@ def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES
 
 
 def differences() -> str:
-    """Return the first difference in some files, or why torch cannot make files to compare; empty if all are equal."""
+    """Compare containers with several numbers of tensors. Return the first difference as text; empty if all are equal.
+
+    If this version of torch cannot write such containers, the text states the reason.
+    """
     try:
         found = (difference(_some(count)) for count in _COUNTS)
         return next(filter(None, found), "")
@@ -70,14 +75,16 @@ def _some(count: int) -> tuple[Tensor, ...]:
 
 
 def _part(file: io.BytesIO, offset: int) -> str:
-    """Return the name of the part of a container that contains this byte."""
+    """Return the part of a container that contains the byte at ``offset``, as text: a record's
+    name, or the directory.
+    """
     with zipfile.ZipFile(file) as archive:
         records = [r for r in archive.infolist() if r.header_offset <= offset]
         return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"
 
 
 def main() -> int:
-    """Print the first difference; return 1 if there is one."""
+    """Print the first difference. Return the exit code: 1 if there is a difference, otherwise 0."""
     difference_text = differences()
     print(f"torch {torch.__version__}: {difference_text or 'the containers are the same'}")
     return 1 if difference_text else 0

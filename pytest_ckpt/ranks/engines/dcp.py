@@ -1,11 +1,12 @@
-"""Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files, over gloo among the ranks.
+"""Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files. The ranks communicate over
+gloo.
 
-The library's save function makes its own calls. Each rank writes and syncs `__RANK_0.distcp`, then rank 0
-writes, syncs and renames `.metadata`. Within the timed part and before the commit, we add calls: the store makes each
-file durable, whatever the library did, and records the proof.
+The library's save function makes its usual calls. Each rank writes and syncs `__RANK_0.distcp`, then rank 0 writes,
+syncs and renames `.metadata`. Within the timed part and before the commit, we add calls: the store makes each file
+durable, even if the library has synced it, and records the proof.
 
 Every rank waits for the others within the library, so an error on one rank reaches all ranks. The rank with the storage
-error ends the launch. The others wait for this, so that the report names the correct rank.
+error ends the launch. The other ranks wait until it does so, because the report must name the rank with the error.
 
 If a copy of the state is saved, the library saves it in a thread, as its own `async_save` does. We copy each tensor
 once, into memory that is reused. With the strategy ``async:process``, the library's own process saves the copy
@@ -20,8 +21,8 @@ ranks. If only a subset of ranks takes part, a complete tensor consists of the s
 the complete tensors and the places of their parts. So the checkpoint can be loaded by another number of ranks, and by
 the library without this package.
 
-Flat DTensors are not used: when the library (torch 2.13) plans these, it lists the index of every element of a part, 8
-bytes each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
+Flat DTensors are not used. To plan them, the library (torch 2.13) lists the index of every element of a part, 8 bytes
+each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 METADATA = ".metadata"
 
 Holders = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-"""Groups of ranks, and the names of the tensors that each group shares; the same on all ranks, in the same order."""
+"""Groups of ranks, each with the names of the tensors that the group shares. The value is the same on all ranks."""
 
 # The controller ends a rank that hangs, and names the rank and its file; gloo would only report that some rank hung.
 _PATIENCE = timedelta(days=30)
@@ -85,10 +86,11 @@ _LOOPBACK = "127.0.0.1"
 
 
 class DcpEngine:
-    """Keeps the rank's whole state in memory, as a training process does; all ranks call each method together.
+    """An engine that keeps the rank's complete state in memory, as a training process does. All ranks call each method
+    together.
 
     ``rule`` defines the files: each rank's files, `.metadata`, and further small files that rank 0 writes. ``places``
-    is the file that contains the places of all tensors.
+    is the name of the file that lists where all tensors are stored.
     """
 
     places = METADATA
@@ -117,7 +119,7 @@ class DcpEngine:
             from pytest_ckpt.ranks.engines.dcp_process import SavingProcess  # noqa: PLC0415 - imported where it is used
 
             self._process = SavingProcess(self._written, self._summed)
-        # The last load's files, by tensor name.
+        # The file from which the last load read each tensor, by tensor name.
         self._file_of: dict[str, str] = {}
         self._ranks = GlooRanks(group)
         self._holders: Holders | None = None
@@ -148,12 +150,16 @@ class DcpEngine:
         }
 
     def added_text(self) -> str:
-        """Return the longest duration of the added calls over all ranks; all ranks call this together."""
+        """Return the longest duration of the added calls over all ranks, as text in milliseconds. All ranks call this
+        together.
+        """
         added = longest_seconds(self._group, self._added_seconds)
         return f"{added * 1000:.1f} ms at most"
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of ``checkpoint`` over the state."""
+        """Write the content of checkpoint number ``checkpoint`` into the state. The first call creates the state and,
+        if a copy is saved, the memory of the copy.
+        """
         state = self._ready()
         if self._stages and self._copy is None:
             # The memory is touched before the timed part, because a job allocates its staging buffer once.
@@ -168,18 +174,21 @@ class DcpEngine:
         self._filled = checkpoint
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of this rank's parts of all tensors."""
+        """Return the memory of this rank's part of each tensor."""
         state = self._ready()
         return [state.bytes_of(tensor.name) for tensor in self._tensors]
 
     def stage(self) -> int:
-        """Copy each part of a tensor into the staging buffer."""
+        """Copy this rank's part of each tensor into the staging buffer. Return the number of bytes copied."""
         assert self._copy, "fill makes it"
         self._is_staged = True
         return self._copy.copy_from(self._ready(), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Let the library save; then make its files durable through the store."""
+        """Let the library save; then make its files durable through the store.
+
+        Return the proof of the library's commit. In this engine it is None, because the library does not commit.
+        """
         failures, files = self._save_files(draft, clock)
         self._is_staged = False
         if self._shard.rank in failures:
@@ -201,13 +210,16 @@ class DcpEngine:
         return self._committed_as(entries, files)
 
     def load_steps(self) -> int:
-        """Return 1: all data are loaded before they are compared, because a job allocates its tensors before it
-        loads."""
+        """Return 1: all data are loaded before they are compared, because a job allocates its tensors before it loads.
+        Also set all tensors to zero.
+        """
         self._ready().clear()
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Let the library load; unreadable content becomes a fault, not an error."""
+        """Let the library load. Return the number of tensor bytes loaded. Unreadable content becomes a fault, not an
+        error.
+        """
         self._arrived, self._faults = frozenset(), []
         arrivals, state = Arrivals(), self._ready()
         reader, files = self._begin_load(committed, clock)
@@ -232,7 +244,9 @@ class DcpEngine:
         return sum(tensor.bytes for tensor in self._tensors if tensor.name in self._arrived)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that was loaded, and the bytes read from `.metadata`."""
+        """Compare every byte of every tensor that was loaded. Compare the checksum of the bytes read from `.metadata`
+        with the checksum of the bytes that rank 0 wrote.
+        """
         faults, state = self._faults, self._ready()
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
@@ -257,8 +271,9 @@ class DcpEngine:
         self._ranks.leave()
 
     def _save_files(self, draft: Draft, clock: Clock) -> tuple[Mapping[int, BaseException], LibraryOperation]:
-        """Let the library save the state or its copy; return the errors by rank, and the watch over the library's
-        calls."""
+        """Let the library save the state or its copy. Return the errors by rank, and the object that watched the
+        library's calls.
+        """
         state = self._copy if self._is_staged and self._copy else self._ready()
         if process := self._process:
             watch = LibraryOperation(clock, self._summed)
@@ -269,7 +284,7 @@ class DcpEngine:
         return self._together(clock.activity, lambda: save(state.whole, storage_writer=writer)), files
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
-        """Return the library's writer of a checkpoint, and the watch over the writer's calls."""
+        """Return the library's writer of a checkpoint, and the object that watches the writer's calls."""
         files, directory = WatchedFiles(clock, self._summed), draft.location()
         writer = self._writer(directory, files)
         self._write_before(directory, files)
@@ -286,7 +301,7 @@ class DcpEngine:
         return None
 
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
-        """Return the library's reader of a checkpoint, and the watch over the reader's calls."""
+        """Return the library's reader of a checkpoint, and the object that watches the reader's calls."""
         files = WatchedFiles(clock, self._summed)
         directory = str(Path(committed.local_path(METADATA) or "").parent)
         reader = SharedMetadataReader(directory)
@@ -295,21 +310,21 @@ class DcpEngine:
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Query the sizes of the rank's files. This engine does nothing: it knows the sizes since the files were
-        opened.
+        """Query the sizes of the rank's files. This engine does nothing, because the sizes were recorded when the files
+        were opened.
         """
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
-        """Return the library's writer into a directory."""
+        """Return the library's writer of files in ``directory``; ``files`` makes the writer's calls."""
         writer = FileSystemWriter(directory, thread_count=len(self._own_files))
         writer.fs = files
         return writer
 
     def _write_before(self, directory: str, files: WatchedFiles) -> None:
-        """Write small files before the library saves; this engine has none."""
+        """Write the small files that precede the library's files; this engine has none."""
 
     def _write_behind(self, directory: str, files: WatchedFiles) -> None:
-        """Write small files after the library has saved; this engine has none."""
+        """Write the small files that follow the library's files; this engine has none."""
 
     def _read_small(self, directory: str, files: WatchedFiles) -> None:
         """Read the small files that the library does not read; this engine has none."""
@@ -332,9 +347,10 @@ class DcpEngine:
         return ShardedState(self._shard, self._holders, is_shared=is_shared)
 
     def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
-        """Call the library on all ranks; return the errors by rank.
+        """Run ``call``, in which the library communicates with all ranks. Return the errors by rank.
 
-        If gloo cannot reach another rank, that rank has ended. Its end must be reported, not this rank's error.
+        If gloo cannot reach another rank, that rank has ended. This rank then waits, because the end of the other rank
+        must be reported, not this rank's error.
         """
         with activity.wait():
             try:
@@ -347,8 +363,9 @@ class DcpEngine:
         return {}
 
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
-        """Wait until the ranks that failed have ended the launch, and this process with it. Raises RuntimeError if they
-        did not end it.
+        """Wait until the ranks that failed have ended the launch, and this process with it.
+
+        Raises RuntimeError if these ranks do not end the launch.
         """
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
@@ -376,7 +393,7 @@ class SharedMetadataReader(FileSystemReader):
 
 
 class Arrivals(DefaultLoadPlanner):
-    """The library's load planner, which also records the parts that have been loaded."""
+    """The library's load planner, extended to record which parts of tensors have been loaded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -384,7 +401,7 @@ class Arrivals(DefaultLoadPlanner):
         self._waiting: list[ReadItem] = []
 
     def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
-        """Record the items that this rank will read."""
+        """Return the plan, and record the items that this rank will read."""
         plan = super().finish_plan(new_plan)
         self._planned, self._waiting = list(plan.items), list(plan.items)
         return plan
@@ -396,20 +413,24 @@ class Arrivals(DefaultLoadPlanner):
 
     @property
     def whole(self) -> frozenset[str]:
-        """The names of the tensors of which this rank's part was loaded completely."""
+        """The names of the tensors whose part on this rank was loaded completely."""
         waiting = {item.dest_index.fqn for item in self._waiting}
         return frozenset(item.dest_index.fqn for item in self._planned) - waiting
 
     def files(self, places: dict[Any, Any]) -> dict[str, str]:
-        """Return the file that contains this rank's part of each tensor."""
+        """Return a dictionary from each tensor's name to the file that contains this rank's part of the tensor.
+
+        ``places`` maps the index of a stored part to the part's place, as read from `.metadata`.
+        """
         return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
 
     def fault(
         self, why: str, places: dict[Any, Any], state: ShardedState, files: LibraryOperation
     ) -> LocalFault | None:
-        """Return the error that stopped the load as a fault of the file being read; None if no tensor was being read.
+        """Return the first part of a tensor that was not loaded as a fault; None if all parts were loaded.
 
-        ``places`` maps the index of a stored part to the part's place, as read from `.metadata`.
+        ``why`` is the error that stopped the load. ``places`` maps the index of a stored part to the part's place, as
+        read from `.metadata`.
         """
         by_file: dict[str, list[ReadItem]] = {}
         for item in self._planned:
@@ -435,20 +456,21 @@ class Arrivals(DefaultLoadPlanner):
 
 
 def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
-    """Return a fault of a file that contains the places of tensors, such as `.metadata`."""
+    """Return a fault that concerns a whole file, such as `.metadata`, which contains the places of tensors."""
     return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
 
 
 def of_other_size(name: str, size: int, written: int) -> LocalFault:
-    """Return the fault of a file with a wrong size."""
+    """Return the fault of a file that has ``size`` bytes although ``written`` bytes were written."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
 
 def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
-    """Return, for each tensor, the ranks that share it; called by all ranks together.
+    """Return, for each tensor, the ranks that have a part of it. All ranks call this together.
 
-    Raises RuntimeError if ranks have parts of one tensor that differ in size or type: such parts cannot be its rows.
+    Raises RuntimeError if the parts of one tensor differ in size or type, because such parts cannot be rows of one
+    tensor.
     """
     tensors_of_ranks = group.gather({tensor.name: (tensor.dtype, tensor.elements) for tensor in tensors})
     shared: Holders | str = group.share(_holders(tensors_of_ranks) if group.rank == 0 else ())
@@ -458,7 +480,7 @@ def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
 
 
 def _holders(tensors_of_ranks: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
-    """Return the ranks that share each tensor, or an error message."""
+    """Return the ranks that have a part of each tensor, or an error message."""
     ranks: dict[str, list[int]] = {}
     for rank, tensors in enumerate(tensors_of_ranks):
         for name, part in tensors.items():
@@ -472,13 +494,13 @@ def _holders(tensors_of_ranks: Sequence[Mapping[str, tuple[str, int]]]) -> Holde
 
 
 class ShardedState:
-    """The tensors of a rank. ``whole`` contains, by name, the tensors that are passed to the library.
+    """The tensors of a rank. ``whole`` contains the DTensors by name, which are passed to the library.
 
-    ``is_shared``: they are in shared memory and can be passed to other processes without a copy.
+    With ``is_shared`` the tensors are in shared memory and can be passed to other processes without a copy.
     """
 
     def __init__(self, shard: RankLayout, holders: Holders, *, is_shared: bool = False) -> None:
-        """Create the tensors; all ranks call this together. The ranks that share a tensor form a mesh."""
+        """Create the tensors. All ranks call this together. The ranks that share a tensor form a device mesh."""
         tensors = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
         self._parts = {name: torch.zeros(1, t.elements, dtype=dtype_of(t.dtype)) for name, t in tensors.items()}
         if is_shared:
@@ -497,32 +519,34 @@ class ShardedState:
         return self._parts[name].view(torch.uint8).numpy().reshape(-1)
 
     def copy_from(self, other: ShardedState, threads: int) -> int:
-        """Copy this rank's parts from another state of the same tensors, with ``threads`` threads; return the bytes."""
+        """Copy this rank's parts from another state of the same tensors, with ``threads`` threads. Return the number of
+        bytes copied.
+        """
         copies, sources = ([state.bytes_of(name) for name in self._parts] for state in (self, other))
         return copy_state(copies, sources, threads)
 
     def item_bytes(self, name: str) -> int:
-        """Return the bytes of an element of a tensor."""
+        """Return the size of one element of a tensor, in bytes."""
         return self._parts[name].element_size()
 
     def columns(self, name: str) -> int:
-        """Return the elements of a row of this rank's part of a tensor."""
+        """Return the number of elements in a row of this rank's part of a tensor."""
         return self._parts[name].shape[1]
 
     def clear(self) -> None:
-        """Overwrite all tensors, so a tensor that a load omits does not keep the content of an earlier checkpoint."""
+        """Set all tensors to zero, so a tensor that a load omits does not keep the content of an earlier checkpoint."""
         for part in self._parts.values():
             part.zero_()
 
 
 def dtype_of(name: Dtype) -> torch.dtype:
-    """Return torch's data type for a number type."""
+    """Return torch's data type with this name."""
     return {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}[name]
 
 
 class GlooRanks:
-    """The process group of all ranks. A process has at most one such group: an engine leaves it before another engine
-    joins it.
+    """torch's process group of all ranks, over gloo. A process has at most one such group: an engine leaves its group
+    before another engine joins.
     """
 
     def __init__(self, group: Group) -> None:
@@ -536,7 +560,7 @@ class GlooRanks:
         return self._store is not None
 
     def join(self) -> None:
-        """Create the process group; called by all ranks together."""
+        """Create the process group. All ranks call this together."""
         group = self._group
         hosts: list[str] = group.share(group.gather(group.host))
         if len(set(hosts)) == 1:
@@ -557,7 +581,7 @@ class GlooRanks:
         sys.excepthook = hook
 
     def leave(self) -> None:
-        """Destroy the process group after all ranks have finished using it."""
+        """Leave and destroy the process group. Ranks call this when they no longer use the group."""
         if self._store is not None:
             dist.destroy_process_group()
             self._store = None
@@ -568,8 +592,10 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 
 
 def _address(host: str) -> str:
-    """Return the address by which other hosts reach this one: its name. If the name cannot be resolved, the hosts are
-    simulated on this host, so the address is loopback."""
+    """Return the address by which other hosts reach ``host``: its name, or loopback if the name cannot be resolved.
+
+    A name that cannot be resolved belongs to a host that is simulated on this one.
+    """
     try:
         socket.getaddrinfo(host, None)
     except OSError:

@@ -34,7 +34,9 @@ class SharedMetadataReader(of_torch.FsspecReader):
 
 
 class FsspecEngine(ObjectsDcpEngine):
-    """Saves and loads by fsspec, which keeps one client per process. Its cached listings are dropped before a load."""
+    """An engine that saves and loads through fsspec, which keeps one client per process. Before a load, the client's
+    cached listings are dropped.
+    """
 
     client = Client(name=f"s3fs {s3fs.__version__}", errors=(OSError, BotoCoreError, ClientError, HttpError))
     writes = (
@@ -43,18 +45,18 @@ class FsspecEngine(ObjectsDcpEngine):
     reads = "FsspecReader as it is"
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
-        """Return the writer of a place."""
+        """Return the library's writer of a checkpoint at ``place``."""
         return of_torch.FsspecWriter(place.url, **_words(place))
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
-        """Return the reader of a place."""
+        """Return the library's reader of a checkpoint at ``place``."""
         reader = SharedMetadataReader(place.url, **_words(place))
         reader.fs.fs.invalidate_cache()  # type: ignore[attr-defined]
         return reader
 
 
 def _words(place: ObjectPlace) -> Any:
-    """Return the settings for s3fs; all others have their defaults."""
+    """Return the arguments for s3fs that reach ``place``; all other settings of s3fs have their defaults."""
     client: dict[str, object] = {"region_name": place.region}
     if place.ca_bundle:
         client["verify"] = place.ca_bundle

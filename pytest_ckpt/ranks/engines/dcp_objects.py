@@ -1,8 +1,8 @@
-"""torch.distributed.checkpoint into a bucket: state, ranks and comparison are the same as in engine ``dcp``.
+"""The common part of the engines that save to an object store with torch.distributed.checkpoint. State, ranks and
+comparison are the same as in engine ``dcp``.
 
-The library's save function makes its own requests. For the commit, rank 0 puts `.metadata.tmp`, copies it
-to `.metadata` and deletes it. Our requests follow within the timed part: they query the store's facts about each
-object.
+The library's save function makes its usual requests. For the commit, rank 0 puts `.metadata.tmp`, copies it to
+`.metadata` and deletes `.metadata.tmp`. Within the timed part we then add a HEAD request for each object.
 
 The client's calls are watched: they are timed by phase, their bytes count as progress, and their errors are kept.
 """
@@ -55,8 +55,8 @@ _READ_BYTES = 1 << 20
 
 
 class ObjectsDcpEngine(DcpEngine):
-    """The common part of the engines for object stores. ``client`` is the engine's client, ``writes`` and ``reads``
-    describe its classes.
+    """The common part of the engines for object stores. ``client`` is the engine's client; ``writes`` and ``reads``
+    describe the client's writer and reader in the report.
 
     A client's log may contain access keys, so it is not written anywhere.
     """
@@ -74,7 +74,7 @@ class ObjectsDcpEngine(DcpEngine):
         self._loaded: CommittedObjects | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return versions, how the library is called, and the calls of the library and of this engine."""
+        """Return the versions, how the library is called, how it commits, and the requests that we add."""
         return {
             "torch": torch.__version__,
             "client": self.client.name,
@@ -86,7 +86,7 @@ class ObjectsDcpEngine(DcpEngine):
         }
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare like `DcpEngine`, and also the sizes of the objects."""
+        """Compare like `DcpEngine`, and compare the sizes of this rank's objects with the written sizes."""
         if self._loaded and not self._faults:
             sizes = self._loaded.sizes(list(self._sizes))
             self._faults += [
@@ -97,11 +97,11 @@ class ObjectsDcpEngine(DcpEngine):
         return super().verify(checkpoint)
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
-        """Return the client's writer of a checkpoint."""
+        """Return the client's writer of a checkpoint at ``place``."""
         raise NotImplementedError
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
-        """Return the client's reader of a checkpoint."""
+        """Return the client's reader of a checkpoint at ``place``."""
         raise NotImplementedError
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
@@ -115,8 +115,9 @@ class ObjectsDcpEngine(DcpEngine):
         """Do nothing: the library has written all files."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return, on rank 0, the proof of the library's own commit. Raises OSError if the acknowledged sizes differ
-        from the bytes that were passed to the client.
+        """Return the proof of the library's own commit on rank 0, and None on other ranks.
+
+        Raises OSError if an object's size in the store differs from the number of bytes that were passed to the client.
         """
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
@@ -147,9 +148,10 @@ InOurWords = Callable[[BaseException, str, str, str], Exception]
 
 
 class WatchedObjects(LibraryOperation, FileSystemBase):
-    """The objects of one save or load of one rank; ``inner`` makes the requests.
+    """A file system for the library that watches the objects of one save or load of one rank. ``inner`` makes the
+    requests, ``told`` converts the client's errors.
 
-    For an object that is written, ``sizes`` contains the bytes that were passed to the client.
+    For each written object, ``sizes`` contains the number of bytes that were passed to the client.
     """
 
     def __init__(
@@ -161,7 +163,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object through the client. A written object is complete in the store when the block ends."""
+        """Open an object through the client. A written object is complete in the store when the ``with`` block ends."""
         name = _name(path)
         phase: Phase = "write" if "w" in mode else "read"
         with self.work(phase, name), self.converted_errors(phase, path), self._inner.create_stream(path, mode) as raw:
@@ -177,11 +179,11 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
                     pass
 
     def concat_path(self, path: Path, suffix: str) -> Path:
-        """Return the place of an object."""
+        """Return the path of the object ``suffix`` within ``path``."""
         return self._inner.concat_path(path, suffix)
 
     def init_path(self, path: Path) -> Path:
-        """Return a place in the client's form."""
+        """Return ``path`` in the form that the client uses."""
         return self._inner.init_path(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
@@ -197,7 +199,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             self._inner.mkdir(path)
 
     def exists(self, path: Path) -> bool:
-        """Return whether an object is there."""
+        """Return whether an object exists."""
         with self.call("open", _name(path)), self.converted_errors("head", path):
             return self._inner.exists(path)
 
@@ -208,13 +210,15 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return whether a checkpoint can have this place."""
+        """Return True: the library may use any path for a checkpoint."""
         del checkpoint_id
         return True
 
     @contextmanager
     def converted_errors(self, what: str, path: Path) -> Iterator[None]:
-        """Convert errors of the client to errors without keys, and keep the first error of the storage."""
+        """Convert errors that the client raises in the ``with`` block to errors without access keys. Keep the first
+        error of the storage. ``what`` names the request.
+        """
         with self.keeping_errors():
             try:
                 yield
@@ -225,21 +229,23 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
                 raise self._ours[-1] from None
 
     def passed(self, path: Path, data: memoryview) -> None:
-        """Count bytes that were transferred."""
+        """Count transferred bytes, and add them to the checksum if the object has one."""
         self.moved(len(data))
         if _name(path) in self._summed:
             self.checksum = zlib.crc32(data, self.checksum or 0)
 
 
 class _WatchedStream(io.IOBase):
-    """An object that is open in the client. ``moved`` is the total of transferred bytes."""
+    """An object that is open for a write or a read through the client. ``moved`` is the number of bytes transferred so
+    far.
+    """
 
     def __init__(self, raw: Any, watch: WatchedObjects, path: Path, phase: Phase) -> None:
         self._raw, self._watch, self._path, self._what = raw, watch, path, phase
         self.moved = 0
 
     def write(self, data: Buffer) -> int:
-        """Pass bytes to the client."""
+        """Pass all of ``data`` to the client. Return the number of bytes."""
         view = memoryview(data).cast("B")
         with self._watch.converted_errors(self._what, self._path):
             self._raw.write(data)
@@ -247,14 +253,14 @@ class _WatchedStream(io.IOBase):
         return len(view)
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read some bytes; return them."""
+        """Read and return at most ``size`` bytes; with -1 or None, all remaining bytes."""
         with self._watch.converted_errors(self._what, self._path):
             data: bytes = self._raw.read(size)
         self._passed(memoryview(data))
         return data
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read some bytes into a buffer; return their number."""
+        """Read some bytes into a buffer. Return their number."""
         view = memoryview(buffer).cast("B")
         with self._watch.converted_errors(self._what, self._path):
             count: int = self._raw.readinto(view) or 0
@@ -267,11 +273,11 @@ class _WatchedStream(io.IOBase):
             return int(self._raw.seek(offset, whence))
 
     def tell(self) -> int:
-        """Return the offset."""
+        """Return the current offset."""
         return int(self._raw.tell())
 
     def flush(self) -> None:
-        """Flush buffered bytes, as far as the client does this before the end."""
+        """Do nothing: the client itself decides when it sends buffered bytes."""
 
     def readable(self) -> bool:
         """Return whether the stream was opened for reading."""

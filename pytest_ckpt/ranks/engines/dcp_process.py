@@ -1,13 +1,13 @@
 """Saves of torch.distributed.checkpoint by the library's own process: `async_save` with AsyncCheckpointerType.PROCESS.
 
-Each rank has one such process for all its saves. It is started before the first save, outside the timed part, because a
-job starts it only once. The rank copies its state into shared memory, as the library's stager can do. It sends a writer
-and handles of this memory to the process. In the process, the writer's calls are watched as in a rank. The results of
-the watch are passed through shared memory: bytes, phases, the first error, the checksum of `.metadata`. So the rank
-reports progress while the process writes.
+Each rank has one such saving process for all its saves. It is started before the first save, outside the timed part,
+because a job starts it only once. The rank copies its state into shared memory, as the library's stager can do. Then
+the rank sends a writer and handles of this memory to the saving process. There the writer's calls are watched as in a
+rank. The saving process reports bytes, phases, the first error and the checksum of `.metadata` through shared memory.
+So the rank reports progress while the saving process writes.
 
-The process ends when the engine is released. If its rank ends earlier, the process ends after its present save, because
-the library does not interrupt a save.
+The saving process ends when the engine is released. If its rank ends earlier, the process ends after its current save,
+because the library does not interrupt a save.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ _DEAD = re.compile(r"process is dead\. Exit code: (-?\d+)")
 
 
 class Notes:
-    """The reports of the process, in memory that it shares with its rank; ``names`` are the file names that they can
-    contain."""
+    """The reports of the saving process, in memory that it shares with its rank. A report refers to a file by the
+    file's number in ``names``, from 1.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -69,32 +70,36 @@ class Notes:
         self.values.zero_()
 
     def number_of(self, name: str) -> int:
-        """Return the number of a file in the reports; 0 for any other file."""
+        """Return the number of a file in the reports; 0 if the file is not in ``names``."""
         return self.names.index(name) + 1 if name in self.names else 0
 
     def name_of(self, place: int) -> str:
-        """Return the file name at a position of the reports."""
+        """Return the name of the file whose number is stored at index ``place`` of the shared memory; empty if there is
+        none.
+        """
         number = int(self.values[place])
         return self.names[number - 1] if number else ""
 
     def phase_of(self, place: int) -> Phase:
-        """Return the phase at a position of the reports."""
+        """Return the phase whose number is stored at index ``place`` of the shared memory."""
         return PHASES[int(self.values[place])]
 
     @property
     def seconds(self) -> dict[Phase, float]:
-        """The seconds of each phase so far."""
+        """The seconds that each phase has taken so far; phases without time are omitted."""
         values = self.values[_SECONDS:].tolist()
         return {phase: seconds for phase, seconds in zip(PHASES, values, strict=True) if seconds}
 
     @property
     def checksum(self) -> int | None:
-        """The CRC-32 of the bytes of `.metadata`, computed by the process that wrote it."""
+        """The CRC-32 of the bytes of `.metadata`, computed by the saving process that wrote this file; None if it wrote
+        none.
+        """
         return int(self.values[_CHECKSUM]) if self.values[_HAS_CHECKSUM] else None
 
 
 class _NotedActivity:
-    """Replaces a rank's activity in the process."""
+    """The activity of the saving process. It is written to the shared memory, from which the rank reports it."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes, self._moved = notes, 0
@@ -111,7 +116,9 @@ class _NotedActivity:
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Record the current phase. The first phase that raises an error is recorded as the failed one."""
+        """Record the phase of the ``with`` block. The first phase that raises an error is recorded
+        as the failed one.
+        """
         values, place = self._notes.values, (PHASES.index(phase), self._notes.number_of(file))
         values[_PHASE], values[_FILE] = place
         try:
@@ -124,7 +131,7 @@ class _NotedActivity:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Record that the process works and does not wait for the processes of other ranks."""
+        """Record that, in the ``with`` block, the process works and does not wait for the processes of other ranks."""
         self._notes.values[_WORKS] = 1
         try:
             yield
@@ -133,20 +140,20 @@ class _NotedActivity:
 
 
 class _NotedClock(Clock):
-    """Replaces the clock of a save in the process."""
+    """The clock of a save in the saving process. It also writes the seconds of each phase to the shared memory."""
 
     notes: Notes
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
-        """Time a phase, and record its seconds."""
+        """Time the ``with`` block as a phase, and record its seconds."""
         with Clock.phase(self, name, file):
             yield
         self.notes.values[_SECONDS + PHASES.index(name)] = self.phases[name]
 
 
 class _NotedFiles(WatchedFiles):
-    """Replaces the watch over the library's calls in the process."""
+    """The watch over the library's calls in the saving process. It also writes its results to the shared memory."""
 
     def __init__(self, notes: Notes, summed: Collection[str]) -> None:
         clock = _NotedClock(activity=cast("Activity", _NotedActivity(notes)))
@@ -154,7 +161,7 @@ class _NotedFiles(WatchedFiles):
         super().__init__(clock, summed)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; the first error and the checksum are also written to the shared reports."""
+        """Set an attribute. The first error and the checksum are also written to the shared memory."""
         super().__setattr__(name, value)
         if name == "error" and value is not None:
             self._notes.values[_ERRNO] = value.errno or 0
@@ -163,18 +170,20 @@ class _NotedFiles(WatchedFiles):
 
 
 class _ProcessWriter(FileSystemWriter):
-    """The library's writer; in the process its calls are watched."""
+    """The library's writer, which the rank sends to the saving process. The writer's calls are watched there."""
 
     def __init__(self, directory: str, threads: int, notes: Notes, summed: Collection[str]) -> None:
         super().__init__(directory, thread_count=threads)
         self._notes, self._summed = notes, tuple(summed)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state that is sent to the process."""
+        """Return the attributes that are sent to the saving process: all except the file system."""
         return {name: value for name, value in self.__dict__.items() if name != "fs"}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        """Create the writer in the process, without its log of each save, which would fill the log of the launch."""
+        """Restore the writer in the saving process, and let the library log only warnings there. Otherwise its messages
+        for each save would fill the log of the launch.
+        """
         logging.getLogger().setLevel(logging.WARNING)
         torch.set_num_threads(1)
         self.__dict__.update(state)
@@ -182,7 +191,7 @@ class _ProcessWriter(FileSystemWriter):
 
 
 class _NoStorage(StorageWriter):
-    """A writer without storage; a save with it starts the process."""
+    """A writer that stores nothing. A save with this writer starts the saving process."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Do nothing."""
@@ -191,11 +200,11 @@ class _NoStorage(StorageWriter):
         """Do nothing."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Return the plans."""
+        """Return the plans unchanged."""
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:  # type: ignore[override]
@@ -218,12 +227,14 @@ class _NoStorage(StorageWriter):
 
 
 class _Staged:
-    """A stager for a state that was already copied, so that the copy is timed like the copies of other strategies."""
+    """A stager that does not copy. The state was already copied, so that the copy is timed like the copies of other
+    strategies.
+    """
 
     should_synchronize_after_execute = False
 
     def stage(self, state: Any) -> Any:
-        """Return the copy."""
+        """Return ``state`` unchanged, because it is already the copy."""
         return state
 
     def synchronize_staging(self) -> None:
@@ -234,7 +245,10 @@ class _Staged:
 
 
 class SavingProcess:
-    """The saving process of a rank; all ranks call each method together."""
+    """The library's process that saves the state of a rank. All ranks call each method together.
+
+    ``names`` are the names of the files in its reports. It computes the checksum of the file named in ``summed``.
+    """
 
     def __init__(self, names: Sequence[str], summed: Collection[str]) -> None:
         self._notes = Notes((*names, *summed))
@@ -243,10 +257,11 @@ class SavingProcess:
 
     @staticmethod
     def check_shared_memory(group: Group, copy_bytes: int) -> None:
-        """Raise RuntimeError if this host's shared memory is too small for its ranks. All ranks call it together.
+        """Raise RuntimeError if this host's shared memory is too small for the copies of its ranks. All ranks call this
+        together.
 
-        The kernel would kill a rank that uses more (SIGBUS). The error does not come from the storage, so it is not an
-        OSError.
+        ``copy_bytes`` is the size of this rank's copy. If a rank wrote more than the free space, the kernel would kill
+        it with SIGBUS. The error does not come from the storage, so it is not an OSError.
         """
         need, free = group.sum_of_host(copy_bytes), shared_memory_free_bytes()
         if need > free:
@@ -257,9 +272,8 @@ class SavingProcess:
             )
 
     def start(self, address: str) -> None:
-        """Start the process, if it does not exist yet. ``address`` is the address of rank 0's host.
-
-        The library chooses a free port there.
+        """Start the process, if it does not exist yet. ``address`` is the address of rank 0's host, where the library
+        chooses a free port.
         """
         began = time.perf_counter()
         os.environ.setdefault("MASTER_ADDR", address)
@@ -267,14 +281,15 @@ class SavingProcess:
         self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
 
     def end(self) -> None:
-        """End the process, which the library would keep until this rank ends. The next start creates a new one."""
+        """End the process, which the library would keep until this rank ends. A later `start` creates a new process."""
         # The library has no function for this: its process ends when the only reference is deleted.
         _async_process_executor._CHECKPOINT_PROCESS = None
 
     def save(
         self, state: dict[str, object], directory: str, threads: int, clock: Clock, found: LibraryOperation
     ) -> None:
-        """Let the process save the state, and wait for it; ``found`` receives the results of the watch.
+        """Let the process save ``state`` with ``threads`` threads, and wait until the save has ended. ``found``
+        receives the checksum and the first error.
 
         Raises the errors of `torch.distributed.checkpoint.save`, and KilledError if the process was killed.
         """
@@ -305,7 +320,7 @@ class SavingProcess:
             raise KilledError(f"{_OF_RANK} has ended") from None
 
     def _moved(self, clock: Clock, before: int) -> int:
-        """Count the bytes that the process has transferred since ``before``; return the process's total."""
+        """Count the bytes that the process has transferred since its total was ``before``. Return the new total."""
         now = int(self._notes.values[_BYTES])
         clock.moved(now - before)
         return now
@@ -321,5 +336,7 @@ def _async_save(state: dict[str, object], writer: StorageWriter) -> Any:
 
 
 def _future(response: Any) -> Future[Any]:
-    """Return the future of the save. A stager that copies in the background would have a separate future."""
+    """Return the future that completes with the save. ``response`` is the result of `async_save`, which may contain a
+    separate future for the copy.
+    """
     return cast("Future[Any]", getattr(response, "upload_completion", response))

@@ -1,6 +1,6 @@
-"""Loads of a checkpoint of engine ``dcp`` by more or fewer ranks than saved it; the library reshards by `.metadata`.
+"""Loads a checkpoint of engine ``dcp`` with more or fewer ranks than saved it. The library reshards by `.metadata`.
 
-Each tensor is a DTensor of the saved shape, sharded by rows and columns over the ranks that load it
+Each tensor is a DTensor of the saved shape, sharded by rows and columns across the ranks that load it
 (`pytest_ckpt.sizing.resharding`). If a rank needs some bytes of a saved part, the library reads the complete part. So
 if two ranks each get half of a saved part, both read all of it.
 """
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 class ResizedLoader(DcpEngine):
-    """Loads this rank's part of every tensor, all ranks together; ``shards`` is the layout of the ranks that saved."""
+    """A loader of this rank's part of every tensor. All ranks call each method together. ``shards`` is the layout of
+    the ranks that saved the checkpoint.
+    """
 
     def __init__(
         self, shards: Layout, content: Content, group: Group, activity: Activity, options: EngineOptions
@@ -77,15 +79,15 @@ class ResizedLoader(DcpEngine):
 
 
 class ResizedState(ShardedState):
-    """A rank's parts of tensors; the number of ranks differs from the number that saved them."""
+    """The tensors of a rank that loads a checkpoint which another number of ranks saved."""
 
     def __init__(self, tensors: Sequence[ResizedTensor], rank: int) -> None:
-        """Create the tensors; all ranks call this together. The ranks that share a tensor form a mesh."""
+        """Create the tensors. All ranks call this together. The ranks that share a tensor form a device mesh."""
         self._parts = {}
         self.whole = {}
         meshes: dict[tuple[tuple[int, ...], ...], DeviceMesh] = {}
         for tensor in tensors:
-            # Every rank makes every mesh, in the same order: it becomes process groups.
+            # Every rank creates every mesh, in the same order, because each mesh becomes process groups.
             if tensor.grid not in meshes:
                 meshes[tensor.grid] = DeviceMesh("cpu", [list(row) for row in tensor.grid])
             if not tensor.shape_of(rank)[0]:
@@ -106,5 +108,5 @@ class ResizedState(ShardedState):
 def make(
     *, shards: Layout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> ResizedLoader:
-    """Return the loader of this rank of ``group``, whose size differs from the layout's."""
+    """Return the loader for this rank. ``group`` contains another number of ranks than the layout ``shards``."""
     return ResizedLoader(shards, content, group, activity, options)

@@ -36,21 +36,22 @@ class SharedMetadataReader(S3StorageReader):
 
 
 class ConnectorEngine(ObjectsDcpEngine):
-    """Uses a new writer or reader, and therefore a new client, for each save and load, as the connector's manual
-    shows."""
+    """An engine that uses a new writer or reader, and therefore a new client, for each save and load, as the
+    connector's manual shows.
+    """
 
     client = Client(name=f"s3torchconnector {version}", errors=(S3Exception, OSError))
     writes = "S3StorageWriter as it is: one object a rank, in parts of 8 MiB"
     reads = "S3StorageReader as it is: dcp_optimized"
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
-        """Return the writer, whose client sends requests to this place."""
+        """Return the connector's writer of a checkpoint at ``place``, with a new client."""
         writer = S3StorageWriter(place.region, place.url)
         writer.fs = S3FileSystem(place.region, s3_client=_client(place))  # type: ignore[assignment]
         return writer
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
-        """Return the reader, whose client sends requests to this place."""
+        """Return the connector's reader of a checkpoint at ``place``, with a new client."""
         ranges = S3ReaderConstructor.dcp_optimized()
         reader = SharedMetadataReader(place.region, place.url, reader_constructor=ranges)
         reader.fs = S3FileSystem(place.region, s3_client=_client(place), reader_constructor=ranges)
@@ -58,7 +59,9 @@ class ConnectorEngine(ObjectsDcpEngine):
 
 
 def _client(place: ObjectPlace) -> S3Client:
-    """Return a client with the connector's own settings, except path-style requests to a named endpoint."""
+    """Return a client with the connector's own settings. If ``place`` names an endpoint, its
+    requests are path-style.
+    """
     settings = S3ClientConfig(unsigned=place.is_open, force_path_style=bool(place.endpoint))
     return S3Client(place.region, endpoint=place.endpoint or None, s3client_config=settings)
 

@@ -1,8 +1,8 @@
-"""A watch over the library's calls to the storage: times them by phase, counts bytes as progress, keeps errors.
+"""A watch over the library's calls to the storage: it times them by phase, counts bytes as progress, and keeps errors.
 
-The library's writer and reader accept an external file system. They make the same calls through this one, in the same
-order. If the library transfers more than 64 MiB in one call, the watch makes several calls, so that a slow target shows
-progress.
+The library's writer and reader accept an external file system. They make their usual calls, in their usual order, to
+the file system of this module. If the library transfers more than 64 MiB in one call, the watch makes several calls, so
+that a slow target shows progress.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _PIECE_BYTES = 64 << 20
 
 
 class LibraryOperation:
-    """One save or load of one rank through the library, which lets ranks wait for each other between calls.
+    """One save or load of one rank through the library, whose calls are timed. Between calls, the library may let ranks
+    wait for each other.
 
-    ``error`` is the first OSError of a call; torch replaces it by its own errors. ``sizes`` contains the sizes of the
-    files that were opened, in bytes. ``checksum`` is the CRC-32 of the file whose name is in ``summed``, as written or
-    read; None if no such file was opened.
+    ``error`` is the first OSError of a call; it is kept because torch raises its own errors instead. ``sizes`` contains
+    the sizes of the files that were opened, in bytes. ``checksum`` is the CRC-32 of the file whose name is in
+    ``summed``, as written or read; None if no such file was opened.
     """
 
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
@@ -47,12 +48,12 @@ class LibraryOperation:
         self.checksum: int | None = None
 
     def moved(self, count: int) -> None:
-        """Count bytes that were transferred."""
+        """Count ``count`` further transferred bytes."""
         self._clock.moved(count)
 
     @contextmanager
     def keeping_errors(self) -> Iterator[None]:
-        """Keep the first error of a call to the storage, and raise it again."""
+        """Record the first OSError that is raised in a ``with`` block of this method. Every error is raised again."""
         try:
             yield
         except OSError as error:
@@ -61,7 +62,9 @@ class LibraryOperation:
 
     @contextmanager
     def call(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time a short call separately, or as part of another thread's concurrent work."""
+        """Time a short call in the ``with`` block. If another thread is inside `work`, the call is part of that timed
+        work.
+        """
         with self._lock, ExitStack() as piece, self.keeping_errors():
             if not self._inside:
                 piece.enter_context(self._clock.activity.work())
@@ -70,7 +73,9 @@ class LibraryOperation:
 
     @contextmanager
     def work(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time the work of a thread. For concurrent threads the time is from the first start to the last end."""
+        """Time the work of a thread in the ``with`` block. If several threads work concurrently, the time from the
+        first start to the last end counts once.
+        """
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -90,11 +95,13 @@ class LibraryOperation:
 
 
 class WatchedFiles(LibraryOperation, FileSystem):
-    """The files of one save or load of one rank."""
+    """A file system for the library that watches the files of one save or load of one rank."""
 
     @contextmanager
     def create_stream(self, path: FilePath, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open a file through the library's interface, buffered in the file system's blocks."""
+        """Open a file for the library's writer or reader. The stream's buffer has the size of a block of the file
+        system.
+        """
         name = Path(path).name
         with self.call("open", name):
             raw = _WatchedFile(path, mode, self, summed=name in self._summed)
@@ -108,8 +115,9 @@ class WatchedFiles(LibraryOperation, FileSystem):
                 yield stream
 
     def open(self, path: FilePath, mode: str = "r") -> IO[Any]:
-        """Open a file like the built-in function, for code that does not use the file system object; each call is timed
-        separately."""
+        """Open a file like the built-in `open`, for library code that does not use a file system object. Each call on
+        the file is timed separately.
+        """
         name = Path(path).name
         with self.call("open", name):
             raw = _FileOfCalls(path, mode, self, summed=name in self._summed)
@@ -128,13 +136,13 @@ class WatchedFiles(LibraryOperation, FileSystem):
             return super().exists(path)
 
     def rename(self, path: FilePath, new_path: FilePath) -> None:
-        """Rename a file that is written."""
+        """Rename a file. The time counts as part of the write phase."""
         with self.call("write", Path(path).name):
             super().rename(path, new_path)
 
 
 class _WatchedFile(io.FileIO):
-    """A file without a buffer, so that each of its calls reaches the storage."""
+    """A file without a buffer: each call to it reaches the storage and is watched."""
 
     def __init__(self, path: FilePath, mode: str, watch: WatchedFiles, *, summed: bool) -> None:
         super().__init__(path, mode)
@@ -143,7 +151,9 @@ class _WatchedFile(io.FileIO):
             watch.checksum = 0
 
     def write(self, data: Buffer) -> int:
-        """Write some of the bytes; the buffered writer above it writes the rest."""
+        """Write at most 64 MiB of ``data``. Return the number of bytes written; the buffered stream that calls this
+        writes the rest.
+        """
         view = memoryview(data).cast("B")[:_PIECE_BYTES]
         with self._watch.keeping_errors():
             count = super().write(view)
@@ -151,7 +161,7 @@ class _WatchedFile(io.FileIO):
         return count
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read some bytes."""
+        """Read at most 64 MiB into ``buffer``. Return the number of bytes read."""
         view = memoryview(buffer).cast("B")[:_PIECE_BYTES]
         with self._watch.keeping_errors():
             count = super().readinto(view) or 0
@@ -165,16 +175,17 @@ class _WatchedFile(io.FileIO):
 
 
 class _FileOfCalls(_WatchedFile):
-    """A file that stays open while other files are read and written. So its calls are timed one by one, not the time
-    between open and close."""
+    """A file that stays open while other files are read and written. So each of its calls is timed, not the time
+    between open and close.
+    """
 
     def write(self, data: Buffer) -> int:
-        """Write some of the bytes."""
+        """Write at most 64 MiB of ``data`` as a timed call. Return the number of bytes written."""
         with self._watch.call("write", self._name):
             return super().write(data)
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read some bytes."""
+        """Read at most 64 MiB into ``buffer`` as a timed call. Return the number of bytes read."""
         with self._watch.call("read", self._name):
             return super().readinto(buffer)
 

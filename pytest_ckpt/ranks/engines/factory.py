@@ -1,5 +1,6 @@
-"""Creates the engine of a shard for a task, and the loader of several shards. Libraries are imported here, in a
-rank."""
+"""Creates the engine of a shard for a task, and the loader of several shards. An engine's library is imported only
+here, by a rank.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
 
 class ShardsInTurn:
-    """Loads several shards one after the other; ``makers`` make their loaders. Without makers, this rank only waits.
+    """A loader of several shards, one after the other. For each shard, ``makers`` contains a function that creates the
+    shard's loader.
 
-    A loader is created outside the timed part, after the previous one has compared its data and freed its memory.
+    If ``makers`` is empty, this rank loads nothing and waits for the others. A loader is created outside the timed
+    part, after the previous loader has compared its data and freed its memory.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Loader]]) -> None:
@@ -39,17 +42,22 @@ class ShardsInTurn:
         self._done: int | None = None
 
     def load_steps(self) -> int:
-        """Return the steps of all shards."""
+        """Return the total number of load steps of all shards."""
         return len(self._steps)
 
     def expect(self, checkpoint: int) -> None:
-        """Announce the next checkpoint to the first shard's loader now, and to the other loaders later."""
+        """Announce the next checkpoint to the current shard's loader now, and to each other loader
+        when it is created.
+        """
         self._checkpoint = checkpoint
         if self._loader is not None:
             expect(self._loader, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Load a step's part of a shard. A rank with fewer shards has no work in the last steps."""
+        """Read the data of load step ``step``, which belong to one shard. Return the number of tensor bytes read.
+
+        A rank with fewer shards has no work in the last steps; it returns 0.
+        """
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:
             return 0
@@ -66,11 +74,13 @@ class ShardsInTurn:
         return check
 
     def release(self) -> None:
-        """Free all memory."""
+        """Free the current loader and its memory."""
         self._turn_to(len(self._makers))
 
     def _turn_to(self, shard: int) -> int:
-        """Replace the loader by the loader of another shard; return its number of steps."""
+        """Replace the loader by the loader of shard number ``shard``. Return its number of steps; 0 if there is no such
+        shard.
+        """
         if self._loader is not None:
             self._loader.release()
         self._loader = None
@@ -87,14 +97,18 @@ Maker = Callable[..., "Engine"]
 
 
 def engine_maker(reference: str) -> Maker:
-    """Return the function that ``module:function`` names. Raises ImportError or AttributeError if it does not exist."""
+    """Import and return the function that ``reference`` names as ``module:function``.
+
+    Raises ImportError or AttributeError if it does not exist.
+    """
     return cast("Maker", load(reference))
 
 
 def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: str = "") -> Content:
-    """Return the content of a shard; a text ``aside`` selects content other than the subject's.
+    """Return the content that the files of a shard contain. If ``aside`` is not empty, it selects content other than
+    the subject's. With ``constant`` all pages are equal.
 
-    If a codec compresses the files, the content is as compressible as a training state.
+    If the task has a codec, the content is as compressible as a training state.
     """
     return Content(
         content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject)),
@@ -115,7 +129,9 @@ def made_engine(
     *,
     plain: bool = False,
 ) -> Engine:
-    """Return the engine of a shard, with the task's codec if it has one; ``plain``: without the codec."""
+    """Create and return the engine of a shard. If the task has a codec, the engine compresses with it unless ``plain``
+    is set.
+    """
     engine: Engine = engine_maker(task.make)(
         shard=shard, content=content, group=group, activity=activity, options=options
     )

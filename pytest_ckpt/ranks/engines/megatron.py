@@ -1,11 +1,12 @@
-"""Engine ``megatron``: writes, orders and commits files as megatron-core 0.16.1 did in a recorded trace.
+"""Engine ``megatron``: writes the files that megatron-core 0.16.1 wrote in a recorded trace, in the same order, and
+commits them in the same way.
 
-Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank; here that
-library writes them in two threads, in place of Megatron's two processes. Rank 0 writes `common.pt` first. After
-`.metadata` it writes `metadata.json`, then the tracker, which the training loop writes. These three files are not
-synced. The tracker is in the checkpoint's directory and therefore new in each checkpoint; POINTER tests whether a
-tracker is overwritten correctly. The fsyncs that the job omits follow within the timed part and before the commit, as
-with every engine.
+Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank. Here that
+library writes them in two threads; Megatron uses two processes. Rank 0 writes `common.pt` first. After `.metadata` it
+writes `metadata.json`, then the tracker, which Megatron's training loop writes. These three files are not synced by the
+job. The tracker is in the checkpoint's directory and therefore new in each checkpoint; POINTER tests whether a tracker
+is overwritten correctly. The fsyncs that the job omits follow within the timed part and before the commit, as with
+every engine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ COMMON, VERSION = "common.pt", "metadata.json"
 
 
 class MegatronEngine(DcpEngine):
-    """Saves and loads like `DcpEngine`, with two files per rank and Megatron's small files."""
+    """An engine that saves and loads like `DcpEngine`, with two large files per rank and Megatron's small files."""
 
     def __init__(
         self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
@@ -41,7 +42,7 @@ class MegatronEngine(DcpEngine):
         self._read: dict[str, bytes] = {}
 
     def facts(self) -> dict[str, str]:
-        """Return how the files are written, and the steps of Megatron that are left out."""
+        """Return how the files are written, and the files and directories that Megatron does not fsync."""
         return super().facts() | {
             "save": "files, order and commit as megatron-core 0.16.1 was traced; torch.distributed.checkpoint writes "
             "two files a rank, in two threads in place of two processes",
@@ -81,7 +82,7 @@ class MegatronEngine(DcpEngine):
 
 
 def _small(checkpoint: int) -> dict[str, bytes]:
-    """Return the small files of a checkpoint by their names, with the same sizes as in the trace."""
+    """Return the content of a checkpoint's small files by their names. The sizes are the same as in the trace."""
     common = io.BytesIO()
     torch.save({"iteration": checkpoint, "checkpoint_version": 3.0, "args": "a job's arguments"}, common)
     version = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _STAND_IN_BYTES = 1 << 20
 
 MAXIMUM_FAULTS_OF_RANK = 20
-"""The maximum number of faults of a checkpoint that a rank describes; all faults are counted."""
+"""A rank describes at most this number of faults of a checkpoint. It counts all faults."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Clock:
-    """Times the phases of one operation on one rank, and reports them to its activity.
+    """Times the phases of one operation on one rank, and reports the phases to the rank's activity.
 
     ``left_out_seconds`` is the time for which an engine continued to work after the last byte had arrived.
     ``stalled_seconds`` is the time for which its requests waited for this process and not for the storage.
@@ -43,22 +43,23 @@ class Clock:
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
-        """Add the seconds of the ``with`` block to the phase ``name``."""
+        """Add the seconds of the ``with`` block to the phase ``name``, which works on ``file``."""
         with self.activity.in_phase(name, file):
             start = time.perf_counter()
             yield
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
 
     def leave_out(self, name: Phase, seconds: float) -> None:
-        """Subtract seconds that do not belong to the operation from the phase ``name``."""
+        """Subtract ``seconds`` from the phase ``name``, because they do not belong to the operation."""
         self.phases[name] -= seconds
         self.left_out_seconds += seconds
 
     def end_pass(self, *, late_seconds: float, stalled_seconds: float, is_last: bool) -> None:
-        """Count a pass of reads whose comparisons ended ``late_seconds`` after the pass's last byte had arrived.
+        """Record the end of a pass of reads. Its comparisons ended ``late_seconds`` after its last byte had arrived;
+        its reads waited ``stalled_seconds`` for a buffer.
 
-        After the last pass, this time is left out. After an earlier pass it is a stall, because the reads of the next
-        pass waited.
+        After the last pass, ``late_seconds`` are left out. After an earlier pass they are a stall, because the reads of
+        the next pass waited.
         """
         if is_last:
             self.leave_out("read", late_seconds)
@@ -72,7 +73,9 @@ class Clock:
 
 
 def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink], object]) -> int:
-    """Let ``write`` write a file of a draft in order, and make the file durable; return its number of bytes."""
+    """Create the file ``name`` in a draft, let ``write`` write it in order, and make it durable. Return its number of
+    bytes.
+    """
     sink = draft.create(name, None)
     try:
         with clock.phase("write", name):
@@ -85,7 +88,7 @@ def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalFault:
-    """A fault found by an engine, without its rank, host and checkpoint."""
+    """A fault that an engine found in one of its files. The rank, host and checkpoint are not part of it."""
 
     kind: FaultKind
     file: str
@@ -96,7 +99,7 @@ class LocalFault:
 
     @classmethod
     def of(cls, found: Finding, file: str, tensor: str) -> LocalFault:
-        """Return a finding in a tensor of a file as a fault."""
+        """Convert a finding in a tensor of a file to a fault."""
         return cls(
             kind=found.kind, file=file, tensor=tensor, offset=found.offset, bytes=found.bytes, detail=found.detail
         )
@@ -104,7 +107,9 @@ class LocalFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The result of comparing one loaded checkpoint: tensor bytes compared, faults counted, the first faults."""
+    """The result of comparing loaded data: the number of tensor bytes compared, the number of faults, and the first
+    faults.
+    """
 
     bytes_checked: int
     fault_count: int
@@ -113,7 +118,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class FirstFaults:
-    """The number of tensor bytes compared, the number of faults, and the first faults ordered by place.
+    """The number of tensor bytes compared, the number of faults, and the first faults in the order of their requests.
 
     Several threads may add results concurrently.
     """
@@ -124,7 +129,11 @@ class FirstFaults:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: tuple[int, ...], faults: Iterable[LocalFault], *, count: int, checked: int = 0) -> None:
-        """Add the results of one request. ``place`` orders the requests."""
+        """Add the results of one request: its first ``faults``, its ``count`` of faults, and the ``checked`` tensor
+        bytes.
+
+        ``place`` is the sort key of the request.
+        """
         with self._lock:
             self.checked += checked
             self.count += count
@@ -146,10 +155,12 @@ class Loader(Protocol):
         """Return the number of steps in which this rank loads a checkpoint; between steps all clocks stop."""
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the part of a checkpoint that belongs to ``step`` (from 0); return how many tensor bytes arrived."""
+        """Read the part of a checkpoint that belongs to ``step`` (from 0). Return the number of tensor bytes that
+        arrived.
+        """
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare the data of the last step with the expected content, outside the timed part; return the result."""
+        """Compare the data of the last step with the expected content, outside the timed part. Return the result."""
 
     def release(self) -> None:
         """Free the memory of the content and of the loaded data."""
@@ -159,17 +170,27 @@ class ComparingLoader(Loader, Protocol):
     """A loader that compares data while it reads."""
 
     def expect(self, checkpoint: int) -> None:
-        """Prepare the expected content of the next load, outside the timed part."""
+        """Prepare the expected content of checkpoint number ``checkpoint``, which is loaded next, outside the timed
+        part.
+        """
 
 
 def expect(loader: Loader, checkpoint: int) -> None:
-    """Announce the checkpoint of the next load to a loader that compares while it reads; outside the timed part."""
+    """Announce the checkpoint of the next load to a loader that compares data while it reads. Do nothing for other
+    loaders.
+
+    Call this outside the timed part.
+    """
     if hasattr(loader, "expect"):
         cast("ComparingLoader", loader).expect(checkpoint)
 
 
 def expect_parts(engine: Engine, store: Store) -> None:
-    """If the store accepts objects in parts, let an engine that has its own buffers allocate them for these parts."""
+    """If the store accepts objects in parts, let the engine allocate buffers of the size of a part, outside the timed
+    part.
+
+    An engine without its own buffers is not affected.
+    """
     if hasattr(store, "part_bytes") and hasattr(engine, "expect_parts"):
         engine.expect_parts(store.part_bytes)
 
@@ -184,12 +205,12 @@ class Engine(Loader, Protocol):
         """Return the engine's facts for the report (versions, I/O modes); all ranks call this together."""
 
     def fill(self, checkpoint: int) -> None:
-        """Prepare the content of checkpoint ``checkpoint``, outside the timed part."""
+        """Prepare the content of checkpoint number ``checkpoint``, outside the timed part."""
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Write and finish every file of this rank.
+        """Write every file of this rank and make it durable.
 
-        If the engine's library commits, return the proof of this commit on the committing rank; otherwise None.
+        If the engine's library commits the checkpoint, return the proof on the committing rank. Otherwise return None.
         """
 
 
@@ -197,35 +218,37 @@ class StatefulEngine(Engine, Protocol):
     """An engine that gives access to the state that it saves."""
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory that a training step changes, filled or not; never the memory of a copy."""
+        """Return the memory that a training step changes, even before it is filled; never the memory of a copy."""
 
 
 class StagingEngine(StatefulEngine, Protocol):
     """An engine that can save a copy of the state, so that the job may change the state during the save.
 
-    The engine saves a copy if ``options.stages`` is set. Its entry in the table of engines declares this by ``stages``.
+    The engine saves a copy if ``options.stages`` is set. The table of engines declares by ``stages`` which engines can
+    do so.
     """
 
     def stage(self) -> int:
-        """Copy the state; the next ``save`` writes the copy. Return the bytes copied."""
+        """Copy the state; the next ``save`` writes the copy. Return the number of bytes copied."""
 
 
 def state_of(engine: Engine) -> Sequence[Bytes]:
-    """Return the memory that a training step changes: the engine's state, or separate memory if it gives no access to a
-    state."""
+    """Return the memory that a training step changes: the engine's state. If the engine gives no access to its state,
+    return separate memory of 1 MiB.
+    """
     state = cast("StatefulEngine", engine).state() if hasattr(engine, "state") else ()
     return state or (np.ones(_STAND_IN_BYTES, dtype=np.uint8),)
 
 
 def staging(engine: Engine) -> StagingEngine:
-    """Return the engine as a StagingEngine. Raises TypeError for other engines."""
+    """Return the engine as a StagingEngine. Raises TypeError if the engine cannot copy its state."""
     if not (hasattr(engine, "stage") and hasattr(engine, "state")):
         raise TypeError(f"{type(engine).__name__} cannot copy its state, which a save in the background needs")
     return cast("StagingEngine", engine)
 
 
 def joined_facts(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join the facts of the engines of all ranks; if they differ, every answer is listed."""
+    """Join the facts of the engines of all ranks. If ranks have different values for a fact, all values are listed."""
     answers: dict[str, list[str]] = {}
     for of_rank in facts:
         for name, answer in of_rank.items():

@@ -2,9 +2,9 @@
 
 Each rank makes the calls of a recorded rank: its files, its writes with their offsets and lengths, its fsyncs and
 renames, in the same number of threads. It waits for all ranks at the points where the job did. Within the timed part
-and before the commit, we add calls: the store makes each file durable, whatever the job did.
+and before the commit, we add calls: the store makes each file durable, even if the job has synced it.
 
-With pauses, a thread sleeps before a call for as long as the job's thread did other work at this point.
+If pauses are replayed, a thread sleeps before a call for as long as the job's thread did other work at this point.
 
 If a copy of the state is saved, a thread makes the calls with the copy, even if the job did not copy its state.
 """
@@ -46,7 +46,7 @@ _SHORTEST_PAUSE_US = 1_000
 
 
 class ReplayEngine:
-    """Keeps all bytes of a rank in memory, as a training process does."""
+    """An engine that keeps all bytes of a rank's files in memory, as a training process does."""
 
     def __init__(
         self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
@@ -67,7 +67,7 @@ class ReplayEngine:
         self._added_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the replayed pattern, and the calls that we add."""
+        """Return the facts of the recorded job, how its calls are replayed, and the calls that we add."""
         added = longest_seconds(self._group, self._added_seconds)
         ranks = self._pattern.ranks
         several = ranks > 1 and self._group.size > ranks
@@ -89,7 +89,9 @@ class ReplayEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Generate the content of every file."""
+        """Generate the content of every file for checkpoint number ``checkpoint``. The first call
+        allocates the memory.
+        """
         for number, file in self._files.items():
             if number not in self._data:
                 self._data[number] = np.empty(file.bytes, dtype=np.uint8)
@@ -99,17 +101,17 @@ class ReplayEngine:
             self._content.fill(self._data[number], self._place(checkpoint, number))
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the files."""
+        """Return the memory that contains the content of the files."""
         return list(self._data.values())
 
     def stage(self) -> int:
-        """Copy every file's bytes into the staging buffer."""
+        """Copy every file's bytes into the staging buffer. Return the number of bytes copied."""
         self._is_staged = True
         copies = [self._copy[number] for number in self._data]
         return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Make the calls, phase by phase; then make the written files durable through the store."""
+        """Make the recorded calls, phase by phase; then make the written files durable through the store."""
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
         try:
@@ -130,7 +132,7 @@ class ReplayEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the rank's files one after the other."""
+        """Read the rank's files one after the other. Return the number of bytes read, without small files."""
         self.release()
         arrived = 0
         for number, file in self._files.items():
@@ -142,7 +144,7 @@ class ReplayEngine:
         return arrived
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every file. Small files are compared too, but not counted."""
+        """Compare every byte of every file that was read. The bytes of small files are compared, but not counted."""
         checked, count = 0, 0
         faults: list[LocalFault] = []
         for number, loaded in self._loaded.items():
@@ -164,7 +166,9 @@ class ReplayEngine:
         self._data, self._copy, self._loaded = {}, {}, {}
 
     def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
-        """Make the calls of a phase with one thread per lane. Steps are sorted by lane."""
+        """Make the calls of one phase, with a thread for each lane (a thread of the recorded job). ``steps`` are sorted
+        by lane.
+        """
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:
             for step in self._in_pieces(lanes[0]):
@@ -184,9 +188,10 @@ class ReplayEngine:
             calls.make(step)
 
     def _in_pieces(self, steps: Sequence[Step]) -> Iterator[Step]:
-        """Yield the steps, without pauses if the engine does not pause.
+        """Yield the steps. If the engine does not pause, or a pause is too short, the step is yielded without its
+        pause.
 
-        A step with several calls is yielded in pieces, each with a part of the pause.
+        A step with several calls is divided into pieces; each piece has a part of the pause.
         """
         for step in steps:
             pieces = min(step.count, step.pause_us // _SHORTEST_PAUSE_US) if self._has_pauses else 0
@@ -208,7 +213,7 @@ class ReplayEngine:
         return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
 
     def _read(self, committed: CommittedCheckpoint, number: int, clock: Clock) -> Bytes | LocalFault:
-        """Read a file with the job's read size; return its bytes, or a fault if its length is wrong."""
+        """Read a file in requests of the job's read size. Return its bytes, or a fault if its length is wrong."""
         file = self._files[number]
         piece = self._pattern.read_bytes or _READ_BYTES
         source = committed.file(file.name)

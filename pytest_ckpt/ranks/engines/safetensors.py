@@ -1,10 +1,10 @@
 """Engine ``safetensors``: Hugging Face's file format by its own library; the state is in memory, and ranks are
 independent.
 
-The library serialises a whole file in one call, and also creates the tensors of a whole file in one call. The store
-writes and reads one file after the other, each with one fsync, like torch's HuggingFaceStorageWriter. Rank 0 writes the
-index after its files. It knows the content of all ranks' files from the layout, so ranks do not wait for each other. We
-add the fsync of the index.
+The library serialises a complete file in one call, and creates the tensors of a complete file in one call. The store
+writes one file after the other, each with one write and one fsync, like torch's HuggingFaceStorageWriter. Rank 0 writes
+the index after its files. Rank 0 knows the content of all ranks' files from the layout, so ranks do not wait for each
+other. We add the fsync of the index.
 
 Files are read, not mapped into memory. A failed read raises an error with an errno and the file's name. If a page of a
 mapped file cannot be read, the process is killed.
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class SafetensorsEngine:
-    """Keeps the rank's whole state in memory, as a training process does."""
+    """An engine that keeps the rank's complete state in memory, as a training process does."""
 
     def __init__(self, shard: RankLayout, content: Content, group: Group, options: EngineOptions) -> None:
         self._shard, self._content, self._group, self._options = shard, content, group, options
@@ -87,7 +87,7 @@ class SafetensorsEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of ``checkpoint`` into the state; the first call allocates the state."""
+        """Write the content of checkpoint number ``checkpoint`` into the state. The first call allocates the state."""
         self._know_index()
         self._whole.fill(checkpoint)
 
@@ -96,11 +96,13 @@ class SafetensorsEngine:
         return self._whole.memory()
 
     def stage(self) -> int:
-        """Copy every tensor into the staging buffer."""
+        """Copy every tensor into the staging buffer. Return the number of bytes copied."""
         return self._whole.stage()
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Write the files one after the other, each made durable before the next, and on rank 0 the index."""
+        """Write the files one after the other; each file is durable before the next one is begun. Rank 0 then writes
+        the index.
+        """
         for file in self._files:
             self._sizes[file.name] = write_in_order(draft, clock, file.name, partial(self._write, file))
         self._whole.saved()
@@ -115,9 +117,11 @@ class SafetensorsEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the index, then the files one after the other; unreadable content becomes a fault, not an error.
+        """Read the index, then the files one after the other. Return the number of tensor bytes read. Unreadable
+        content becomes a fault, not an error.
 
-        If the index does not place this rank's tensors in this rank's files, a job cannot find them. Then load no file.
+        If the index does not place this rank's tensors in this rank's files, a job cannot find them. In this case no
+        file is loaded.
         """
         self.release()
         source = committed.file(INDEX)
@@ -131,7 +135,7 @@ class SafetensorsEngine:
         return loaded_bytes(self._loaded)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that was loaded, and of the index."""
+        """Compare every byte of the tensors that were loaded, and every byte of the index."""
         comparison = compare_loaded(
             self._loaded, self._files, self._shard.rank, checkpoint, self._content, self._options
         )
@@ -154,7 +158,7 @@ class SafetensorsEngine:
         self._loaded, self._index_seen = {}, b""
 
     def _know_index(self) -> None:
-        """Compute the index, which is the same for all checkpoints, outside the timed part."""
+        """Compute the expected index, outside the timed part. It is the same for all checkpoints."""
         self._index = self._index or index_of(self._shard)
 
     def _write(self, file: ShardFile, sink: Sink) -> None:
@@ -163,7 +167,7 @@ class SafetensorsEngine:
         sink.write(bytes_of_file(stored, METADATA))
 
     def _read_index(self, source: ReadableFile) -> LocalFault | None:
-        """Read the index; return the reason if a job could not find its files with it."""
+        """Read the index. Return a fault if a job could not find this rank's tensors with it; otherwise None."""
         size, written = source.size, len(self._index)
         if size != written:
             detail = f"the index has {size} bytes, {written} were written"
@@ -198,8 +202,8 @@ class SafetensorsEngine:
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Read this reader's part of every tensor; return the bytes by name, or a fault. The offsets are in the file's
-        header.
+        """Read this reader's part of every tensor, at the offsets in the file's header. Return the bytes by tensor
+        name, or a fault.
         """
         size = source.size
         end = header_end(_read_at(source, 0, min(LENGTH_BYTES, size)))
@@ -224,7 +228,9 @@ class SafetensorsEngine:
         return {stored_name(tensor.name, self._shard.rank): tensor for tensor in file.tensors}
 
     def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
-        """Return the fault of a whole file with wrong length or content, not of one of its tensors."""
+        """Return a fault of a whole file whose length or content is wrong. ``header`` is the offset of the file's
+        tensors, None if it is unknown; ``error`` is the reason.
+        """
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
         kind: FaultKind = "short" if size < wanted else "unreadable"
@@ -235,7 +241,7 @@ class SafetensorsEngine:
 
 
 def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
-    """Return ``count`` bytes in the memory into which they were read; fewer if the file ends."""
+    """Read and return ``count`` bytes from ``offset`` on; fewer if the file ends earlier."""
     if count <= 0:
         return b""
     room = io.BytesIO()
@@ -263,6 +269,6 @@ def _bytes(array: Array) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> SafetensorsEngine:
-    """Return the engine for a rank's files, which communicates with other ranks only for its facts."""
+    """Return the engine for a rank's files. It communicates with other ranks only for its facts."""
     del activity
     return SafetensorsEngine(shard, content, group, options)

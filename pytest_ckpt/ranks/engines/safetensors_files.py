@@ -1,11 +1,11 @@
-"""The header of a safetensors file, which precedes its tensors, and the index of a checkpoint. Pure.
+"""Pure functions for the header of a safetensors file, which precedes its tensors, and for the index of a checkpoint.
 
 The header of a file is eight bytes with its length, then JSON, padded with spaces:
-https://huggingface.co/docs/safetensors/index#format. The library parses the header itself. Here the header is compared
-with the written one, byte by byte, and gives the offset of a reader's part of a tensor.
+https://huggingface.co/docs/safetensors/index#format. The library parses the header itself. The functions here compare a
+header with the written one, byte by byte, and take from it the offset of a reader's part of a tensor.
 
-The index contains the file of each tensor, in the format of Hugging Face's writers, which maps each tensor name to one
-file. Several ranks have parts of the same tensor, so each rank's part has a separate name.
+The index maps each tensor name to one file, in the format of Hugging Face's writers. Several ranks have parts of the
+same tensor, so each rank's part has a separate name.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ _METADATA_KEY = "__metadata__"
 
 
 def header_end(first: bytes) -> int | None:
-    """Return the offset of the tensors, from the first bytes of a file; None if the header length is invalid."""
+    """Return the offset at which the tensors begin in a file, from the file's ``first`` bytes; None if the header
+    length is invalid.
+    """
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     return LENGTH_BYTES + length if len(first) >= LENGTH_BYTES and length <= MAXIMUM_HEADER_BYTES else None
 
 
 def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return each tensor's offset after the header, by its name in the file.
+    """Return the offset of each tensor by its name in the file. Offsets are counted from the end of the header.
 
-    Raises ValueError if the header differs from the header of the written tensors.
+    ``written`` are the tensors that were saved. Raises ValueError if ``header`` differs from their header.
     """
     try:
         entries = json.loads(header)
@@ -75,18 +77,18 @@ def _begin(entry: Any) -> int:
 
 
 def stored_name(tensor: str, rank: int) -> str:
-    """Return the name of a rank's part of a tensor in files."""
+    """Return the name under which files contain a rank's part of a tensor."""
     return f"{tensor}/rank{rank}"
 
 
 def files_of_tensors(shard: RankLayout) -> dict[str, str]:
-    """Return the file of each tensor of a rank, by the tensor's name in files."""
+    """Return the name of the file that contains each tensor of a rank, by the tensor's name in files."""
     files = shard_files(shard, SAFETENSORS_FILES)
     return {stored_name(tensor.name, shard.rank): file.name for file in files for tensor in file.tensors}
 
 
 def index_of(shard: RankLayout) -> bytes:
-    """Return the index of the checkpoint that contains a rank's tensors."""
+    """Return the bytes of the index of the complete checkpoint to which this shard belongs."""
     shards = shard.whole.ranks() if shard.whole else (shard,)
     index = {
         "metadata": {"total_size": sum(each.bytes for each in shards)},
@@ -96,7 +98,7 @@ def index_of(shard: RankLayout) -> bytes:
 
 
 def weight_map(index: bytes) -> Mapping[str, Any]:
-    """Return the file of each tensor according to an index. Raises ValueError if the bytes are not an index."""
+    """Return the file name of each tensor, as an index lists it. Raises ValueError if the bytes are not an index."""
     try:
         document = json.loads(index)
     except RecursionError:

@@ -1,4 +1,6 @@
-"""Engine ``torch``, the reference: the state in memory, torch.save, torch.load with weights_only."""
+"""Engine ``torch``, the reference: the state is in memory; torch.save writes it, and torch.load reads it with
+weights_only.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class _Output:
-    """The file object for torch.save. It keeps the original error, because torch replaces errors, sometimes without
-    cause.
+    """The file object for torch.save. It keeps the original OSError of a write, because torch may raise another error
+    instead.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -29,7 +31,7 @@ class _Output:
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write all of ``data``."""
+        """Write all of ``data``. Return the number of bytes."""
         try:
             return self._sink.write(data)
         except OSError as error:
@@ -41,7 +43,7 @@ class _Output:
 
 
 class TorchEngine:
-    """Keeps the rank's whole state in memory, as a training process does."""
+    """An engine that keeps the rank's complete state in memory, as a training process does."""
 
     def __init__(
         self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions | None = None
@@ -65,7 +67,7 @@ class TorchEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of ``checkpoint`` into the state; the first call allocates the state."""
+        """Write the content of checkpoint number ``checkpoint`` into the state. The first call allocates the state."""
         self._whole.fill(checkpoint)
 
     def state(self) -> list[Bytes]:
@@ -73,11 +75,11 @@ class TorchEngine:
         return self._whole.memory()
 
     def stage(self) -> int:
-        """Copy every tensor into the staging buffer."""
+        """Copy every tensor into the staging buffer. Return the number of bytes copied."""
         return self._whole.stage()
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Write the files one after the other, each made durable before the next."""
+        """Write the files one after the other; each file is durable before the next one is begun."""
         for file in self._files:
             self._sizes[file.name] = write_in_order(draft, clock, file.name, partial(self._write, file))
         self._whole.saved()
@@ -87,7 +89,9 @@ class TorchEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Load the files one after the other. A file that torch cannot read becomes a fault, not an error."""
+        """Load the files one after the other. Return the number of tensor bytes loaded. A file that torch cannot read
+        becomes a fault, not an error.
+        """
         self.release()
         self._loaded = load_files(self._files, committed, clock, self._tensors_of)
         return loaded_bytes(self._loaded)
@@ -137,8 +141,8 @@ class TorchEngine:
         return loaded  # type: ignore[no-any-return]
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
-        """Read this reader's part of every tensor; return the tensors, or a fault. torch's reader of the container
-        finds the offsets.
+        """Read this reader's part of every tensor, at the offsets that torch's reader of containers finds. Return the
+        tensors by name, or a fault.
         """
         container = torch._C.PyTorchFileReader(cast("Any", source))
         # Records are numbered in the order in which the tensors were saved.
@@ -187,6 +191,6 @@ def _bytes(tensor: torch.Tensor) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> TorchEngine:
-    """Return the engine for a rank's files. The ranks do not communicate for it."""
+    """Return the engine for a rank's files. It does not communicate with other ranks."""
     del group
     return TorchEngine(shard, content, activity, options)

@@ -1,6 +1,6 @@
 """A rank's state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-Several threads make the copy for a background save, like a job's library. `WholeState` is for engines whose library
+For a background save, several threads make the copy, as in a job's library. `WholeState` is for engines whose library
 accepts tensors; ``Array`` is the library's tensor type.
 """
 
@@ -37,18 +37,20 @@ def threads_of(group: Group) -> int:
 
 
 def share_of_cores(own: int, of_ranks: Sequence[Collection[int]]) -> int:
-    """Return a rank's share of its host's cores, given the cores that it (``own``) and its host's ranks (``of_ranks``)
-    may use.
+    """Return the number of cores that each rank of a host may use for its copy, at least 1 and at most ``own``.
 
-    The stager of torch.distributed.checkpoint (DefaultStager) is one thread that calls ``Tensor.copy_``. On a CPU this
-    call splits a tensor over `torch.get_num_threads` threads, by default one per core. The processes of a job share the
-    cores. A job that torchrun starts without OMP_NUM_THREADS has one thread, and copies more slowly.
+    ``own`` is the number of cores that this rank may use; ``of_ranks`` are the cores that each rank of the host may
+    use. All these cores are divided equally among the ranks.
+
+    Reason: the stager of torch.distributed.checkpoint (DefaultStager) is one thread that calls ``Tensor.copy_``. On a
+    CPU this call splits a tensor over `torch.get_num_threads` threads, by default one per core. The processes of a job
+    share the cores. A job that torchrun starts without OMP_NUM_THREADS has one thread, and copies more slowly.
     """
     return max(1, min(own, len(frozenset().union(*of_ranks)) // len(of_ranks)))
 
 
 def copy_facts(threads: int) -> dict[str, str]:
-    """Return the engine fact that describes how the state is copied."""
+    """Return a dictionary with one engine fact: how the state is copied."""
     by = counted(threads, "thread")
     return {
         FACT: f"in main memory, by {by} a rank, its share of the host's cores, as Tensor.copy_ of torch.distributed."
@@ -57,7 +59,9 @@ def copy_facts(threads: int) -> dict[str, str]:
 
 
 def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) -> int:
-    """Copy each source to the copy with the same index, with ``threads`` threads; return the bytes copied."""
+    """Copy each of ``sources`` to the memory at the same index in ``copies``, with ``threads`` threads. Return the
+    number of bytes copied.
+    """
     ends = np.cumsum([len(source) for source in sources], dtype=np.int64)
     whole = int(ends[-1]) if len(ends) else 0
     spans = [(whole * part // threads, whole * (part + 1) // threads) for part in range(threads)]
@@ -76,7 +80,10 @@ def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) 
 
 
 def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield the parts of a byte range over all memories, placed end to end: the memory's index, start and stop."""
+    """Divide a byte range among memories that are placed end to end; ``ends`` are the offsets of their ends.
+
+    Yield (index, start, stop) for each memory that contains a part of ``span``, with offsets within this memory.
+    """
     begin = 0
     for number, end in enumerate(ends):
         start, stop = max(span[0], begin), min(span[1], end)
@@ -89,7 +96,8 @@ Array = TypeVar("Array")
 
 
 class WholeState(Generic[Array]):
-    """The tensors of ``files``, by file and name, and a copy of them if saves continue in the background.
+    """The tensors of ``files``, by file name and tensor name, and a copy of them if the options require one
+    (``stages``).
 
     ``empty`` creates a tensor, ``bytes_of`` returns its memory. The first `fill` creates the tensors.
     """
@@ -111,7 +119,7 @@ class WholeState(Generic[Array]):
         self.is_staged = False
 
     def fill(self, checkpoint: int) -> None:
-        """Write the content of a checkpoint into the state."""
+        """Write the content of checkpoint number ``checkpoint`` into the state."""
         if not self.state:
             self.state = self._new()
         if self._options.stages and not self.copy:
@@ -127,16 +135,16 @@ class WholeState(Generic[Array]):
         return self._memory(self.state)
 
     def stage(self) -> int:
-        """Copy every tensor for the next save. Return the bytes copied."""
+        """Copy every tensor for the next save. Return the number of bytes copied."""
         self.is_staged = True
         return copy_state(self._memory(self.copy), self._memory(self.state), self._options.copy_threads)
 
     def to_save(self) -> Mapping[str, Mapping[str, Array]]:
-        """Return the tensors for the present save."""
+        """Return the tensors that the current save writes: the copy if `stage` was called, otherwise the state."""
         return self.copy if self.is_staged else self.state
 
     def saved(self) -> None:
-        """Record that a save has ended, so that the copy may be overwritten."""
+        """Record that a save has ended: until the next `stage`, a save writes the state itself."""
         self.is_staged = False
 
     def clear(self) -> None:
@@ -147,12 +155,12 @@ class WholeState(Generic[Array]):
         return {file.name: {tensor.name: self._empty(tensor) for tensor in file.tensors} for file in self._files}
 
     def _memory(self, of: Mapping[str, Mapping[str, Array]]) -> list[Bytes]:
-        """Return the memory of the tensors in the order of their numbers, which determine their content."""
+        """Return the memory of the tensors in the order of the tensors' numbers, which determine their content."""
         return [self._bytes_of(tensor) for tensors in of.values() for tensor in tensors.values()]
 
 
 Loaded = dict[str, "Mapping[str, Bytes] | LocalFault"]
-"""{file name: the bytes of its tensors by name, or the reason why it could not be loaded}."""
+"""For each file name: the bytes of the file's tensors by name, or the fault if the file could not be loaded."""
 
 
 def load_files(
@@ -161,7 +169,9 @@ def load_files(
     clock: Clock,
     read: Callable[[ShardFile, ReadableFile], Mapping[str, Bytes] | LocalFault],
 ) -> Loaded:
-    """Load files one after the other, each by ``read``, which returns the bytes of its tensors or a fault."""
+    """Load files one after the other. ``read`` loads one file; it returns the bytes of the file's tensors by name, or a
+    fault.
+    """
     loaded: Loaded = {}
     for file in files:
         source = committed.file(file.name)
@@ -183,7 +193,7 @@ def loaded_bytes(loaded: Loaded) -> int:
 def compare_loaded(
     loaded: Loaded, files: Sequence[ShardFile], rank: int, checkpoint: int, content: Content, options: EngineOptions
 ) -> Comparison:
-    """Compare every byte loaded from a rank's files; each file is freed once it has been compared."""
+    """Compare every byte that was loaded from a rank's files. Each file is freed once it has been compared."""
     checked, count, numbered = 0, 0, 0
     faults: list[LocalFault] = []
     for file in files:

@@ -1,7 +1,7 @@
 """The current activity of a rank, reported to the controller.
 
 Every rank sends reports on its own connection, also from a separate thread. So the controller receives reports of a
-rank that is blocked in a system call, and knows the call.
+rank that is blocked in a system call, and knows the rank's phase and file.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ _MAXIMUM_SECONDS = 30.0
 
 
 def beat_seconds(deadline_seconds: float) -> float:
-    """Return the seconds between a rank's reports, so that a missing report can be distinguished from a late one."""
+    """Return the seconds between a rank's reports: a sixth of ``deadline_seconds``, but at least 0.1 and at most 30.
+
+    So several reports fit in the deadline, and the controller can distinguish a missing report from a late one.
+    """
     return max(0.1, min(_MAXIMUM_SECONDS, deadline_seconds / 6))
 
 
 class Activity:
-    """The activity of one lane of a rank: the present operation, phase and file, and the number of bytes done.
+    """The activity of one lane of a rank: the current operation, phase and file, and the number of bytes transferred.
 
-    A rank has a main lane. Concurrent work, such as a background save, is reported in a separate lane, so that neither
-    hides the other.
+    Every rank has a main lane. Concurrent work, such as a background save, is reported in a separate lane, so that
+    neither hides the other.
     """
 
     def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
@@ -49,8 +52,9 @@ class Activity:
         self._rank.lanes.append(self)
 
     def report_through(self, tell: Callable[[Event], None]) -> None:
-        """Report events over a connection from now on. Before this call they are written to standard error, and may be
-        lost."""
+        """Report events through ``tell`` from now on. Before this call they are written to standard error, and may be
+        lost.
+        """
         self._rank.tell = tell
 
     def tell(self, event: Event) -> None:
@@ -63,17 +67,17 @@ class Activity:
         self.tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
-        """Start the thread that reports this rank's activity."""
+        """Start the thread that reports the activity of all lanes of this rank every ``seconds`` seconds."""
         self._rank.stop = threading.Event()
         words = (seconds, self._rank.stop)
         threading.Thread(target=self._beat, args=words, name="activity", daemon=True).start()
 
     def stop(self) -> None:
-        """End the reports."""
+        """End the thread that reports this rank's activity."""
         self._rank.stop.set()
 
     def lane(self, name: str) -> Activity:
-        """Return a lane for concurrent work; the lane is idle until that work begins."""
+        """Return a new lane for concurrent work. It is idle until this work calls `begin`."""
         lane = Activity(name, self._rank)
         lane.waiting = True
         return lane
@@ -81,19 +85,21 @@ class Activity:
     def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
         """Enter an operation and report it immediately, because a killed rank could not report it later.
 
-        ``operation`` is None between operations.
+        ``operation`` is None if the rank is between operations. ``phase`` is the first phase.
         """
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self.report_activity()
 
     def rest(self) -> None:
-        """Report that the operation has ended, and that no operation runs until the next one begins."""
+        """Report that this lane is idle until the next `begin`."""
         self.phase, self.file, self.waiting = "", "", True
         self.report_activity()
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Enter a phase of the operation. If an error leaves several phases, the failure reports the first one."""
+        """Enter a phase of the operation for the ``with`` block. If an error passes through nested phases, the failure
+        reports the innermost one.
+        """
         self.phase, self.file = phase, file
         try:
             yield
@@ -103,21 +109,27 @@ class Activity:
         self.phase, self.file = "", ""
 
     def fails_at(self, file: str, phase: Phase | None = None) -> None:
-        """Record the file of a failed call, in a phase that covers several files; only the first error counts.
+        """Record the file of a failed call. This is necessary if the current phase covers several files. Only the first
+        error counts.
 
-        ``phase`` is the phase of the call, if the current phase covers several.
+        ``phase`` is the phase of the call, if the current phase covers several phases.
         """
         self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, phase or self.phase, file)
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Mark that this rank waits for other ranks, so that the delay is not attributed to it."""
+        """Mark in the ``with`` block that this rank waits for other ranks, so that the delay is not
+        attributed to it.
+        """
         with self._marked(waiting=True):
             yield
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Mark that this rank works, within a wait: a library waits for other ranks between its own calls."""
+        """Mark in the ``with`` block that this rank works, although it is inside `wait`.
+
+        This is necessary because a library waits for other ranks between its own calls.
+        """
         with self._marked(waiting=False):
             yield
 
@@ -130,7 +142,9 @@ class Activity:
             self.waiting = before
 
     def forgive(self) -> tuple[Phase, str]:
-        """Forget an expected error, so that the rank continues; return the phase and file in which it occurred."""
+        """Forget an expected error, so that the rank can continue. Return the phase and file in which the error
+        occurred.
+        """
         _, _, phase, file = self._rank.failed_in or ("", None, self.phase, self.file)
         self._rank.failed_in = None
         self.phase, self.file = "", ""
@@ -175,7 +189,7 @@ class Activity:
 
 
 def print_event(event: Event) -> None:
-    """Write one event as one line, in one system call if the pipe accepts it."""
+    """Write one event as one line to standard error, in one system call if the pipe accepts it."""
     line = memoryview(to_line(event).encode())
     while line:
         line = line[os.write(2, line) :]

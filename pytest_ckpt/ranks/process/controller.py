@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 END = "end"
-"""The last message of a rank. The controller returns it after it has received all of the rank's messages."""
+"""The last message of a rank. The controller returns the same word once it has received all messages of the rank."""
 WAITING, NEXT, LEAVE = "waiting", "next", "leave"
-"""The message of a rank whose job is done and that may receive another job, and the two answers."""
+"""WAITING is the message of a rank whose job is done. The controller answers NEXT if another job follows, or LEAVE."""
 
 _END_SECONDS = 60.0
 
@@ -35,7 +35,7 @@ _END_SECONDS = 60.0
 class Controller:
     """A rank's connection to the controller. Raises NoConnection if the rank cannot connect.
 
-    ``lost`` is called in a thread if the connection ends too early.
+    ``lost`` is called in a separate thread if the connection ends too early.
     """
 
     def __init__(self, lost: Callable[[], None]) -> None:
@@ -54,14 +54,16 @@ class Controller:
             print_event(event)
 
     def hear(self) -> Any:
-        """Return the controller's next message; wait for it. Raises RuntimeError if the connection has ended."""
+        """Wait for the controller's next message and return it. Raises RuntimeError if the connection has ended."""
         word = self._heard.get()
         if word is None:
             raise RuntimeError("the connection to the controller has ended")
         return word
 
     def is_followed(self) -> bool:
-        """Report that the job is done, wait without using a CPU, and return whether another job follows."""
+        """Report that the job is done, and wait for the answer without using a CPU. Return whether
+        another job follows.
+        """
         self._caller.send(WAITING)
         return bool(self.hear() == NEXT)
 
@@ -70,8 +72,10 @@ class Controller:
         self._caller.give_up_after(seconds)
 
     def finish(self) -> None:
-        """Return after the controller has received all messages, because messages pending at a process's end may be
-        lost."""
+        """Wait until the controller has received all messages, because messages pending at a process's end may be lost.
+
+        Raises RuntimeError if the controller does not confirm this within 60 s.
+        """
         self._caller.send(END)
         if not self._is_over.wait(_END_SECONDS):
             raise RuntimeError(f"the controller has not confirmed within {_END_SECONDS:g} s the messages of this rank")
@@ -87,7 +91,11 @@ class Controller:
 
 
 class RequestedCommand:
-    """A command requested from the controller; times are on this rank's monotonic clock."""
+    """A command that is requested from the controller when this object is created.
+
+    ``at`` is the time of the request. ``heard_at`` is the time when the result arrived, None before. Both are on the
+    clock of `time.perf_counter`.
+    """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
         self._controller = controller
@@ -99,7 +107,7 @@ class RequestedCommand:
         self._thread.start()
 
     def wait(self) -> CommandRun:
-        """Wait until the command has ended; return its result. Raises RuntimeError if no result arrives."""
+        """Wait until the command has ended. Return its result. Raises RuntimeError if no result arrives."""
         self._thread.join()
         if self._run is None:
             raise RuntimeError("the controller did not report the result of the requested command")
@@ -112,10 +120,11 @@ class RequestedCommand:
 
 
 class DelayedRequest(threading.Thread):
-    """Requests a command after ``seconds``, unless the operation ends before.
+    """A thread that requests a command ``seconds`` after its start. If `finish` is called earlier, no command is
+    requested.
 
-    The time runs from the start of the thread. ``asked`` is the requested command, None if the operation ended before.
-    ``seconds_into`` is the time of the request, in seconds from the start.
+    ``asked`` is the requested command, None if no command was requested. ``seconds_into`` is the time of the request,
+    in seconds from the start.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command, seconds: float) -> None:
@@ -128,14 +137,16 @@ class DelayedRequest(threading.Thread):
         self.seconds_into = 0.0
 
     def run(self) -> None:
-        """Wait, then request the command."""
+        """Wait, then request the command unless `finish` was called."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
             self.asked = RequestedCommand(self._controller, self._subject, self._command)
             self.seconds_into = self.asked.at - began
 
     def finish(self) -> RequestedCommand | None:
-        """Signal that the operation has ended; return the command that was requested during it."""
+        """Signal that the operation has ended. Return the command that was requested during the operation; None if
+        there is none.
+        """
         self._over.set()
         if self.ident is not None:
             self.join()

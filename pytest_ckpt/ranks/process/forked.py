@@ -1,9 +1,9 @@
 """A process that a rank forks in order to kill it. It has no MPI, and reports its progress by single letters.
 
-The processes of all ranks form a separate group, for engines whose ranks save collectively; the ranks relay their
-messages. In each collective call, a process passes one value to its rank. When all processes have passed their values,
-the ranks exchange the values and answer each process with all of them. A killed process receives no further answers,
-and the processes that wait for it are killed too.
+The forked processes of all ranks form a separate group, for engines whose ranks save collectively. The ranks relay the
+messages of this group. In each collective call, a forked process passes one value to its rank. When all forked
+processes have passed their values, the ranks exchange the values and answer each process with all of them. A killed
+process receives no further answers, and the processes that wait for it are killed too.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class ForkedProcess:
-    """Runs ``work(tell, hear, group)`` in a child; ``sent`` contains the letters that it has sent so far.
+    """Runs ``work(tell, hear, group)`` in a forked child process.
 
-    ``tell(letter)`` sends a letter to the parent, ``hear()`` waits for a letter from it. ``group`` is the group of the
-    children of all ``ranks``. The child ends with its parent, and never returns into the calling code.
+    ``tell(letter)`` sends a letter to the parent, ``hear()`` waits for a letter from the parent and returns it.
+    ``group`` is the group of the children of all ``ranks``. The child ends with its parent, and never returns into the
+    calling code.
     """
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
@@ -60,19 +61,19 @@ class ForkedProcess:
         os.set_blocking(self._from_child, False)
 
     def poll(self) -> str:
-        """Return the letters that the child has sent so far."""
+        """Receive letters from the child without waiting. Return all letters that the child has sent so far."""
         with contextlib.suppress(BlockingIOError):
             self._heard += os.read(self._from_child, 1 << 12).decode(errors="replace")
         return self.sent
 
     @property
     def sent(self) -> str:
-        """The letters that the child has sent, without its error message."""
+        """The letters that have been received from the child so far, without its error message."""
         return self._heard.partition("!")[0]
 
     @property
     def error(self) -> str:
-        """The child's error; empty if there is none."""
+        """The child's error message; empty if there is none."""
         return self._heard.partition("!")[2].strip()
 
     def say(self, letter: str) -> None:
@@ -81,7 +82,7 @@ class ForkedProcess:
             _write(self._to_child, letter)
 
     def asks(self) -> bool:
-        """Return whether the child waits for the values of the other ranks' children; False after it has ended."""
+        """Return whether the child waits in a collective call of its group; False after the child has ended."""
         if not self._messages and not self._has_ended and self._connection.poll():
             try:
                 self._messages.append(self._connection.recv())
@@ -90,16 +91,16 @@ class ForkedProcess:
         return bool(self._messages)
 
     def take(self) -> Any:
-        """Return the value of the waiting child."""
+        """Return the value that the waiting child passes in its collective call. Call this once for each value."""
         return self._messages.pop()
 
     def answer(self, found: list[Any]) -> None:
-        """Send the child the values of all children."""
+        """Send the child the values of all children, which end its collective call."""
         with contextlib.suppress(OSError):
             self._connection.send(found)
 
     def kill(self) -> None:
-        """Kill the child, read its last letters, and free its pipes."""
+        """Kill the child, receive its last letters, and close its pipes."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
@@ -114,15 +115,16 @@ def _write(descriptor: int, text: str) -> None:
 
 
 def hand_on(group: Group, child: ForkedProcess) -> None:
-    """If the child processes of all ranks wait for values, answer each with the values of all; called by all ranks
-    together.
+    """If the children of all ranks wait in a collective call, answer each child with the values of all children.
+
+    All ranks call this together. ``child`` is this rank's child.
     """
     if not group.any_of(not child.asks()):
         child.answer(group.share(group.gather(child.take())))
 
 
 class ForkedGroup:
-    """The group of a forked process, with one process per rank; one thread of the process makes all calls."""
+    """The group of the forked processes, one per rank. Only one thread of each process may call it."""
 
     def __init__(self, ranks: Group, connection: Connection) -> None:
         self._connection = connection
@@ -149,11 +151,11 @@ class ForkedGroup:
         return values if self.rank == 0 else []
 
     def share(self, value: Any) -> Any:
-        """Return rank 0's value in every process."""
+        """Return rank 0's value on every process."""
         return self._all(value if self.rank == 0 else None)[0]
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send the outgoing buffers to their ranks, and fill each incoming buffer with data sent by its rank.
+        """Send each outgoing buffer to its rank, and fill each incoming buffer with data sent by its rank.
 
         Messages between two ranks keep their order.
         """
@@ -163,7 +165,7 @@ class ForkedGroup:
             memoryview(data).cast("B")[:] = sent[rank].pop(0)
 
     def sum_of_host(self, value: int) -> int:
-        """Return the sum over the processes of this host."""
+        """Return the sum of ``value`` over the processes of this host."""
         return sum(other for host, other in self._all((self.host, value)) if host == self.host)
 
     def largest(self, value: int) -> int:
@@ -185,7 +187,7 @@ class ForkedGroup:
         os._exit(0)
 
     def abort(self) -> None:
-        """End this process; its rank notices the end."""
+        """End this process immediately. Its rank notices the end."""
         os._exit(1)
 
     def _all(self, value: Any) -> list[Any]:

@@ -16,7 +16,9 @@ _MICROSECONDS = 1_000_000
 
 
 class Group(Protocol):
-    """All ranks of a launch. All ranks call every method together, each thread in its own group."""
+    """All ranks of a launch. All ranks call each method together, except `abort`. Concurrent threads use separate
+    groups.
+    """
 
     rank: int
     size: int
@@ -28,23 +30,25 @@ class Group(Protocol):
 
     @property
     def ranks_of_host(self) -> Sequence[int]:
-        """The ranks of this rank's host, in their order."""
+        """The ranks of this rank's host, in ascending order."""
 
     @property
     def spans_hosts(self) -> bool:
         """Whether there are ranks on other hosts."""
 
     def duplicate(self, activity: Activity) -> Group:
-        """Return a second group of the same ranks for concurrent work, which is reported to ``activity``.
+        """Return a second group of the same ranks for concurrent work. Its waits are reported to ``activity``.
 
-        It must be created before the first save.
+        Call this before the first save.
         """
 
     def wait(self) -> None:
-        """Wait until all ranks call this. The ranks return within one or two poll intervals of each other."""
+        """Wait until all ranks have called this. The ranks return within one or two of their poll intervals of each
+        other.
+        """
 
     def start_together(self) -> None:
-        """Return on all ranks at the same time."""
+        """Wait until all ranks have called this. The ranks of one host return at the same time."""
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value on rank 0, in rank order, and an empty list elsewhere."""
@@ -53,10 +57,13 @@ class Group(Protocol):
         """Return rank 0's value on every rank."""
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with their data; messages between two ranks keep their order."""
+        """Send each outgoing buffer to its rank, and fill each incoming buffer with data sent by its rank.
+
+        Messages between two ranks keep their order.
+        """
 
     def sum_of_host(self, value: int) -> int:
-        """Return the sum over the ranks of this host."""
+        """Return the sum of ``value`` over the ranks of this host."""
 
     def largest(self, value: int) -> int:
         """Return the largest value of all ranks."""
@@ -75,5 +82,5 @@ class Group(Protocol):
 
 
 def longest_seconds(group: Group, seconds: float) -> float:
-    """Return the maximum over all ranks of a time in seconds, rounded up to whole microseconds."""
+    """Return the largest ``seconds`` of all ranks, rounded up to whole microseconds."""
     return group.largest(math.ceil(seconds * _MICROSECONDS)) / _MICROSECONDS

@@ -1,4 +1,4 @@
-"""Drops the page caches of a host between saves and loads, and proves that they are empty."""
+"""Drops the page cache of a host between saves and loads, and counts the pages that remain in the cache."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ _COMMAND_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
-    """Files of one checkpoint, whose cached pages are dropped and counted."""
+    """Files of one checkpoint, whose cached pages are counted and dropped."""
 
     ref: CheckpointRef
     names: tuple[str, ...]
 
 
 class HostCache:
-    """The cache of this rank's host for files on the target, limited to this rank's files."""
+    """Counts and drops the cached pages of this rank's files on this rank's host. All ranks create it together.
+
+    ``probe`` is the method that counts cached pages on this host, None if no method works.
+    """
 
     def __init__(self, group: Group, activity: Activity, store: Store, subject: str, policy: str = "auto") -> None:
         self._group = group
@@ -63,14 +66,17 @@ class HostCache:
         self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
-        """Return (resident, all) bytes of files; None if no probe reports correctly."""
+        """Return the number of cached bytes and the number of all bytes of ``files``; None if this
+        host has no probe.
+        """
         if self.probe is None:
             return None
         counts = [self._store.cached(of.ref, of.names, self.probe) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
     def holds_more_than(self, share: float, files: Iterable[Files]) -> bool:
-        """Return whether more than this share of any one checkpoint's files is cached, as far as a probe reports.
+        """Return whether more than this share of the files of any one checkpoint is cached; False if this host has no
+        probe.
 
         Checkpoints are not averaged, because each is a separate load.
         """
@@ -78,9 +84,9 @@ class HostCache:
         return any(count is not None and count[0] > share * count[1] for count in counts)
 
     def forget_names(self) -> None:
-        """Drop names and attributes of files from the kernel's caches, because counting cached pages has filled them.
+        """Drop file names and attributes from the kernel's caches. Counting cached pages has filled these caches.
 
-        Called by all ranks, immediately before a clock starts.
+        All ranks call this together, immediately before a clock starts.
         """
         if self._policy == "never" or self.is_declared_cold:
             return
@@ -89,21 +95,25 @@ class HostCache:
         self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-        """Return, for both interpretations of the cache rule, whether this host must drop its caches before loads."""
+        """Return, for both interpretations of the cache rule, whether this host must drop its caches before loads.
+
+        ``rank_bytes`` is this rank's part of a checkpoint, ``operations`` the number of saved checkpoints.
+        """
         return cache_readings(
             self._group.host, memory_of_host()["MemTotal"], self._group.sum_of_host(rank_bytes), operations
         )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
-        """Return the minimum of bytes that this host moved in saves or loads of its part of ``checkpoints``
-        checkpoints.
+        """Return the minimum number of bytes that this host moved in saves or loads of ``checkpoints`` checkpoints.
+
+        ``rank_bytes`` is this rank's part of one checkpoint.
         """
         memory = memory_of_host()["MemTotal"]
         minimum = self._group.sum_of_host(rank_bytes) * checkpoints
         return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
-        """Drop this rank's files from the cache and return the methods that were used.
+        """Drop this rank's files from the cache. Return the methods that were used, as text.
 
         ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError if
         the command fails.
@@ -156,9 +166,11 @@ def cache_facts(
     storages: Sequence[StorageStack] = (),
     **proofs: Any,
 ) -> CacheFacts:
-    """Return the cache facts of all hosts, from the actions and observations of their ranks.
+    """Return the cache facts of all hosts, combined from the results of their ranks.
 
-    ``worst`` is the largest fraction of a load that was cached. ``proofs`` are the facts that replace a probe.
+    ``ways`` are the methods that dropped caches, ``probes`` the methods that counted cached pages (None: a host without
+    a probe). ``worst`` is the largest fraction of a load that was cached. ``proofs`` are the facts that replace a
+    probe.
     """
     required = any(r.requires_drop for r in readings)
     blind = None in probes

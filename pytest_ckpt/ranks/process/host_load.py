@@ -1,4 +1,6 @@
-"""Records the load of the ranks' hosts during each operation and during whole spans."""
+"""Records the load of the ranks' hosts during each operation and during complete spans. A span is a group of
+operations, such as all operations of a pattern.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ _WHOLE = "all operations"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadReading:
-    """The counts at one moment; ``host`` is None on ranks that are not the leader of their host."""
+    """The time and the processor times at one moment: ``own`` of this process, in seconds, and ``host`` of the host.
+
+    ``host`` is None on ranks that are not the leader of their host.
+    """
 
     at: float
     own: float
@@ -32,8 +37,10 @@ class LoadReading:
 
 
 class HostLoadWatch:
-    """Keeps, for each host and span, the part of the span with the highest load. All ranks call its methods
+    """Keeps, for each span, the operation during which this host had the highest load. All ranks call its methods
     together.
+
+    The complete span counts as an operation too.
     """
 
     def __init__(self, group: Group) -> None:
@@ -43,7 +50,7 @@ class HostLoadWatch:
 
     @contextmanager
     def spanning(self, *names: str) -> Iterator[None]:
-        """Attribute the load within the ``with`` block to the spans ``names``."""
+        """Attribute the load within the ``with`` block to each of the spans ``names``."""
         self._spans = names
         began = self.begin()
         yield
@@ -51,14 +58,17 @@ class HostLoadWatch:
         self._spans = ()
 
     def begin(self) -> LoadReading | None:
-        """Return the processor times until now; None outside of `spanning`. Called outside the timed part."""
+        """Return the processor times until now; None outside of `spanning`. Call this outside the timed part."""
         if not self._spans:
             return None
         host = host_times() if self._group.leads_host else None
         return LoadReading(at=time.monotonic(), own=seconds_of_this_process(), host=host)
 
     def end(self, began: LoadReading | None, of: str) -> None:
-        """Record the load of the part ``of`` a span since ``began``; called outside the timed part."""
+        """Record the load since ``began``, for the operation ``of``. Call this outside the timed part.
+
+        Nothing is recorded outside of `spanning`, or if the time since ``began`` is too short.
+        """
         ended = self.begin()
         if began is None or ended is None:
             return
@@ -87,7 +97,7 @@ class HostLoadWatch:
             self._take(replace(load, span=span))
 
     def gathered(self) -> tuple[HostLoad, ...]:
-        """Return the loads of all hosts, on rank 0."""
+        """Return the loads of all hosts on rank 0, and an empty tuple elsewhere."""
         return tuple(load for of_rank in self._group.gather(list(self._worst.values())) for load in of_rank)
 
     def _take(self, load: HostLoad) -> None:

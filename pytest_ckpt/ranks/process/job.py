@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
-# Checkpoints in addition to the counted ones, with higher numbers: one is saved during a delete, one compares kinds of
-# data, and the reads of at most ten are timed. Numbers for patterns are in `sizing.patterns`.
+# Checkpoints are saved in addition to the counted ones. These constants are added to the number of counted ones: for a
+# save during a deletion, for saves of different kinds of data, and for the first of at most ten whose reads are timed.
+# The numbers for patterns are in `sizing.patterns`.
 BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 
@@ -33,10 +34,10 @@ BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 class EngineOptions:
     """The user's settings for an engine. Sizes are in bytes.
 
-    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader reads part
-    ``part`` of ``parts`` of every file. ``stages``: the engine saves a copy of the state, made by ``copy_threads``
-    threads; ``by_process``: a process of its library writes the copy. ``pattern`` is the text of the replayed pattern;
-    ``pauses``: the pattern's pauses are replayed too.
+    ``request_bytes`` is the size of a request, ``depth`` the number of requests in flight of a rank. If several readers
+    share each file, this reader reads part number ``part`` (from 0) of ``parts``. ``stages``: the engine saves a copy
+    of the state, made by ``copy_threads`` threads; ``by_process``: a process of its library writes the copy.
+    ``pattern`` is the text of the replayed pattern; ``pauses``: the pattern's pauses are replayed too.
     """
 
     request_bytes: int = 4 << 20
@@ -50,13 +51,15 @@ class EngineOptions:
     pauses: bool = False
 
     def span(self, count: int) -> tuple[int, int]:
-        """Return the start and end of the reader's part of ``count`` items."""
+        """Return the start and end of this reader's part of ``count`` items; the end is not part of it."""
         return count * self.part // self.parts, count * (self.part + 1) // self.parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingTask:
-    """Simulated training steps during background saves: steps of ``step_seconds``, a share of which uses a CPU."""
+    """Simulated training steps during background saves. Each step takes ``step_seconds`` and uses a CPU for
+    ``cpu_share`` of this time.
+    """
 
     step_seconds: float
     cpu_share: float
@@ -64,31 +67,37 @@ class TrainingTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacedTask(PacedSaves):
-    """Saves that share the storage with other work; each host reads at ``loader_bytes_per_second``."""
+    """Saves of the patterns ``neighbour`` and ``mixed``, which share the storage with other work.
+
+    ``loader_bytes_per_second`` is the rate at which the data loaders of each host read.
+    """
 
     loader_bytes_per_second: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrashesTask:
-    """The number of background saves that are killed."""
+    """The pattern ``crashes``: ``kills`` background saves are killed."""
 
     kills: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingTask:
-    """The number of ranks that load one replica of the weights; one rank rewrites the weights."""
+    """The pattern ``serving``: ``readers`` ranks load one replica of the weights while one rank
+    rewrites the weights.
+    """
 
     readers: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResizedTask:
-    """The work of the ranks in one launch. If ``size`` is empty, they save a checkpoint, otherwise they load it.
+    """The work of one launch of the pattern ``resized``. If ``size`` is empty, the ranks save a checkpoint; otherwise
+    they load it.
 
-    Sizes are defined in `pytest_ckpt.sizing.resharding`. ``make`` is the ``module:name`` of the function that creates
-    the loader.
+    The sizes are defined in `pytest_ckpt.sizing.resharding`. ``make`` is the ``module:name`` of the function that
+    creates the loader.
     """
 
     make: str
@@ -97,33 +106,38 @@ class ResizedTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnduranceTask:
-    """Saves for ``duration_seconds``; 0: until the times are steady."""
+    """The pattern ``endurance``: saves continue for ``duration_seconds``. If it is 0, they continue until their times
+    are steady.
+    """
 
     duration_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFullTask:
-    """Saves on a filled volume; ``checkpoint_bytes`` is the space needed for a checkpoint on it."""
+    """The pattern ``near_full``: saves on a filled volume. ``checkpoint_bytes`` is the space that a checkpoint needs on
+    it.
+    """
 
     checkpoint_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is the seed of the run.
+    """The measurement of one subject: ``operations`` saves, then as many loads. ``seed`` is the seed of the run.
 
-    ``make`` and ``strategy`` are the ``module:name`` of the functions that make engine and strategy. ``training``:
-    simulated training steps run during each save; None if the strategy blocks. ``is_collective``: the engine's ranks
-    save and load only together. ``files`` defines the files of a checkpoint. ``client_cache_bytes``: the stated size of
-    a client's caches on disks. ``deltas`` defines which saves contain only changed pages. ``tiers``: there is a local
-    tier. ``codec`` compresses the files, such as ``zstd:1``; empty if there is none. ``definition`` defines a user's
-    model. ``ramp`` finds the number of requests in flight if the job does not state it.
+    ``make`` and ``strategy`` are the ``module:name`` of the functions that create the engine and the strategy.
+    ``is_collective``: the engine's ranks save and load only together. ``files`` defines the files of a checkpoint.
+    ``client_cache_bytes`` is the declared size of the caches that a client has on its disks. ``deltas`` defines which
+    saves contain only changed pages. ``tiers``: there is a local tier. ``codec``, such as ``zstd:1``, compresses the
+    files; empty if there is none. ``training`` defines simulated training steps during each save; None if the strategy
+    blocks training. ``definition`` is a model that the user defined. ``ramp`` finds the number of requests in flight if
+    the job does not state it.
 
-    ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance``,
+    ``patterns`` are measured in addition; `sizing.patterns` defines them. ``crashes``, ``serving``, ``endurance``,
     ``near_full`` and ``metadata`` are the parameters of the pattern with this name; ``paced`` are the parameters of
-    neighbour and mixed. They are None if the pattern is not measured. ``own_launch`` is the one pattern that is
-    measured in place of all else; ``resized`` are its parameters if another number of ranks loads the checkpoint.
+    neighbour and mixed. They are None if the pattern is not measured. If ``own_launch`` is given, the launch measures
+    only this pattern. ``resized`` are its parameters if another number of ranks loads the checkpoint.
     """
 
     subject: Subject
@@ -170,16 +184,18 @@ class Task:
 
     @property
     def full_saves(self) -> int:
-        """The number of saves of a complete checkpoint."""
+        """The number of full saves among the ``operations`` saves."""
         return sum(not (self.deltas and self.deltas.is_delta(n)) for n in range(1, self.operations + 1))
 
     def loaded_bytes(self, whole: Layout) -> int:
-        """Return the bytes of tensors that all of the subject's own loads read."""
+        """Return the number of tensor bytes that all loads of this task read together. Loads of patterns are not
+        counted.
+        """
         return sum(self.deltas.loads_bytes(whole)) if self.deltas else whole.bytes * self.operations
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
-        """Return the task for a measurement that a plan and the settings of its run require."""
+        """Return the task for a measurement of a plan, with the settings of the plan's run."""
         whole, strategy = planned.layout, planned.strategy
         rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_asked(planned, settings)]
         asked = {row.name for row in rows}
@@ -232,9 +248,9 @@ class Job:
     ``second`` is the same area through another mount of the ranks' one host, if there is one. ``local`` is the run's
     area in the local tier or, before that area exists, the directory of the local tier. ``sign`` is a file on the
     target that each host must find before the measurements. ``tier_sign`` is a file that a host must not find in its
-    own tier if another host created it. Hosts report missing ``libraries``. ``depth`` is the number of requests in
-    flight of engine ``stream``; None: the first ramp finds it. If ``streams`` is given, hosts measure their network. If
-    ``is_followed`` is true, the ranks wait for another job after this one.
+    own tier if another host created it. ``libraries`` are Python modules; each host reports which of them are missing.
+    ``depth`` is the number of requests in flight of engine ``stream``; None: the first ramp finds it. If ``streams`` is
+    given, hosts measure their network. If ``is_followed`` is true, the ranks wait for another job after this one.
     """
 
     processes: int

@@ -1,8 +1,8 @@
 """The group of all ranks of a launch, over MPI.
 
 Non-blocking MPI calls are used, because a blocking call would spin and use a core that working ranks need. Each call is
-started, and polled between short sleeps. With more ranks than cores the sleeps are longer, because polling by itself
-could use all cores.
+started, and then polled between short sleeps. With more ranks than cores the sleeps are longer, because otherwise the
+polling could use all cores.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _SHORTEST_POLL_SECONDS = 0.00005
 # A poll takes 25 microseconds, so polling uses a twentieth of a rank's core. With several ranks per core, ranks poll
 # less often, so polling uses a twentieth of the cores too.
 _POLL_SECONDS = 0.0005
-# A rank that has waited this long waits for a save and not for the last rank, so a later notice is acceptable.
+# A rank that has waited this long waits for a save to end, so it may notice the end a little later.
 _LONG_WAIT_SECONDS = 0.25
 _LONG_WAIT_POLLS = 2
-# After this number of poll intervals, all ranks of a host have received a common moment, even ranks with long waits.
+# After this number of poll intervals, all ranks of a host have received the moment at which they start together.
 _POLLS_OF_NOTICE = 2 * _LONG_WAIT_POLLS
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 
 
 class MpiGroup:
-    """All ranks of a launch, in a communicator; ``activity`` records when this rank waits for others."""
+    """All ranks of a launch, in an MPI communicator; ``activity`` records when this rank waits for others."""
 
     def __init__(self, activity: Activity, world: MPI.Intracomm = MPI.COMM_WORLD) -> None:
         self._world = world
@@ -49,7 +49,7 @@ class MpiGroup:
         self.size: int = self._world.size
         self.host = socket.gethostname()
         self._longest_poll = _POLL_SECONDS
-        # The value until the hosts of the ranks are known.
+        # Until the hosts of the ranks are known, all ranks count as ranks of one host.
         self._of_host, self._leaders = list(range(self.size)), [0]
         # Ranks are grouped by kernel and by host name, because containers of one kernel count as separate hosts.
         own = f"{self.host} {boot_id()}"
@@ -66,7 +66,7 @@ class MpiGroup:
 
     @property
     def ranks_of_host(self) -> Sequence[int]:
-        """The ranks of this rank's host, in their order."""
+        """The ranks of this rank's host, in ascending order."""
         return self._of_host
 
     @property
@@ -89,11 +89,14 @@ class MpiGroup:
         return twin
 
     def wait(self) -> None:
-        """Wait until all ranks call this. The ranks return within one or two poll intervals of each other."""
+        """Wait until all ranks have called this. The ranks return within one or two of their poll intervals of each
+        other.
+        """
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
-        """Return on all ranks at the same time: after all have arrived, the ranks of a host wait for a common moment.
+        """Wait until all ranks have called this. Then the ranks of a host wait for a common moment and return at the
+        same time.
 
         Clocks of different hosts are not compared, so hosts start within one or two poll intervals of each other.
         """
@@ -113,14 +116,17 @@ class MpiGroup:
         return self._shared(value)
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with their data; messages between two ranks keep their order."""
+        """Send each outgoing buffer to its rank, and fill each incoming buffer with data sent by its rank.
+
+        Messages between two ranks keep their order.
+        """
         self._finish(
             *(self._world.Irecv(data, source=rank, tag=_COPY_TAG) for rank, data in incoming),
             *(self._world.Isend(data, dest=rank, tag=_COPY_TAG) for rank, data in outgoing),
         )
 
     def sum_of_host(self, value: int) -> int:
-        """Return the sum over the ranks of this host."""
+        """Return the sum of ``value`` over the ranks of this host."""
         self.wait()
         total = array.array("q", [value])
         if self.leads_host:
@@ -154,8 +160,9 @@ class MpiGroup:
         return bool(self.largest(int(value)))
 
     def leave(self) -> NoReturn:
-        """End this process after all ranks have called this. Its memory is freed in one step instead of object by
-        object."""
+        """End this process after all ranks have called this. The process exits without freeing its
+        objects one by one.
+        """
         self.wait()
         MPI.Finalize()
         if "MPICH" in MPI.Get_library_version():
@@ -169,9 +176,9 @@ class MpiGroup:
         self._world.Abort(1)
 
     def _finish(self, *requests: MPI.Request) -> None:
-        """Wait until requests are complete, without using a core.
+        """Wait until ``requests`` are complete, without using a core.
 
-        A request does not keep references to its buffers, so the caller must keep these until this returns.
+        A request does not keep references to its buffers, so the caller must keep the buffers until this returns.
         """
         with self._activity.wait():
             poll, waited = _SHORTEST_POLL_SECONDS, 0.0
@@ -182,8 +189,11 @@ class MpiGroup:
                 poll = min(2 * poll, longest)
 
     def _gathered(self, value: Any) -> list[Any]:
-        """Gather by a tree of two levels: rank 0 receives from the ranks of its host and from one rank of each other
-        host."""
+        """Return the values of all ranks on rank 0, and an empty list elsewhere.
+
+        The values are sent in a tree of two levels: rank 0 receives from the ranks of its host and from the leader of
+        each other host.
+        """
         pairs = [(self.rank, value)]
         if self.leads_host:
             pairs += self._heard(self._of_host[1:])
@@ -196,7 +206,9 @@ class MpiGroup:
         return []
 
     def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
-        """Return (rank, value) for the values that these ranks send: their own, and values that they collected."""
+        """Receive from ``ranks``. Return (rank, value) for each value: the values of these ranks and the values that
+        they collected.
+        """
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))

@@ -26,9 +26,10 @@ Cores = frozenset[int]
 
 
 def bind_to_numa_node(group: Group) -> dict[str, str]:
-    """Bind this rank to its NUMA node, if it gets one; return the binding as a client fact, empty on single-node hosts.
+    """Bind this rank to its NUMA node, unless the rank must not be bound. Return a dictionary with the binding as a
+    client fact, which is empty on a host with a single node.
 
-    All ranks call it together, before they allocate the memory that they save.
+    All ranks call this together, before they allocate the memory that they save.
     """
     nodes = numa_nodes()
     if not group.any_of(len(nodes) > 1):
@@ -42,11 +43,11 @@ def bind_to_numa_node(group: Group) -> dict[str, str]:
 
 
 def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cores]) -> Cores | None:
-    """Return the cores of the NUMA node for a rank; None if the rank is not bound.
+    """Return the cores of the NUMA node to which a rank must be bound; None if the rank is not bound.
 
-    ``of_ranks`` are the cores that each rank of the host may use; this rank is at index ``place``. A single rank uses
-    the whole host. If ranks may use different cores, or the cores of only one node, the launcher has already bound
-    them.
+    ``of_ranks`` are the cores that each rank of the host may use; this rank is at index ``place``. The only rank of a
+    host uses the complete host. If ranks may use different cores, or the cores of only one node, the launcher has
+    already bound them.
     """
     mine = of_ranks[place]
     usable = [cores & mine for _, cores in sorted(nodes.items()) if cores & mine]

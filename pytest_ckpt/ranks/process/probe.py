@@ -1,6 +1,7 @@
 """Describes the ranks' hosts before a run, so that problems are found before the first write.
 
-The networks of all hosts are measured concurrently: each host streams to the next one in a ring, and back.
+The networks of all hosts are measured concurrently: the hosts form a ring, and each host streams to both of its
+neighbours.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _MEET_SECONDS = 5.0
 
 
 def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
-    """Send the facts of every host, its ranks, and its view of the other hosts to the controller, from rank 0.
+    """Collect the facts of every host and its view of the other hosts. Rank 0 sends all facts and views to the
+    controller. All ranks call this together.
 
     ``bound`` is the binding of this rank to cores, as a fact of its client.
     """
@@ -88,7 +90,8 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
-    """Return on rank 0, for each host, how many seconds its time of day is ahead of rank 0's host.
+    """Return on rank 0, for each host, a client fact: the seconds by which its clock is ahead of the clock of rank 0's
+    host.
 
     Differences are rounded to whole seconds. One second counts as 0, because hosts do not read their clocks at exactly
     the same moment.
@@ -100,9 +103,10 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Return the combined facts of two ranks of a host. If facts differ, such as the permitted cores, both are listed.
+    """Return the combined facts of two ranks of a host. If the ranks have different values for a fact, such as the
+    permitted cores, both values are listed.
 
-    Gate tables accept neither of two different values, because every rank must meet a requirement.
+    Gate tables accept no list of different values, because every rank must meet a requirement.
     """
     combined = {}
     for name in {**client, **other}:
@@ -112,7 +116,11 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
 
 
 def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
-    """Return on rank 0 whether each host finds the file of the controller and the file of the next host."""
+    """Return on rank 0 the view of each host: whether it finds the controller's file and the next host's file on the
+    target.
+
+    Each host creates such a file. ``sign`` describes the controller's file, ``seconds`` is the longest wait for a file.
+    """
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         misses = here.instead_of(sign, seconds) if leads else ""
@@ -129,7 +137,10 @@ def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) 
 
 
 def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
-    """Return on rank 0 each host's view of its local tier, and other hosts whose files it contains."""
+    """Return on rank 0 the view of each host's local tier, with the names of other hosts whose files it contains.
+
+    Each host creates a file in its tier, described by ``sign``. A file of another host shows that both share the tier.
+    """
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         maker = (group.rank, group.host) if leads and not why else None
@@ -151,7 +162,10 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
 
 
 def _next_host(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
-    """Return the next host in a ring of the hosts that created a file; None if there is no other host."""
+    """Return the rank and name of the host after ``rank`` in a ring of the ``makers``; None if there is no other host.
+
+    ``makers`` are the leading ranks and the names of the hosts that created a file, in ascending order.
+    """
     others = [maker for maker in makers if maker[0] != rank]
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
 
@@ -168,7 +182,7 @@ def _view(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
 
 
 def host_facts(host: str, rank: int, store: Store) -> HostFacts:
-    """Return the facts of this host, by one of its ranks; memory in bytes."""
+    """Return the facts of this host, as rank ``rank`` reports them; memory in bytes."""
     return HostFacts(
         host=host,
         ranks=(rank,),
@@ -185,7 +199,9 @@ def host_facts(host: str, rank: int, store: Store) -> HostFacts:
 
 
 def _client(store: Store) -> dict[str, str]:
-    """Return the facts of this host as a client of the target; without mount facts if the target has no paths."""
+    """Return the facts of this host as a client of the target. Facts of the mount are omitted if the target has no
+    paths.
+    """
     found = host_state()
     if sighting := getattr(store, "sighting", None):
         here = cast("AreaView", sighting())
@@ -212,7 +228,9 @@ def _os_name() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListenAddress:
-    """The listen address of a host's leading rank; if it does not listen, port 0 and ``unavailable_reason``."""
+    """The address at which a host's leading rank accepts streams. If it cannot listen, port 0 and
+    ``unavailable_reason``.
+    """
 
     host: str
     addresses: tuple[str, ...] = ()
@@ -222,7 +240,10 @@ class _ListenAddress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flow:
-    """The rate at which one host received data from another."""
+    """The rate at which the host ``receiver`` received data from the host ``sender``; None if it could not be measured.
+
+    ``over`` contains the addresses of both hosts.
+    """
 
     sender: str
     receiver: str
@@ -231,9 +252,9 @@ class _Flow:
 
 
 def measured_networks(group: Group, activity: Activity, streams: Streams) -> dict[str, HostNetwork]:
-    """Return on rank 0 the network rates of each host, and an empty table elsewhere.
+    """Return on rank 0 the network rates of each host, and an empty dictionary elsewhere.
 
-    Called by all ranks together; it ends within seconds, even if the network fails.
+    All ranks call this together. It ends within seconds, even if the network fails.
     """
     meeting, offer = _meeting(group.host, streams) if group.leads_host else (None, None)
     offers: list[_ListenAddress] = group.share([offer for offer in group.gather(offer) if offer])
@@ -260,8 +281,11 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
 def _streamed(
     offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
 ) -> list[_Flow]:
-    """Stream to the next host over a connection made by this host, and to the previous host over a connection made by
-    that host."""
+    """Exchange data with the next host and the previous host in the ring. Return the rates at which this host received
+    data.
+
+    This host opens the connection to the next host; the previous host opens the other connection.
+    """
     predecessor, here, successor = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
     called: list[socket.socket] = []

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """The background thread of a rank. All ranks create it together.
+    """The thread of a rank that writes in the background. All ranks create it together.
 
-    ``lane`` reports its activity. ``group`` is a second group, in which the background threads of all ranks wait for
-    each other.
+    ``lane`` reports the thread's activity. ``group`` is a second group, in which the background threads of all ranks
+    wait for each other.
     """
 
     def __init__(self, group: Group, activity: Activity) -> None:
@@ -45,7 +45,9 @@ class Background:
         self._in_flight: InFlight | None = None
 
     def wait(self) -> float:
-        """Wait for the previous work; return the seconds of the wait. Raises the error of that work."""
+        """Wait until the previous background work has ended. Return the seconds of the wait. Raises the error of that
+        work.
+        """
         start = time.perf_counter()
         if self._in_flight:
             with self._activity.wait():
@@ -53,7 +55,9 @@ class Background:
         return time.perf_counter() - start
 
     def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
-        """Begin the work of a save that began at ``start``. The save ends when all ranks have done their work."""
+        """Start the background work of a save that began at ``start``. Return the save, which ends when all ranks have
+        done their work.
+        """
         self.lane.begin(self._activity.operation)
 
         def go_on() -> RankSave:
@@ -67,14 +71,14 @@ class Background:
         return self._in_flight
 
     def release(self) -> None:
-        """Wait for the current work, and end the thread."""
+        """Wait for the current work, then end the thread."""
         self._thread.shutdown()
         self._in_flight = None
 
 
 class InFlight:
-    """A save that continues in a thread. ``returned``: seconds from the begin of the save until the job could
-    continue.
+    """A save that continues in a thread. ``returned`` is the number of seconds from the start of the save until the job
+    could continue.
     """
 
     def __init__(self, work: Future[RankSave], returned: float) -> None:
@@ -85,14 +89,15 @@ class InFlight:
         return self.wait() if self._work.done() else None
 
     def wait(self) -> RankSave:
-        """Wait for the save's end and return its result. Raises the save's error."""
+        """Wait until the save has ended, and return its result. Raises the save's error."""
         saved = self._work.result()
         return replace(saved, timing=replace(saved.timing, returned_seconds=self._returned))
 
 
 class AsyncStrategy:
-    """Copies the state, then saves the copy in the background. At most one save is in flight: the next one waits for it
-    first."""
+    """Copies the state, then saves the copy in the background. At most one save is in flight: before the next save
+    copies the state, it waits for the save in flight.
+    """
 
     def __init__(
         self,
@@ -161,7 +166,7 @@ class AsyncStrategy:
 class HybridStrategy:
     """Saves deltas in the background, and full checkpoints while the job waits.
 
-    An engine without ``holds_delta`` makes only full saves.
+    If the engine has no attribute ``holds_delta``, all its saves are full.
     """
 
     def __init__(
@@ -180,7 +185,7 @@ class HybridStrategy:
         self._delta = AsyncStrategy(engine=engine, store=store, group=group, activity=activity, options=options)
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
-        """Save fully while the job waits, or begin to save a delta."""
+        """Save a full checkpoint while the job waits, or copy a delta and begin to write the copy in the background."""
         if getattr(self.engine, "holds_delta", False):
             return self._delta.save(ref, takes_part=takes_part)
         self._delta.wait()

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSave:
-    """A completed save of this rank: the times of its stages, this rank's files, and the proof that they are durable.
+    """The result of one rank's save: the times of its stages, the rank's files, and the proof that they are durable.
 
-    ``durability`` is None on a rank that did not take part and fsynced no directory; ``commit`` is None on ranks
-    that do not commit.
+    ``durability`` is None on a rank that did not take part and fsynced no directory. ``commit`` is None on ranks that
+    do not commit.
     """
 
     timing: SaveTiming
@@ -40,7 +40,7 @@ class Pending(Protocol):
         """Return the save's result; None while it runs. Raises the save's error."""
 
     def wait(self) -> RankSave:
-        """Wait for the save's end and return its result. Raises the save's error."""
+        """Wait until the save has ended, and return its result. Raises the save's error."""
 
 
 class Strategy(Protocol):
@@ -49,7 +49,7 @@ class Strategy(Protocol):
     engine: Engine
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
-        """Save a checkpoint, called by all ranks together; return when the job may continue.
+        """Save a checkpoint, and return when the job may continue. All ranks call this together.
 
         A rank that does not take part writes no files and waits with the others.
         """
@@ -65,7 +65,7 @@ class Strategy(Protocol):
 
 
 class MakeStrategy(Protocol):
-    """The function that creates a strategy, on all ranks together."""
+    """The function that creates a strategy. All ranks call it together."""
 
     def __call__(
         self,
@@ -77,42 +77,53 @@ class MakeStrategy(Protocol):
         options: EngineOptions,
         tier: Store | None = None,
     ) -> Strategy:
-        """Return the strategy without writing. ``tier`` is the run's area in a local tier, if there is one.
+        """Create and return the strategy, but write nothing. ``tier`` is the run's area in a local tier, if there is
+        one.
 
-        ``options`` are the engine's options; a strategy uses them for work that it does itself.
+        ``options`` are the engine's options. A strategy uses them for the work that it does itself.
         """
 
 
 def strategy_of(reference: str) -> MakeStrategy:
-    """Return the function that ``module:name`` refers to; it is imported only now."""
+    """Import and return the function that ``reference`` names as ``module:name``."""
     return cast("MakeStrategy", load(reference))
 
 
 def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Write this rank's files of a checkpoint and make them durable; the engine's library may also have committed.
+    """Write this rank's files of a checkpoint and make them durable. Return the result, without the times of later
+    stages.
 
-    `names_made_durable` makes their names durable.
+    If the engine's library commits the checkpoint, it does so during this call. Otherwise `names_made_durable` must
+    still make the files' names durable.
     """
     draft = store.begin(ref, clock)
     return part_of(draft, clock, engine.save(draft, clock))
 
 
 def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
-    """Return this rank's part of a save, after its files are written and durable."""
+    """Return the record of the files that this rank has written to a draft. Call it once the files are durable.
+
+    ``commit`` is the proof that the engine's library committed the checkpoint; None if it did not.
+    """
     entries, durability = draft.written()
     timing = SaveTiming(phases=clock.phases)
     return RankSave(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
 
 
 def leads(group: Group, store: Store) -> bool:
-    """Return whether this rank commits and removes in a store: rank 0, or in a local tier one rank of each host."""
+    """Return whether this rank commits and deletes checkpoints in a store.
+
+    This is rank 0 or, in a local tier, one rank of each host.
+    """
     return group.leads_host if store.of_each_host else group.rank == 0
 
 
 def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
 ) -> RankSave:
-    """Write this rank's files, wait for all ranks, commit; return the times of these stages since ``start``."""
+    """Write this rank's files, wait for all ranks, and commit. Return the result, with the times of these stages since
+    ``start``.
+    """
 
     def write() -> RankSave:
         return write_files(engine, store, ref, clock)
@@ -130,9 +141,10 @@ def store_and_commit(
     start: float,
     takes_part: bool,
 ) -> RankSave:
-    """Let ``write`` make this rank's files durable; then make their names durable, wait for all ranks, and commit.
+    """Call ``write``, which makes this rank's files durable. Then make the files' names durable, wait for all ranks,
+    and commit. Return the result, with the times of these stages since ``start``.
 
-    If the engine's library has committed, names are already durable.
+    If the engine's library has committed, the names are already durable.
     """
     nothing = SaveTiming(phases=clock.phases)
     saved = write() if takes_part else RankSave(timing=nothing)
@@ -155,8 +167,8 @@ def store_and_commit(
 
 
 def names_made_durable(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Let one rank of each host fsync the directory after all ranks of the host have fsynced their files. Return
-    ``saved`` with the proof and the time of this fsync.
+    """After all ranks of a host have fsynced their files, let one of these ranks fsync the directory. Return ``saved``
+    with the proof and the time of this fsync.
 
     The fsync of a directory covers all names that processes of this client have created in it. So one call after the
     last file of a host is sufficient. It does not cover names that another host created.
@@ -183,7 +195,10 @@ def names_made_durable(saved: RankSave, store: Store, group: Group, ref: Checkpo
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:
-    """Wait until all ranks have written; return the entries of all ranks on rank 0, if the store requires them."""
+    """Wait until all ranks have written. If the store requires the entries of all ranks, return them on rank 0.
+
+    Otherwise, and on other ranks, return an empty list.
+    """
     if store.wants_entries:
         return [entry for of_rank in group.gather(tuple(entries)) for entry in of_rank]
     group.wait()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SyncStrategy:
-    """Strategy without threads or copies: every save has ended when `save` returns."""
+    """A strategy without threads or copies: the save has ended when `save` returns."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class SyncStrategy:
         self._store, self._group, self._activity = store, group, activity
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
-        """Write, wait for all ranks, commit on rank 0."""
+        """Write the files, wait for all ranks, and commit on rank 0."""
         clock, start = Clock(activity=self._activity), time.perf_counter()
         saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=takes_part)
         ended = time.perf_counter() - start
         return CompletedSave(replace(saved, timing=replace(saved.timing, returned_seconds=ended, staged_seconds=ended)))
 
     def facts(self) -> dict[str, str]:
-        """Return no facts."""
+        """Return an empty dictionary."""
         return {}
 
     def may_change_state(self, pending: Pending) -> bool:

@@ -1,8 +1,8 @@
 """Strategy ``tiered``: the state is saved to a local tier while the job waits, then drained to the target.
 
-Every rank drains its own files concurrently with the job. Some threads read them from the local tier into a ring of
-buffers. The same number of threads write them unchanged to the target, where rank 0 commits them. The previous copy
-stays in the local tier until the next one is complete.
+Every rank drains its own files while the job continues. Some threads read the files from the local tier into a ring of
+buffers. The same number of threads write the data unchanged to the target, where rank 0 commits the checkpoint. The
+previous checkpoint stays in the local tier until the next one is complete.
 """
 
 from __future__ import annotations
@@ -37,13 +37,17 @@ if TYPE_CHECKING:
 
 
 def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Read a piece of a file in the local tier, as a separate phase. Raises OSError if the file is truncated."""
+    """Fill ``data`` with the bytes of a file in the local tier from ``offset`` on, timed as a read. Raises OSError if
+    the file is truncated.
+    """
     with clock.phase("read", name):
         _read(source, offset, data, name)
 
 
 def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Write the first ``count`` bytes of ``data`` as a separate phase; ``data`` has space for padding."""
+    """Write the first ``count`` bytes of ``data`` to the file at ``offset``, timed as a write. ``data`` has space for
+    padding.
+    """
     with clock.phase("write", name):
         _write(sink, offset, count, data)
 
@@ -55,7 +59,9 @@ def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
 
 
 def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
-    """Write ``count`` bytes, padded to the sink's alignment; the padding is removed later."""
+    """Write the first ``count`` bytes of ``data``, padded to the sink's alignment. The sink removes
+    the padding later.
+    """
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
     sink.write_at(offset, data[:filled])
@@ -64,8 +70,8 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 class Copies:
     """Copies this rank's files of checkpoints from the local tier to the target, one file after the other.
 
-    The number of concurrent reads of a file follows from engine ``stream``'s number of requests in flight; the number
-    of writes is the same.
+    The number of requests in flight of engine ``stream`` defines how many reads of a file run concurrently. The number
+    of concurrent writes is the same.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:
@@ -86,7 +92,7 @@ class Copies:
         self._pool.dismiss()
 
     def _use(self, piece_bytes: int) -> None:
-        """Allocate buffers for pieces of this size."""
+        """Allocate buffers for pieces of ``piece_bytes`` bytes."""
         # The old buffers are freed first, because both together would need twice the memory.
         self._slots: list[Bytes] = []
         self._piece_bytes = piece_bytes
@@ -94,7 +100,9 @@ class Copies:
         self._slots = Buffers(2 * self._depth, piece_bytes).slots
 
     def copy(self, ref: CheckpointRef, names: Sequence[str], clock: Clock) -> RankSave:
-        """Copy files of a checkpoint that is committed in the local tier, and make them durable."""
+        """Copy the files ``names`` of a checkpoint that is committed in the local tier, and make them durable. Return
+        the record of the written files.
+        """
         store = self._tier
         draft, copy = self._store.begin(ref, clock), store.open(ref, clock)
         for name in names:
@@ -102,7 +110,7 @@ class Copies:
         return part_of(draft, clock)
 
     def _copy_file(self, copy: CommittedCheckpoint, draft: Draft, name: str, clock: Clock) -> None:
-        """Read a file of the local tier in pieces and concurrently write each to the target; make it durable."""
+        """Copy a file to the target and make it durable. Pieces of the file are read and written concurrently."""
         source = copy.source(name)
         try:
             size = source.size
@@ -154,7 +162,7 @@ class Copies:
 
 
 class Drains:
-    """Copies of checkpoints from the local tier to the target, one at a time, concurrently with the ranks' work."""
+    """Drains of checkpoints from the local tier to the target, one at a time, concurrently with the ranks' work."""
 
     def __init__(self, store: Store, tier: Store, group: Group, activity: Activity, options: EngineOptions) -> None:
         self._store, self._copies = store, Copies(store, tier, options)
@@ -165,17 +173,17 @@ class Drains:
         return self._copies.facts()
 
     def wait(self) -> float:
-        """Wait for the previous drain; return the seconds of the wait."""
+        """Wait until the previous drain has ended. Return the seconds of the wait."""
         return self._background.wait()
 
     def begin(
         self, ref: CheckpointRef, names: Sequence[str], *, start: float, local_seconds: float = 0.0, waited: float = 0.0
     ) -> InFlight:
-        """Begin to drain this rank's files of a checkpoint that is committed in the local tier; without files, only
-        wait.
+        """Begin to drain this rank's files ``names`` of a checkpoint that is committed in the local tier. If ``names``
+        is empty, this rank only waits for the others.
 
-        The save began at ``start``. It has taken ``local_seconds`` so far, of which it waited ``waited`` for the
-        previous drain.
+        The save began at ``start``. It has taken ``local_seconds`` so far, of which it waited ``waited`` seconds for
+        the previous drain.
         """
 
         def drain() -> RankSave:
@@ -202,8 +210,8 @@ class Drains:
 
 
 class TieredStrategy:
-    """Saves to the local tier and drains from it. The local tier keeps the newest checkpoint, and the previous one
-    until the newest is complete.
+    """Saves to the local tier, then drains from it to the target. The local tier keeps the newest checkpoint. It keeps
+    the previous one until the newest is complete.
     """
 
     def __init__(
@@ -226,7 +234,7 @@ class TieredStrategy:
         self._copies: list[tuple[CheckpointRef, tuple[str, ...]]] = []
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
-        """Wait for the previous drain, save to the local tier, begin to drain that save, and return."""
+        """Wait for the previous drain, save to the local tier, begin to drain this save, and return."""
         # A number may be saved again after its checkpoint was deleted from the target.
         self._delete([copy for copy in self._copies if copy[0].number == ref.number])
         start = time.perf_counter()
@@ -253,7 +261,7 @@ class TieredStrategy:
         return pending
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: the drained files are in the local tier."""
+        """Return True: the state is already in files of the local tier, from which it is drained."""
         del pending
         return True
 
@@ -267,7 +275,7 @@ class TieredStrategy:
         self._delete(self._copies)
 
     def _delete(self, copies: Sequence[tuple[CheckpointRef, tuple[str, ...]]]) -> None:
-        """Delete drained copies; called by all ranks together."""
+        """Delete copies from the local tier. All ranks call this together."""
         for ref, names in copies:
             self._tier.delete(ref, names)
             self._group.wait()

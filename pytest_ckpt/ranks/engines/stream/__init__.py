@@ -1,1 +1,1 @@
-"""Engine ``stream``: direct requests from small buffers, with its containers, buffers and threads."""
+"""Engine ``stream``: direct I/O from small buffers, with its containers, buffers and threads."""

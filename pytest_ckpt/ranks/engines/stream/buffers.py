@@ -1,4 +1,4 @@
-"""Memory for direct requests: aligned, touched before use, reused, in huge pages if the kernel provides them."""
+"""Memory for direct I/O: aligned, touched before use, reused, and in huge pages if the kernel provides them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Buffers:
         self.slots: list[Bytes] = [memory[skip + n * size : skip + (n + 1) * size] for n in range(count)]
 
     def huge_bytes(self) -> int:
-        """Return the number of the buffers' bytes that are in huge pages."""
+        """Return how many bytes of the buffers are in huge pages."""
         total, inside = 0, False
         for line in Path("/proc/self/smaps").read_text().splitlines():
             if span := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):

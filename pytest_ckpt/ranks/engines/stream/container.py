@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _ByteRange:
-    """Bytes ``start`` .. ``stop`` of the file: of a tensor (``number`` in the file) or of other content (-1)."""
+    """The bytes from ``start`` up to, but without, ``stop`` of a file. They belong to tensor ``number`` of the file;
+    -1: to no tensor.
+    """
 
     start: int
     stop: int
@@ -30,7 +32,10 @@ class _ByteRange:
 
 
 class FileImage:
-    """The content of one file of one rank; any range can be generated, or compared with bytes that were read."""
+    """The content of one file of one rank. Any range can be generated, or compared with bytes that were read.
+
+    ``first_tensor`` is the number of the file's first tensor among the rank's tensors.
+    """
 
     def __init__(self, container: Container, content: Content, rank: int, first_tensor: int) -> None:
         self._container = container
@@ -57,8 +62,8 @@ class FileImage:
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
-        """Switch to another checkpoint: insert its tensors' checksums, and the id derived from them, into the
-        pieces.
+        """Switch to another checkpoint: write the checksums of its tensors, and the id derived from them, into the
+        bytes between the tensors.
         """
         if checkpoint == self._checkpoint:
             return
@@ -86,14 +91,15 @@ class FileImage:
             out[max(0, self.bytes - offset) :] = 0
 
     def tensor_bytes(self, start: int, stop: int) -> int:
-        """Return how many of the file's bytes ``start`` .. ``stop`` are a tensor's."""
+        """Return how many of the file's bytes from ``start`` up to ``stop`` belong to tensors."""
         return sum(last - first for stretch, first, last in self._within(start, stop) if stretch.number >= 0)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Split bytes that were read from ``offset`` on where a tensor or other content begins.
+        """Split ``data``, the bytes of the file from ``offset`` on, at each place where a tensor or other content
+        begins.
 
-        Yield (bytes, number of the tensor in the file or -1, tensor's identity, offset in the tensor, expected other
-        content).
+        For a tensor, yield (bytes, number of the tensor in the file, tensor's key, offset in the tensor, None). For
+        other content, yield (bytes, -1, None, offset in this content, expected bytes).
         """
         for part, stretch, inside in self._parts(data, offset):
             if stretch.number < 0:
@@ -102,7 +108,7 @@ class FileImage:
                 yield part, stretch.number, self._tensors[stretch.number], inside, None
 
     def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
-        """Return views of ``size`` bytes of the pieces, one for each of these file offsets."""
+        """Return a view of the ``size`` bytes at each of these file offsets, none of which is in a tensor."""
         starts = sorted(self._pieces)
         views = []
         for offset in offsets:
@@ -111,7 +117,7 @@ class FileImage:
         return views
 
     def _tensors_of(self, checkpoint: int) -> list[TensorKey]:
-        """Return the place of each tensor of the file."""
+        """Return the key of each tensor of the file for a checkpoint."""
         numbers = range(self._first_tensor, self._first_tensor + len(self._container.records))
         return [TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number) for number in numbers]
 

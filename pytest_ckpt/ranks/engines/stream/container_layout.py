@@ -7,10 +7,10 @@ mz_zip_writer_finalize_archive) of torch 2.13. `pytest_ckpt.ranks.engines.contai
 installed torch. One case is not implemented: if a tensor begins with the signature of a data descriptor (one tensor in
 2^32), torch mistakes it for a descriptor and folds four of its bytes into the serialization id.
 
-The record ``.data/serialization_id`` contains 20 digits of the records' names and 20 of their CRC-32. Source:
-PyTorchStreamWriter::writeSerializationId (caffe2/serialize/inline_container.cc). Both halves fold hashes with
-c10::hash_combine. The names are folded in the iteration order of a libstdc++ std::unordered_set. So this order is
-computed here, from std::hash<std::string>, the growth of the buckets, and the position of a new element.
+The record ``.data/serialization_id`` contains 20 digits computed from the records' names and 20 digits computed from
+their CRC-32. Source: PyTorchStreamWriter::writeSerializationId (caffe2/serialize/inline_container.cc). Both halves fold
+hashes with c10::hash_combine. The names are folded in the iteration order of a libstdc++ std::unordered_set. This order
+is computed here, from std::hash<std::string>, the growth of the buckets, and the position of a new element.
 
 The pickle of a dictionary of tensors is written opcode by opcode, because it refers to functions of torch. It uses
 protocol 2 and references tensors by their storages. Like CPython's pickler, it numbers each object when it is first
@@ -78,7 +78,7 @@ class Filler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """The place of one tensor's bytes, and the places of its CRC-32 (little-endian, 4 bytes each)."""
+    """The place of one tensor's bytes in the file, and the places of their CRC-32 (each is 4 bytes, little-endian)."""
 
     offset: int
     bytes: int
@@ -87,11 +87,12 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """The layout of one file: ``records`` in the order of its tensors, ``pieces`` between them, ``bytes`` in total.
+    """The layout of one file of ``bytes`` bytes: the ``records`` of its tensors in their order, and all other bytes in
+    ``pieces``.
 
-    In the pieces, the CRC-32 of the tensors are 0; the CRC-32 of ``identity``, the serialization id, is computed with
-    these zeros. ``checksums_before`` and ``checksums_behind`` are the CRC-32 of the records before and after the
-    tensors.
+    In the pieces, the CRC-32 of the tensors are 0, and the second half of the serialization id (the record
+    ``identity``) contains zeros; the id's CRC-32 is computed with these zeros. ``checksums_before`` and
+    ``checksums_behind`` are the CRC-32 of the records before and after the tensors.
     """
 
     bytes: int
@@ -103,7 +104,7 @@ class Container:
 
 
 def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
-    """Return the second half of the serialization id for tensors with these CRC-32."""
+    """Return the second half of the serialization id of a container whose tensors have these CRC-32."""
     return checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
 
 
@@ -139,7 +140,9 @@ def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYT
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A record that has been added: the offsets of its header, its data and its descriptor's CRC-32."""
+    """A record that has been added: its name, size and CRC-32, and the offsets of its header, its data and its CRC-32
+    in the descriptor.
+    """
 
     name: bytes
     header: int
@@ -150,8 +153,10 @@ class _Entry:
 
 
 class _File:
-    """A zip file as miniz writes it with MZ_ZIP_FLAG_WRITE_ZIP64. Every record is stored uncompressed; holes are
-    omitted."""
+    """A zip file as miniz writes it with MZ_ZIP_FLAG_WRITE_ZIP64, with uncompressed records.
+
+    The data of a hole are not part of ``pieces``, only their place.
+    """
 
     def __init__(self, alignment_bytes: int) -> None:
         self._alignment = alignment_bytes
@@ -165,7 +170,7 @@ class _File:
         return self._add(name, len(data), data)
 
     def add_hole(self, name: str, size: int) -> int:
-        """Add a record whose bytes are added later, with a CRC-32 of 0 until then; return its number."""
+        """Add a record of ``size`` bytes whose data are not known, with a CRC-32 of 0. Return its number."""
         return self._add(name, size, None)
 
     def _add(self, name: str, size: int, data: bytes | None) -> int:
@@ -225,13 +230,18 @@ def _central(entry: _Entry) -> bytes:
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
     """Return the zip64 field for values that do not fit in 32 bits: the sizes of the data, the offset of the local
-    header."""
+    header.
+
+    If all values fit, return no bytes.
+    """
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
 
 
 def names_digits(names: Sequence[str]) -> bytes:
-    """Return the first half of the id, from the names of all other records in the order of writing."""
+    """Return the first half of the serialization id, computed from the names of all other records in the order of
+    writing.
+    """
     folded = 0
     for _, hashed in _in_order_of_set([(name, hash_of(name.encode())) for name in names]):
         folded = _combine(folded, hashed)
@@ -239,7 +249,9 @@ def names_digits(names: Sequence[str]) -> bytes:
 
 
 def checksums_digits(checksums: Iterable[int]) -> bytes:
-    """Return the second half of the id, from the CRC-32 of all other records in the order of writing."""
+    """Return the second half of the serialization id, computed from the CRC-32 of all other records in the order of
+    writing.
+    """
     folded = 0
     for checksum in checksums:
         folded = _combine(folded, checksum)
@@ -288,7 +300,9 @@ def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int
 
 
 class _Chain:
-    """The buckets in the order of the chain, from back to front; each keeps the order of its elements."""
+    """The chain of elements of a std::unordered_set: its buckets from back to front, each with its
+    elements in order.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[tuple[str, int]]] = {}
@@ -304,7 +318,9 @@ class _Chain:
 
 
 def pickled(tensors: Sequence[Tensor]) -> bytes:
-    """Return ``data.pkl`` for one-dimensional tensors by name; storages are numbered in order."""
+    """Return ``data.pkl``, the pickle of a dictionary of one-dimensional tensors by name. Storages are numbered in
+    order.
+    """
     out = _Pickle()
     out.write(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT)
     out.number()

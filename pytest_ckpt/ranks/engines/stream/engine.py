@@ -1,10 +1,12 @@
-"""Engine ``stream``: the files of the torch engine without torch and with a memory use that does not depend on the
+"""Engine ``stream`` writes the same files as engine ``torch``, without torch. Its memory use does not depend on the
 model.
 
 A rank computes the containers of its files from its shard. It generates their bytes in small buffers just before it
-writes them. Several requests are in flight, with direct I/O if the target supports it. It reads the files in one pass
-into the same buffers. During the reads, other threads compare every byte and return the buffers. If a read waits for a
-buffer, the wait is timed, because the storage does not cause it.
+writes them. Several requests are in flight, with direct I/O if the target supports it. A load reads at most 64 files in
+one pass, into the same buffers. During the reads, other threads compare every byte and return the buffers. If a read
+waits for a buffer, the wait is timed, because the storage does not cause it.
+
+If a copy of the state is saved, the state and its copy are in memory.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class _Request:
 
 
 class StreamEngine:
-    """The engine `stream`: it keeps the buffers and, for a load, a few machine words per request."""
+    """The engine `stream`. It keeps its buffers in memory and, during a load, a few machine words per request."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -98,8 +100,8 @@ class StreamEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Switch the files to a checkpoint. Only their checksums are computed now; the bytes are generated when they
-        are written.
+        """Switch the files to checkpoint number ``checkpoint``. Only their checksums are computed now; the bytes are
+        generated when they are written.
 
         If a copy of the state is saved, the state exists in memory, so its bytes are generated here.
         """
@@ -110,22 +112,25 @@ class StreamEngine:
             self._staged.fill()
 
     def expect_parts(self, part_bytes: Callable[[int], int]) -> None:
-        """Allocate the buffers for the parts of the largest file before the timed part; ``part_bytes`` returns a part's
-        size."""
+        """If parts are larger than requests, allocate buffers for the parts of the largest file, outside the timed
+        part.
+
+        ``part_bytes`` returns the size of a part for a file of a given size.
+        """
         largest = max((part_bytes(image.bytes) for image in self._images), default=0)
         if largest > self._request_bytes:
             self._use(largest)
 
     def state(self) -> list[Bytes]:
-        """Return the memory of the files' content, which the next save writes."""
+        """Return the memory of the files' content; an empty list if the state is not kept in memory."""
         return self._staged.state if self._staged else []
 
     def stage(self) -> int:
-        """Copy the content of the files into the staging buffer."""
+        """Copy the content of the files into the staging buffer. Return the number of bytes copied."""
         return self._staged.stage(self._options.copy_threads) if self._staged else 0
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Write the files one after the other, each made durable before the next."""
+        """Write the files one after the other; each file is durable before the next one is begun."""
         copies: Sequence[Bytes | None] = self._staged.take() if self._staged else [None] * len(self._files)
         for file, image, copy in zip(self._files, self._images, copies, strict=True):
             sink = draft.create(file.name, image.bytes)
@@ -133,7 +138,7 @@ class StreamEngine:
                 with clock.phase("write", file.name):
                     requests = self._cut_sink(image, sink)
                     write = functools.partial(self._write, image, sink, copy, deque(self._buffers.slots))
-                    # One thread more than requests in flight: it makes the next bytes during this time.
+                    # One thread more than requests in flight: it generates the next bytes while the others write.
                     self._in_flight(requests, write, self._depth + 1)
             except BaseException:
                 sink.abort()
@@ -142,18 +147,19 @@ class StreamEngine:
             self._way = sink.way
 
     def load_steps(self) -> int:
-        """Return 1: all data are read in one pass."""
+        """Return 1: the data are compared while they are read, not between steps."""
         return 1
 
     def expect(self, checkpoint: int) -> None:
-        """Switch the files to the next checkpoint to load. Its bytes are compared while they arrive."""
+        """Switch the files to the checkpoint of the next load, whose bytes are compared while they arrive."""
         for image in self._images:
             image.become(checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare all files. The time of comparisons after the last byte arrived is left out.
+        """Read and compare all files. Return the number of tensor bytes read. Time that comparisons take after the last
+        byte has arrived is left out.
 
-        A rank has no work in later steps, which only other ranks have.
+        All data are read in step 0. In later steps only other ranks have work, and this rank returns 0.
         """
         self._found = _Findings()
         if step:
@@ -176,8 +182,8 @@ class StreamEngine:
         return self._found.loaded
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return the result of the comparisons that were made during the reads; add faults in the sizes and ends of
-        files.
+        """Return the results of the comparisons that were made during the reads, and the faults in the sizes and ends
+        of files.
         """
         del checkpoint
         findings = self._found
@@ -197,12 +203,12 @@ class StreamEngine:
                 detail = f"the file ends at byte {end} of {image.bytes}"
                 fault = _fault("short", file, "", end, image.bytes - end, detail)
                 findings.add_of(request, [fault], count=1, of_file=True)
-        # Report the findings once.
+        # The results are returned only once.
         self._found = _Findings()
         return findings.comparison()
 
     def prepare_comparison(self) -> None:
-        """Fill the buffers with the first requests of the largest file, for `compare_prepared`."""
+        """Fill the buffers with the content of the largest file's first requests, for `compare_prepared`."""
         self._prepared = []
         if not self._images:
             return
@@ -214,9 +220,10 @@ class StreamEngine:
             self._prepared.append(Arrival(request, slot, count))
 
     def compare_prepared(self, seconds: float) -> int:
-        """Compare the prepared data repeatedly, by as many threads as in a load; return the compared bytes.
+        """Compare the prepared data repeatedly, with as many threads as in a load. Return the number of bytes compared.
 
-        It ends after ``seconds``, or when as many bytes were compared as the files have.
+        It ends after ``seconds``, or when as many bytes were compared as the files have. Raises ValueError if the data
+        in memory are wrong.
         """
         self._found = _Findings()
         ends, turns = time.perf_counter() + seconds, itertools.cycle(self._prepared)
@@ -250,7 +257,7 @@ class StreamEngine:
         self._found, self._staged = _Findings(), None
 
     def _use(self, request_bytes: int) -> None:
-        """Allocate buffers for requests of this size."""
+        """Allocate buffers for requests of ``request_bytes`` bytes."""
         self._request_bytes = request_bytes
         # The old buffers are freed first, because both together would need twice the memory.
         self._buffers = Buffers(0, request_bytes)
@@ -283,7 +290,9 @@ class StreamEngine:
         return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
     def _read_files(self, numbers: Sequence[int], clock: Clock) -> Ring[_Request]:
-        """Read the open files in one pass, while other threads compare the data; return the ring."""
+        """Read the open files in one pass, while other threads compare the data. Return the ring of buffers, with its
+        times.
+        """
         requests = [request for number in numbers for request in self._cut_file(number)]
         readers, before = min(self._depth, len(requests)), len(self._found.read)
 
@@ -308,7 +317,9 @@ class StreamEngine:
         return ring
 
     def _compare(self, arrival: Arrival[_Request]) -> None:
-        """Compare the data of a request, up to the expected end of the file."""
+        """Compare the data of a request up to the expected end of the file, and add the faults to the results of the
+        load.
+        """
         request = arrival.request
         file, image = self._files[request.file], self._images[request.file]
         data = arrival.buffer[: min(arrival.count, image.bytes - request.offset)]
@@ -331,7 +342,7 @@ class StreamEngine:
         self._found.add_of(request, faults, count=count, checked=checked)
 
     def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request], None], maximum: int) -> None:
-        """Perform ``act`` for all requests with at most ``maximum`` threads, each of which can have a buffer.
+        """Call ``act`` for each request, with at most ``maximum`` threads and at most one thread per buffer.
 
         After the first error no more requests are begun, and the error is raised.
         """
@@ -357,7 +368,9 @@ class StreamEngine:
     def _write(
         self, image: FileImage, sink: Sink, copy: Bytes | None, buffers: deque[Bytes], request: _Request
     ) -> None:
-        """Generate the bytes of one request in a buffer, or use the bytes of a copy of the state, and write them."""
+        """Write the bytes of one request. They are generated in a buffer or, if there is a ``copy`` of the state, taken
+        from it.
+        """
         if copy is not None:
             with self._flights:
                 sink.write_at(request.offset, copy[request.offset : request.offset + request.bytes])
@@ -384,7 +397,8 @@ class StreamEngine:
 
 @dataclass(slots=True)
 class _Findings(FirstFaults):
-    """The results of a load, including (request, bytes) of each read, sizes by file, and tensor bytes loaded.
+    """The results of a load, in addition to its faults: ``read`` contains (request, bytes) of each read, ``sizes`` the
+    sizes of the files by number, and ``loaded`` the number of tensor bytes.
 
     Several threads may add results concurrently. ``compared_at`` is the end of all comparisons, on the clock of
     `time.perf_counter`.
@@ -404,7 +418,7 @@ class _Findings(FirstFaults):
         checked: int = 0,
         of_file: bool = False,
     ) -> None:
-        """Add the results of one request. Faults ``of_file`` are listed before faults of pages."""
+        """Add the results of one request. Faults ``of_file`` are listed before the request's faults in pages."""
         self.add((request.file, request.offset, not of_file), faults, count=count, checked=checked)
 
 
@@ -419,13 +433,15 @@ def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: in
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> StreamEngine:
-    """Return the engine for a rank's files. The ranks do not communicate for it."""
+    """Return the engine for a rank's files. It does not communicate with other ranks."""
     del group
     return StreamEngine(shard, content, activity, options)
 
 
 class StagedFiles:
-    """The content of a rank's files in memory, and a copy of it for saves. Both are touched before any timed part."""
+    """The content of a rank's files in memory, and a copy of it for saves. The memory is touched
+    before any timed part.
+    """
 
     def __init__(self, images: Sequence[FileImage]) -> None:
         self._images = images
@@ -435,22 +451,24 @@ class StagedFiles:
 
     @property
     def state(self) -> list[Bytes]:
-        """The bytes of each file, which a training step changes."""
+        """The content of each file, which a training step changes."""
         return [data[: image.bytes] for image, data in zip(self._images, self._state, strict=True)]
 
     def fill(self) -> None:
-        """Generate the bytes of each file from its `FileImage`, for the checkpoint that was set last."""
+        """Generate the content of each file, for the checkpoint to which its `FileImage` was switched last."""
         for image, data in zip(self._images, self.state, strict=True):
             for start in range(0, image.bytes, _STAGED_PIECE_BYTES):
                 image.make(data[start : start + _STAGED_PIECE_BYTES], start)
 
     def stage(self, threads: int) -> int:
-        """Copy the state with ``threads`` threads; return the bytes copied."""
+        """Copy the state with ``threads`` threads. Return the number of bytes copied."""
         self._is_staged = True
         return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
-        """Return the copies for the next save, one per file; a copy is returned only once, then None for each file."""
+        """Return the copy of each file, which the next save writes. If `stage` was not called since the last call of
+        this method, return None for each file.
+        """
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)
 

@@ -1,4 +1,4 @@
-"""Buffers in a ring: readers fill them; other threads process the filled buffers and return them."""
+"""A ring of buffers: readers fill them; other threads process the filled buffers and return them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Request = TypeVar("_Request")
 
 @dataclass(frozen=True, slots=True)
 class Arrival(Generic[_Request]):
-    """A filled buffer: ``count`` bytes of a request in ``buffer``."""
+    """A filled buffer: its first ``count`` bytes are the data of ``request``."""
 
     request: _Request
     buffer: Bytes
@@ -27,7 +27,7 @@ class Arrival(Generic[_Request]):
 
 
 class Ring(Generic[_Request]):
-    """Buffers that ``readers`` threads fill, and that other threads process and return, in one pass over the requests.
+    """Buffers for one pass over requests: ``readers`` threads fill them; other threads process and return them.
 
     Safe for several threads. ``read_at`` is the time when the last reader was done, on the clock of
     `time.perf_counter`.
@@ -52,7 +52,7 @@ class Ring(Generic[_Request]):
         return self._waited_seconds / self._all_readers
 
     def buffer(self) -> Bytes | None:
-        """Return a buffer for a read; wait until one is free. None: another thread has failed."""
+        """Wait until a buffer is free, and return it for a read. Return None if another thread has failed."""
         with self._is_free:
             if not self._free:
                 start = time.perf_counter()
@@ -63,13 +63,13 @@ class Ring(Generic[_Request]):
             return None if self._has_failed else self._free.pop()
 
     def arrived(self, arrival: Arrival[_Request]) -> None:
-        """Add a filled buffer."""
+        """Add a filled buffer, for a thread that processes it."""
         with self._has_arrived:
             self._arrived.append(arrival)
             self._has_arrived.notify()
 
     def next(self) -> Arrival[_Request] | None:
-        """Return the next filled buffer; None if no more will come."""
+        """Wait for the next filled buffer and return it. Return None if no more will come."""
         with self._has_arrived:
             while not self._arrived and self._readers and not self._has_failed:
                 self._has_arrived.wait()
@@ -106,10 +106,11 @@ def one_pass(
     read: Callable[[_Request, Bytes], int],
     take: Callable[[Arrival[_Request]], None],
 ) -> Ring[_Request]:
-    """Read all requests without a pause, while other threads process the data; return the ring after all threads have
+    """Read all requests without a pause, while other threads process the data. Return the ring after all threads have
     ended.
 
-    ``read`` fills a buffer from its start and returns the number of bytes. If threads fail, raise one of their errors.
+    ``readers`` threads call ``read``, which fills a buffer from its start and returns the number of bytes. ``takers``
+    threads call ``take``, which processes a filled buffer. If threads fail, raise one of their errors.
     """
     waiting, lock = iter(requests), threading.Lock()
     ring: Ring[_Request] = Ring(buffers, readers)

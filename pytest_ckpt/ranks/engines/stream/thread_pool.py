@@ -1,4 +1,4 @@
-"""A pool of threads that outlive a request: starting a thread takes as long as a small request."""
+"""A pool of threads that are reused for many requests, because starting a thread takes as long as a small request."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class ThreadPool:
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def work(self, act: Work, count: int) -> None:
-        """Call ``act`` with 0 .. ``count`` - 1 concurrently, with 0 in this thread; return when all calls have ended.
+        """Call ``act`` with each number from 0 to ``count`` - 1, concurrently. Return when all calls have ended.
 
-        If calls fail, raise one of their errors after all calls have ended.
+        The caller's own thread makes the call with 0. If calls fail, raise one of their errors after all calls have
+        ended.
         """
         while len(self._begin) < count - 1:
             self._begin.append(SimpleQueue())
@@ -40,7 +41,7 @@ class ThreadPool:
             raise error
 
     def dismiss(self) -> None:
-        """End the threads, which must be idle."""
+        """End the threads. No call of `work` may be running."""
         for begin in self._begin:
             begin.put(None)
         for thread in self._threads:
