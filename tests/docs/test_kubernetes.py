@@ -75,7 +75,7 @@ MPI_JOB = {
 
 
 def check(document):
-    """Raise if the schemas do not allow a document."""
+    """Raise an error if the document violates its schema."""
     if document["kind"] != "MPIJob":
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
         return

@@ -1,4 +1,4 @@
-"""Events of processes: each survives its line, and rank 0's events of a subject are combined into one record."""
+"""Events of processes survive a round trip through a line of text. Rank 0 combines its events into one record."""
 
 from __future__ import annotations
 
