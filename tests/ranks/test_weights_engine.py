@@ -1,4 +1,4 @@
-"""Weights that a rank of a replica loads: one pass, every byte compared during the reads, and the reported waits."""
+"""Weights that a rank of a replica loads in one pass: every byte is compared during the reads; waits are reported."""
 
 from __future__ import annotations
 
