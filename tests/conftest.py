@@ -20,7 +20,7 @@ pytest.register_assert_rewrite("tests.support.hosts.bad_luck", "tests.support.ho
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the data that runs store for later runs in a directory of the tests, not of the user."""
+    """Set the user's cache directory to a temporary directory. Runs store data for later runs in it."""
     with pytest.MonkeyPatch.context() as patch:
         # Without this, threads of numpy's library spin for 50 ms in each controller that starts.
         patch.setenv("OPENBLAS_NUM_THREADS", "1")

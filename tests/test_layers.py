@@ -85,7 +85,7 @@ def trees():
 
 @cache
 def imported(tree, path, *, at_import_time=False):
-    """Return the dotted names that a module imports; with ``at_import_time`` only those of its top level."""
+    """Return the dotted names that a module imports; with ``at_import_time`` only those at its top level."""
     nodes = top_level(tree.body) if at_import_time else ast.walk(tree)
     names = set()
     for node in nodes:

@@ -38,7 +38,7 @@ def kept(run, tmp_path_factory):
     ids=" ".join,
 )  # fmt: skip
 def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
-    """The commands run in an environment where importing any of these raises."""
+    """The commands work in an environment in which each import of torch, MPI or pytest raises an error."""
     blocked = tmp_path / "blocked"
     for name in BLOCKED:
         (blocked / name).mkdir(parents=True)

@@ -40,7 +40,10 @@ tensors = [[256, 64], [7]]
 
 @pytest.fixture(autouse=True)
 def without_the_library(monkeypatch) -> None:
-    """Use only our own families, whether or not transformers is installed. test_library_models.py tests the library."""
+    """Use only our own model families, also if transformers is installed.
+
+    test_library_models.py tests the library.
+    """
     monkeypatch.setattr(library_models, "is_installed", lambda: False)
 
 

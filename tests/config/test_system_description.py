@@ -1,4 +1,4 @@
-"""The vendor's description of the system under test is read, required, and shown with its missing entries."""
+"""The vendor's description of the tested system: how it is read, when it is required, and which entries are missing."""
 
 from __future__ import annotations
 

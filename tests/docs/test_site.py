@@ -44,7 +44,7 @@ class Page(HTMLParser):
     loads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Read the file."""
+        """Parse the file of the page."""
         super().__init__()
         self.feed(self.file.read_text())
 

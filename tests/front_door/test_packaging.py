@@ -165,7 +165,10 @@ def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, direct
 def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
     how, workers, checkout, new_environment, directory, request
 ):
-    """The documentation's example runs in a directory with spaces in its name."""
+    """The example suite of the documentation runs in addition to ours, with each way of installing the plugin.
+
+    The names of its directories contain spaces.
+    """
     python = new_environment(request.getfixturevalue("wheel") if how == "wheel" else None)
     if how == "editable":
         run([sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet",

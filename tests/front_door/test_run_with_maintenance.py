@@ -235,9 +235,10 @@ def test_a_clone_that_is_wrong_fails(door: FrontDoor, subvolume: Path, name: str
 
 @pytest.mark.thorough
 def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -> None:
-    """With a snapshot the storage is seven times slower, so each save shows it, even on a busy machine.
+    """SNAPSHOT fails if saves with a snapshot take more than 10 % longer than usual.
 
-    Without one, it is slow enough that the snapshot is taken in the middle of a save.
+    While a snapshot exists, the storage is seven times slower than before. Before, it is slow enough for a snapshot in
+    the middle of a save.
     """
     clone = door.home / "clone"
     usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.02, 0.15))

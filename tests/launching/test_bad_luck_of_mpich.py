@@ -23,7 +23,7 @@ def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
 
 
 class TestBadLuckOfMpich(BadLuck):
-    """Every kind of bad luck."""
+    """The inherited tests check the runs with each fault."""
 
     # Its launcher reports a line of its own code that met an error, but no host.
     NAMES_A_FULL_HOST = False

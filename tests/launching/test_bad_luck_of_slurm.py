@@ -24,7 +24,7 @@ def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
 
 
 class TestBadLuckOfSlurm(BadLuck):
-    """Every kind of bad luck, and jobs that a user cancels."""
+    """The inherited tests check the runs with each fault. Here, a user also cancels a job."""
 
     # Slurm kills the ranks on the other hosts, and gives the reason only in its own log and in sinfo.
     NAMES_A_FULL_HOST = False

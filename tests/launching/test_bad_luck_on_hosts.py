@@ -20,4 +20,4 @@ def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
 
 
 class TestBadLuckOfOpenMpi(BadLuck):
-    """Every kind of bad luck."""
+    """The inherited tests check the runs with each fault."""

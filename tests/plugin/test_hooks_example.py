@@ -1,4 +1,4 @@
-"""The vendor's directory of the documentation: each of its hooks has a visible effect in the files of a run."""
+"""The example plugin of the documentation: each of its hooks has a visible effect in the files of a run."""
 
 from __future__ import annotations
 

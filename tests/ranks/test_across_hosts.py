@@ -1,4 +1,4 @@
-"""Waits for what another host has created: outside every timed section, for a limited time, and reported."""
+"""A rank waits for names that another host has created: not in a timed section, for a limited time, with a record."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Recorder:
 
 
 class Clock:
-    """A clock whose waits advance it."""
+    """A fake clock, which advances only when the paced save waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""The first page: a remedy for each exception, the matrix, the contents; and the number of sheets of a smoke run."""
+"""The first page: a remedy for each exception, the matrix, the contents. A smoke run has a fixed number of sheets."""
 
 from __future__ import annotations
 

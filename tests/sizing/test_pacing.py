@@ -1,4 +1,4 @@
-"""The pace of saves during other work follows from the save limit. The reads of a data loader have a given size."""
+"""The pace of saves during other work follows from the save limit. A loader's rate decides the size of its reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: a target, and a run that must be refused before it writes anything."""
+"""Fixtures: a target, and functions that start a run on it that must be refused before it writes anything."""
 
 from __future__ import annotations
 

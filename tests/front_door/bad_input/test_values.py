@@ -1,4 +1,4 @@
-"""Report directories, numbers and words that cannot work are refused before anything is written."""
+"""Report directories, numbers and names that an option cannot have are refused before anything is written."""
 
 from __future__ import annotations
 
