@@ -59,7 +59,10 @@ def test_sampling_plans_with_misses_are_those_of_published_tables(confidence, sh
 
 
 def at_most(misses, trials, missed):
-    """Return the exact probability of at most ``misses`` misses in ``trials``; ``missed`` is the probability of one."""
+    """Return the exact probability of at most ``misses`` misses in ``trials`` trials.
+
+    ``missed`` is the probability of a miss in one trial.
+    """
     return sum(math.comb(trials, i) * missed**i * (1 - missed) ** (trials - i) for i in range(misses + 1))
 
 

@@ -1,4 +1,4 @@
-"""Models that a user describes in TOML or config.json are counted as published; a mistake is reported in a sentence."""
+"""Models that a user describes in TOML or config.json have their published sizes. A mistake gives a clear message."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def elsewhere(directory, code=""):
 
 
 def every_agent(code):
-    """Return code for ``sabotage``: every agent that the check starts on this host runs ``code`` first."""
+    """Return Python code that a check runs first: each agent of the check on this host then runs ``code`` first."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -255,7 +255,10 @@ os.open = lambda path, flags, *mode: real(path, flags & ~os.O_APPEND, *mode)
 
 
 def patient(times):
-    """Return code for ``sabotage``: it sets ``GIVE_UP_TIMES``, by which a check stops waiting earlier or later."""
+    """Return Python code that a check runs first.
+
+    It sets ``GIVE_UP_TIMES``, which decides how soon the check stops waiting for a cache.
+    """
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 

@@ -79,7 +79,7 @@ def elsewhere(directory, code=""):
 
 
 def every_agent(code):
-    """Return code for ``sabotage``: every agent that the check starts on this host runs ``code`` first."""
+    """Return Python code that a check runs first: each agent of the check on this host then runs ``code`` first."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 

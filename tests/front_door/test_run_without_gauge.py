@@ -149,7 +149,7 @@ def test_what_the_process_of_a_mount_keeps_is_found_by_a_second_client_although_
 ) -> None:
     """The FUSE process has its own cache, in addition to the kernel's, which works as usual.
 
-    Timed reads after the second client show whether that cache keeps data.
+    Timed reads, also by a second client, show whether that cache keeps data after a drop.
     """
     home = in_memory / f"counted-{survives}"
     home.mkdir()

@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor`` and the description of the system."""
+"""``pytest-ckpt doctor``: its findings about a machine and a target, each with a remedy."""
 
 from __future__ import annotations
 

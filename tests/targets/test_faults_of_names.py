@@ -17,7 +17,10 @@ def on(target, check, **more):
 
 
 def patient(times):
-    """Return code for ``sabotage``: it sets ``GIVE_UP_TIMES``, by which a check stops waiting earlier or later."""
+    """Return Python code that a check runs first.
+
+    It sets ``GIVE_UP_TIMES``, which decides how soon the check stops waiting for a cache.
+    """
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 

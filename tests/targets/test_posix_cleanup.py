@@ -142,7 +142,7 @@ def test_a_link_in_place_of_the_run_s_own_directory_is_not_followed(run, preciou
 
 
 def test_the_run_s_directory_is_known_by_its_word_when_the_file_system_numbers_it_anew(run, target):
-    """The run's directory is recognized by the file in it, although its inode number has changed.
+    """The run's directory is recognized by the owner file in it, although its inode number has changed.
 
     sshfs and exFAT by FUSE assign a new number once the kernel has forgotten the directory.
     """
