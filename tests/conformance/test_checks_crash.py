@@ -28,7 +28,10 @@ REMOVES_BY_NAME = "find POINT -depth ( -name *canary* -o -name created -o -name 
 
 
 def call_fails(call, error):
-    """Return code for ``sabotage``: the named function of ``os`` raises ``error`` from its tenth call on."""
+    """Return Python code that a check runs first.
+
+    It lets a function of ``os`` raise ``error`` from its tenth call on.
+    """
     return f"""
 import errno, os
 true, times = os.{call}, 0

@@ -1,4 +1,4 @@
-"""Load on the host of a rank: CPU use by other processes, in total and in short spans, which do not count."""
+"""CPU use by other processes, in a time span and in its operations. Short ones count only in the span."""
 
 from __future__ import annotations
 
