@@ -20,7 +20,7 @@ pytest.register_assert_rewrite("tests.support.hosts.bad_luck", "tests.support.ho
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the data that runs store for later runs in a directory of the tests, not of the user."""
+    """Set the user's cache directory to a temporary directory. Runs store data for later runs in it."""
     with pytest.MonkeyPatch.context() as patch:
         # Without this, threads of numpy's library spin for 50 ms in each controller that starts.
         patch.setenv("OPENBLAS_NUM_THREADS", "1")
@@ -32,9 +32,10 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def signals_given_back() -> Iterator[None]:
-    """Restore signal handlers.
+    """Restore the handlers of SIGINT and SIGTERM after each test.
 
-    A run that is ended in this process ignores signals, which later processes would inherit.
+    When a test ends a run in this process, the run ignores these signals. Without this fixture, later processes would
+    inherit that.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
@@ -44,7 +45,10 @@ def signals_given_back() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """Return a function that makes an empty directory on a disk. A file system in memory is never cold."""
+    """Return a function that creates an empty directory on a disk and returns its path.
+
+    A directory in memory would not do, because its files are always cached.
+    """
     base, made = tmp_path_factory.getbasetemp(), None
     if file_system_of(base) == "tmpfs":
         need(
@@ -63,7 +67,7 @@ def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
 @pytest.fixture
 def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
-    """Run pytest end to end, for a test that starts its own runs."""
+    """Return an object that runs pytest end to end in a new directory."""
     with opened_door(make_home("run")) as opened:
         yield opened
 
@@ -76,7 +80,10 @@ def front_door(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
 
 @pytest.fixture
 def mount(make_home: Callable[[str], Path]) -> Iterator[Mounts]:
-    """Return a function that mounts a small file system, ``tmpfs`` or one on a loop device."""
+    """Return a function that mounts a small file system: tmpfs, or any other kind on a loop device.
+
+    All are unmounted after the test.
+    """
     mounts = Mounts(make_home)
     yield mounts
     mounts.unmount_all()

@@ -1,4 +1,4 @@
-"""Each program of benchmarks/ can be imported, and the names that its functions import later exist."""
+"""Each program in benchmarks/ can be imported, and the names that its functions import exist."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ OURS = ("pytest_ckpt", "tests")
 
 
 def imports(file: Path) -> Iterator[ast.ImportFrom]:
-    """Yield the imports by name from this tree, including those inside functions."""
+    """Yield each "from … import" of one of our modules in a file, including imports inside functions."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
             yield node
 
 
 def names_of(module: str) -> set[str]:
-    """Return the names that a module defines, from its text, as importing some starts MPI. Raises ImportError."""
+    """Return the names that a module defines. Raises ImportError if there is no such module.
+
+    They are read from its text, because importing some modules starts MPI.
+    """
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ImportError(module)

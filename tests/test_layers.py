@@ -1,4 +1,4 @@
-"""Imports point downward. They are read from the syntax trees, so imports inside functions count too."""
+"""Packages import only packages below them. Imports are read from syntax trees, so those in functions count, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARCHITECTURE = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
 
 
 def rooms_of(page):
-    """Return the packages of the page's table, top to bottom."""
+    """Return the packages in the table of a page, from top to bottom."""
     table = page.partition("\n## Packages\n")[2].partition("\n## ")[0]
     return tuple(re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", table, re.MULTILINE))
 
@@ -79,13 +79,13 @@ def tree_of(path):
 
 
 def trees():
-    """Return every path below the package with its syntax tree."""
+    """Return (path, syntax tree) of every module of the package."""
     return [(path, tree_of(path)) for path in PATHS]
 
 
 @cache
 def imported(tree, path, *, at_import_time=False):
-    """Return the dotted names that a module imports; with ``at_import_time`` only those of its top level."""
+    """Return the dotted names that a module imports; with ``at_import_time`` only those at its top level."""
     nodes = top_level(tree.body) if at_import_time else ast.walk(tree)
     names = set()
     for node in nodes:
@@ -113,7 +113,7 @@ def is_module(package, name):
 
 
 def own(names):
-    """Yield the path below the package of each of our modules among the names."""
+    """Yield the path of each of our modules among ``names``, which are dotted names."""
     for name in names:
         first, *rest = name.split(".")
         if first == PACKAGE.name:
@@ -136,7 +136,10 @@ def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
 
 
 def test_no_room_has_more_plain_tables_than_it_is_allowed():
-    """The fields of a plain dict are not checked before the code runs, so known data is a dataclass."""
+    """Each package has at most its allowed number of plain dictionaries as types.
+
+    Tools cannot check the fields of a plain dictionary, so data with known fields should be a dataclass.
+    """
     found = Counter(
         room_of(path)
         for path, tree in trees()
@@ -189,7 +192,7 @@ def test_every_library_has_an_owner():
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] in {*DECIDE, "sizing", "analysis"}
                                   or p.name == "vendors.py"], ids=str)  # fmt: skip
 def test_what_decides_is_pure(path):
-    """These modules use no file, process, clock or randomness, so a result can be judged again from its files."""
+    """Modules that decide use no file, process, clock or randomness, so that a result can be computed again."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
     if path.as_posix() == "analysis/statistics.py":
         impure -= {"random"}  # its bootstrap uses a fixed seed, so the answer is always the same
@@ -197,7 +200,10 @@ def test_what_decides_is_pure(path):
 
 
 def test_judging_needs_neither_ranks_nor_targets_nor_checks():
-    """A second judgement needs only files, so these packages import no code that runs in ranks or accesses storage."""
+    """Packages that judge import no code of ranks, targets or checks.
+
+    Judging a run again needs only files.
+    """
     for path, tree in trees():
         if room_of(path) in DECIDE:
             assert not {room_of(other) for other in own(imported(tree, path))} & {"conformance", "ranks", "targets"}
@@ -220,7 +226,7 @@ NOT_FILES = {
 
 
 def calls_by_name(tree):
-    """Yield (the call, the object it is called on, its first argument) of every call that may access a file by name."""
+    """Yield (name, object, first argument) of every call that may access a file by its name, as source text."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -232,7 +238,7 @@ def calls_by_name(tree):
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] == "ranks"], ids=str)
 def test_ranks_touch_no_file_but_those_of_the_kernel(path):
-    """Ranks access the target only through a store; they read data of their own host in /proc and /sys."""
+    """Ranks access the target only through a store. Other files that they read are in /proc and /sys."""
     touched = [
         (call, on, argument)
         for call, on, argument in calls_by_name(tree_of(path))
@@ -245,7 +251,10 @@ def test_ranks_touch_no_file_but_those_of_the_kernel(path):
 
 @pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] not in {"targets", "conformance"}], ids=str)
 def test_no_module_builds_a_path_of_the_target(path):
-    """Only the package of targets joins an area's location with names or passes it to Path."""
+    """Only the package of targets appends names to an area's location, or passes the location to Path.
+
+    The checks of the package conformance may do so, too.
+    """
     built = [
         ast.unparse(node)
         for node in ast.walk(tree_of(path))
@@ -262,7 +271,7 @@ def test_no_module_builds_a_path_of_the_target(path):
 
 
 def is_place(node):
-    """Whether an expression contains the location of an area or a target."""
+    """Return whether an expression contains the location of an area or of a target."""
     return any(isinstance(part, ast.Attribute) and part.attr == "location" for part in ast.walk(node))
 
 
@@ -273,7 +282,10 @@ def test_the_catalogue_alone_imports_the_suites():
 
 
 def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
-    """Every pytest run of the environment pays for these imports. Another test checks the libraries at run time."""
+    """Loading the plugin imports only a few small modules.
+
+    Every pytest run in the environment pays for these imports. Another test measures them at run time.
+    """
     seen, left = set(), [Path("plugin/session_hooks.py")]
     while left:
         path = left.pop()
@@ -293,7 +305,7 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
 
 
 def test_no_judge_matches_a_text_with_a_regular_expression():
-    """These packages get typed facts, so they need not search texts."""
+    """Packages that judge do not import ``re``: they get typed facts and need not search texts."""
     judging = {path: tree for path, tree in trees() if path.parts[0] in DECIDE}
     assert judging
     assert {str(path) for path, tree in judging.items() if "re" in imported(tree, path)} == set()

@@ -26,7 +26,7 @@ class Unknown(NamedTuple):
 
 
 def unknown_names(text: str) -> Iterator[Unknown]:
-    """Yield each unknown name of ours that code in strings of a module uses, with the line of the string."""
+    """Yield each of our names that code in strings uses and that does not exist, with the line of the string."""
     for line, string in _strings(ast.parse(text)):
         if _STATEMENT.search(string):
             for statement in _parsed(string):
@@ -34,7 +34,7 @@ def unknown_names(text: str) -> Iterator[Unknown]:
 
 
 def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and value of each string; the name ``inserted`` replaces each value that an f-string inserts."""
+    """Yield (line, value) of each string. In an f-string, the word ``inserted`` replaces each inserted value."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.JoinedStr):
             parts = (str(part.value) if isinstance(part, ast.Constant) else "inserted" for part in node.values)
@@ -46,7 +46,10 @@ def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _parsed(string: str) -> list[ast.Module]:
-    """Return the string as code. From a template, or prose around code, return each line that is an import."""
+    """Return the code in a string.
+
+    If the whole string is not valid code, return only its lines that are valid imports.
+    """
     try:
         return [ast.parse(textwrap.dedent(string))]
     except SyntaxError:
@@ -101,7 +104,10 @@ def _file_of(module: str) -> Path | None:
 
 @functools.cache
 def _bound_in(file: Path) -> frozenset[str]:
-    """Return the names that a module defines. They are read from its text, as importing some modules takes seconds."""
+    """Return the names that a module defines.
+
+    They are read from its text, because importing some modules takes seconds.
+    """
     names = {"__file__", "__name__", "__doc__"}
     for node in _top_level(ast.parse(file.read_text())):
         match node:

@@ -1,6 +1,6 @@
-"""Code that once existed in several places exists in one.
+"""Code that once existed in several places exists in one place only.
 
-A second place fails here, and the failure names the first.
+If it appears in a second place, a test fails and names the first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLACES = {
 
 
 def uses(path: Path, name: str) -> bool:
-    """Whether a module names an attribute."""
+    """Return whether a module uses an attribute of this name."""
     tree = ast.parse((PACKAGE / path).read_text())
     return any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree))
 
@@ -64,7 +64,10 @@ def test_page_and_terminal_say_the_same_of_a_rehearsal(
 
 
 def test_nothing_looks_for_a_word_in_a_sentence_or_in_json_text() -> None:
-    """Whether something failed or was late is a field, because wording and the spaces of JSON may change."""
+    """No code looks for a word in a sentence or in JSON text, because wording and white space may change.
+
+    Facts such as an outcome are fields.
+    """
     asked = {
         path.name: found
         for path in PAGES

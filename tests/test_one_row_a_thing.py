@@ -1,6 +1,6 @@
-"""One more requirement, check, pattern, model, engine and option, each added to a copy as ARCHITECTURE.md says.
+"""A new requirement, check, pattern, model, engine or option needs only the steps in ARCHITECTURE.md.
 
-Nothing else of the copy is changed, so code that lists their names elsewhere fails here.
+Each of them is added to a copy of the project. Nothing else is changed, so code that lists their names elsewhere fails.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ NOT_COPIED = shutil.ignore_patterns(
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of the tree with one more entry of each kind."""
+    """Return a copy of the project with one more entry of each kind."""
     copy = tmp_path_factory.mktemp("copy") / "tree"
     shutil.copytree(CHECKOUT, copy, ignore=NOT_COPIED, symlinks=True)
     for kind in THINGS:
@@ -166,7 +166,7 @@ def test_the_new_engine_saves_and_loads(tree, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.timeout(PATIENCE_SECONDS + 300)
 def test_every_fast_test_passes_with_one_more_of_each(tree):
-    """This includes tests of modules that are not in ``RELEVANT``."""
+    """Runs the fast tests of the copy, including those that are not in ``RELEVANT``."""
     left_out = [f"--deselect={test}" for test in OF_THE_WHOLE_TREE]
     found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *left_out)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

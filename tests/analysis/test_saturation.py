@@ -1,4 +1,4 @@
-"""Projections to more clients, for arrays whose true rates are known and for rates that determine no projection."""
+"""Projections of rates to more clients, for simulated arrays. Some measured rates permit no projection."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def test_too_few_counts_are_refused() -> None:
 
 
 def test_intervals_hold_the_truth() -> None:
-    """At least 88 % of the intervals contain the true rate. The benchmark tries 1,000 arrays; this test tries fewer."""
+    """At least 88 % of the projected intervals contain the true rate.
+
+    The program in benchmarks/ tries 1,000 arrays; this test tries fewer.
+    """
     shapes = ("ceiling", "contention", "coherency")
     found = [(shape, project(measured(shape, 0.05, seed), 128)) for seed in range(examples(40)) for shape in shapes]
     held = [p.low <= 2e9 * SHAPES[shape](128) <= p.high for shape, p in found]

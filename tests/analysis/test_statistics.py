@@ -1,4 +1,4 @@
-"""The statistics: known values, and by simulation the number of false alarms and of missed changes."""
+"""Statistics: known values; simulations count the false alarms and the changes that are not found."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ DRAWN = {
 
 
 def noisy(rng, count, *, spread=0.05, slow=1.0):
-    """Return times like those of real runs: skewed, and one in twenty is an outlier."""
+    """Return ``count`` random times like those of real runs: skewed, and one in twenty is an outlier."""
     return [slow * rng.lognormvariate(0.0, spread) * (rng.uniform(1.5, 4) if rng.random() < 0.05 else 1)
             for _ in range(count)]  # fmt: skip
 
 
 def by_enumeration(before, after):
-    """Compute the probability by trying every order of the values."""
+    """Compute the probability of the rank test, by trying every assignment of the values to before and after."""
     whole = sorted([*before, *after])
     seen = sum(a > b for a in after for b in before)
     pairs = len(before) * len(after)
@@ -107,7 +107,7 @@ def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
 
 @pytest.mark.parametrize(("before", "runs"), [(22, 5), (12, 8), (8, 13), (6, 21)])
 def test_a_clear_change_shows_as_soon_as_it_can(before, runs):
-    """As documented: a change is reported ``runs`` runs after the ``before`` runs, and not one run earlier."""
+    """As documented: a change after ``before`` runs is reported ``runs`` runs later, and not one run earlier."""
     quiet = [1.0 + i * 7 % 11 / 1000 + i / 1e6 for i in range(before + runs)]
     series = quiet[:before] + [1.2 * v for v in quiet[before:]]
     found = find_change(series)
@@ -167,9 +167,9 @@ def test_the_interval_holds_the_ratio_and_is_always_the_same():
 
 @pytest.mark.thorough
 def test_the_interval_covers_what_it_promises_about():
-    """The theoretical coverage is 95 %.
+    """At least 90 % of the intervals contain the true ratio.
 
-    A percentile interval of ten values deviates from it; the test requires 90 %.
+    In theory 95 % do, but the estimate from ten values deviates from that.
     """
     rng = random.Random(3)
     found = [ratio_of_medians(noisy(rng, 10), noisy(rng, 10, slow=1.2)) for _ in range(60)]
@@ -235,7 +235,7 @@ def test_ranks_that_are_all_alike_stay_so_and_few_times_say_nothing() -> None:
 
 
 def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_says_nothing_of_others() -> None:
-    """Twenty operations of 8 ranks. The first ``slow`` ranks use a slow server."""
+    """Twenty operations of 8 ranks, in which one, two or all ranks use a slow server."""
     chance = random.Random("slow server")
 
     def found(slow: int):

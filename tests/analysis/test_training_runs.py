@@ -89,7 +89,10 @@ def test_failures_that_come_together_keep_their_mean(arrivals) -> None:
 
 
 def test_failures_that_come_together_lose_less_work() -> None:
-    """Both simulations have the same mean time between failures. A failure soon after another one loses little work."""
+    """With the same mean time between failures, bursts of failures lose less work than independent failures.
+
+    A failure soon after another one loses little work.
+    """
     mttf, interval = 10_000.0, 2_000.0
     alone = simulated(constant(20.0, 10.0), mttf, interval)
     together = simulated(constant(20.0, 10.0), mttf, interval, arrivals=FailureArrivals(kind="bursts", shape=0.5))

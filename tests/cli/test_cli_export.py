@@ -19,7 +19,7 @@ TIMES = ("SAVE", "LOAD", "REPEAT")
 
 
 def committed(measurement, seconds=0.75):
-    """Let every save end this many seconds after its slowest rank, when rank 0 commits it."""
+    """Return the measurement with each save ``seconds`` longer: rank 0 commits after the slowest rank has ended."""
     operations = [
         dataclasses.replace(o, seconds=o.seconds + seconds) if o.kind == "save" else o for o in measurement.operations
     ]
@@ -28,7 +28,10 @@ def committed(measurement, seconds=0.75):
 
 @pytest.fixture
 def exported(tmp_path, capsys):
-    """Make a full run and export it; return its report, the exported directory, and the output of ``judge`` on it."""
+    """Return a function that makes a full run and exports it.
+
+    It returns the run's report, the exported directory, and the output of ``judge`` on that directory.
+    """
 
     def run(name="run", **message):
         options = FULL | message.pop("options", {})

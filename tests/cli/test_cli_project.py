@@ -1,4 +1,4 @@
-"""``pytest-ckpt project`` projects rates to more clients, from the directories of runs with a few client counts."""
+"""``pytest-ckpt project`` projects rates to more clients, from the directories of runs with few clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ pytestmark = pytest.mark.covers(commands=("project",))
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory):
-    """Runs of 1, 2, 4 and 8 ranks. Saves stop growing at two ranks' rate; loads grow with the ranks."""
+    """Directories of runs with 1, 2, 4 and 8 ranks.
+
+    The save rate stops growing at two ranks; the load rate grows with the ranks.
+    """
     home = tmp_path_factory.mktemp("project")
     made = []
     for ranks in (1, 2, 4, 8):
@@ -53,7 +56,10 @@ def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
 
 @pytest.fixture(scope="module")
 def grown_run(tmp_path_factory):
-    """One run that grew from 1 to 2, 4 and 8 ranks. Its rates end at 2 GB/s; the vendor's stated maximum is 3 GB/s."""
+    """Directory of a run that measured 1, 2, 4 and 8 of its ranks.
+
+    Its rates stop growing at 2 GB/s. The vendor states a maximum of 3 GB/s.
+    """
     directory = tmp_path_factory.mktemp("grown") / "run"
     options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling", "ckpt_vendor_max_rate": "3GB/s"}
     rates = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
@@ -79,7 +85,7 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
 
 
 def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
-    """The run's counts include its own saves by all ranks. Saves of other runs are added to them."""
+    """Rates of another run are added to the rates with the same client count; all other rates stay as they are."""
     alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])
     assert added == 3

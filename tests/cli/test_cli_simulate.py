@@ -21,7 +21,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture
 def simulate(capsys, directory):
-    """Run ``pytest-ckpt simulate DIRECTORY …`` and return what it printed."""
+    """Return a function that runs ``pytest-ckpt simulate`` on the directory and returns its output."""
 
     def run(*words):
         code = main(["simulate", str(directory), "--runs=200", *words])

@@ -15,7 +15,10 @@ pytestmark = pytest.mark.covers(commands=("size",))
 
 @pytest.fixture
 def size(capsys):
-    """Run ``pytest-ckpt size …`` for 16,000 accelerators unless an argument overrides them; return the output."""
+    """Return a function that runs ``pytest-ckpt size`` and returns its output.
+
+    The cluster has 16,000 accelerators unless an argument changes it.
+    """
 
     def run(*arguments):
         code = main(["size", "--cluster=16000", *arguments])
@@ -28,7 +31,7 @@ def size(capsys):
 
 @pytest.fixture
 def rows(size):
-    """Return the rows of the JSON document."""
+    """Return a function that runs ``pytest-ckpt size --json`` and returns the rows of its document."""
     return lambda *arguments: json.loads(size("--json", *arguments))["rows"]
 
 
@@ -84,7 +87,7 @@ def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, ro
 
 @pytest.mark.parametrize("budget", ["1%", "2%"])
 def test_other_load_budgets_stand_beside_the_one_of_the_run(size, budget: str) -> None:
-    """The default load budget has no published source, so the same four budgets are always shown."""
+    """The same four load budgets are shown for any chosen budget, because the default has no published source."""
     text = size("--cluster=16000", "--model=llama3-405b", f"--ckpt-load-budget={budget}")
     words = "102 GB/s in 55.7 s 51 GB/s in 111 s 25.5 GB/s in 3.71 min 10.2 GB/s in 9.28 min"
     assert words in " ".join(text.split())

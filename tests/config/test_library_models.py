@@ -1,4 +1,4 @@
-"""Models counted by transformers equal our families, with the same sharding; a refusal is one sentence."""
+"""Models whose tensors transformers counts are the same as those of our own families, with the same sharding."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ print(json.dumps({name: answer_of(given) for name, given in json.load(sys.stdin)
 
 
 def answers_to(configs: dict[str, Any]) -> dict[str, Any]:
-    """Return the library's answer to each configuration.
+    """Return the answer of `answer_of` to each configuration, by name.
 
-    One process gives all answers, because its import takes seconds.
+    One process handles all configurations, because the import of the library takes seconds.
     """
     given = json.dumps(configs)
     done = subprocess.run(
@@ -71,7 +71,7 @@ def listed(library) -> dict[str, Any]:
 
 @pytest.fixture
 def by_library(listed, monkeypatch, tmp_path):
-    """Return the model of a listed configuration, as an option would create it."""
+    """Return a function that creates the model of a listed configuration from the library's recorded counts."""
 
     def count(name: str, config: dict[str, Any], parallel: str = "dp=8,zero=3") -> Model:
         file = tmp_path / "public.json"
@@ -153,7 +153,7 @@ def test_what_the_library_cannot_count_is_refused_in_a_sentence(listed, name: st
 
 @needs_library
 def test_a_plan_counts_by_the_library_without_network_and_without_the_file_s_code(tmp_path, capsys) -> None:
-    """Code that the file names is not run, and the same file has the same digest again."""
+    """Code that a configuration names is not run, and opening a network connection is forbidden."""
     file = tmp_path / "config.json"
     marker = tmp_path / "ran"
     (tmp_path / "modeling_x.py").write_text(f"open({str(marker)!r}, 'w')")
@@ -254,7 +254,10 @@ NESTED = {
 @needs_library
 @pytest.mark.thorough
 def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> None:
-    """The attacks of tests/support/fuzz start no process, so this test passes changed files to the library."""
+    """Randomly changed configurations are counted, or refused without a Python error in the message.
+
+    The fuzzers in tests/support/fuzz start no process, so only this test passes such files to the library.
+    """
     changed: dict[str, dict[str, Any]] = {}
     for number in range(120):
         rng = Random(number)
@@ -268,7 +271,7 @@ def test_any_change_of_a_configuration_is_counted_or_refused_in_a_sentence() -> 
 
 
 def said_of_each(configs: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the sentence that refuses each configuration; the sentence is empty if the configuration is counted."""
+    """Return the message that refuses each configuration; it is empty if the library counts the configuration."""
     said = {}
     for what, answer in answers_to(configs).items():
         said[what] = ""

@@ -210,7 +210,7 @@ def test_a_typing_error_in_a_value_gets_a_suggestion(key, typo, meant):
 
 @pytest.mark.parametrize("slots", ["²8", "٣", "0", "-1", "1_0", "9" * 5000, " 8x"])
 def test_slots_are_digits_that_anybody_reads(slots):
-    """`str.isdigit` accepts a superscript 2, which `int` refuses."""
+    """Only ASCII digits are accepted: `str.isdigit` accepts a superscript 2, but `int` does not."""
     with pytest.raises(ValueError, match="is not host:slots, such as node1:8"):
         parsers.read_hosts(f"node1:{slots}")
 

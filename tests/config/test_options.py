@@ -57,7 +57,10 @@ def origin(of, key):
 
 
 def refused(key, file, text):
-    """Return the message that refuses a file with this text; the message names the file."""
+    """Write ``text`` to ``file``, pass the file to option ``key``, and return the message that refuses it.
+
+    The message names the file.
+    """
     file.write_text(text)
     with pytest.raises(UsageError) as refusal:
         settings_of({key: str(file)})

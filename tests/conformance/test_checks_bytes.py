@@ -1,4 +1,4 @@
-"""Checks of bytes, mappings, copies and capabilities: honest storage passes, and each misbehaviour is named."""
+"""Checks of bytes, mappings, copies and capabilities pass on correct storage and name each misbehaviour."""
 
 from __future__ import annotations
 

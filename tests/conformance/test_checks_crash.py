@@ -28,7 +28,10 @@ REMOVES_BY_NAME = "find POINT -depth ( -name *canary* -o -name created -o -name 
 
 
 def call_fails(call, error):
-    """Return sabotage that makes a call of ``os`` fail from its tenth time on, with paths and with descriptors."""
+    """Return Python code that a check runs first.
+
+    It lets a function of ``os`` raise ``error`` from its tenth call on.
+    """
     return f"""
 import errno, os
 true, times = os.{call}, 0
@@ -140,7 +143,10 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
 @pytest.mark.thorough
 @pytest.mark.usefixtures("as_root")
 def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, make_home):
-    """The command knows which names were acknowledged, and removes all others."""
+    """DURABLE.power-cut detects a command that only imitates a power cut.
+
+    The command reads the list of acknowledged names and removes all other files.
+    """
     point, home = mount("ext4", 96), make_home("witness")
     directory, witness, command = point / "directory", home / "witness", home / "cheat"
     directory.mkdir()
@@ -250,7 +256,7 @@ os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
 
 @pytest.fixture(scope="module")
 def mounted(make_home):
-    """A FUSE target without faults until a test switches one on."""
+    """A mounted FUSE target without faults. A test can switch faults on."""
     need_fuse()
     with misbehaving(make_home("misbehaving")) as target:
         yield target
@@ -305,7 +311,10 @@ def test_a_target_that_misbehaves_is_told_by_its_fault(check, fault, kind, targe
 
 
 def cut_by(target, command, sabotage=""):
-    """Run the power-cut check with this shell command, on a target whose power stays on."""
+    """Run DURABLE.power-cut with a shell command, which leaves the power on.
+
+    Check that the observation has no anomaly, and return it.
+    """
     words = f"--power-cut={shlex.join(['sh', '-c', command])}"
     seen = made("DURABLE.power-cut", target.path, words, "--power-cuts=1", share=0.1, sabotage=sabotage)
     assert (seen.anomalies, seen.not_run) == ((), "")

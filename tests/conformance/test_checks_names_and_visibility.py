@@ -19,18 +19,18 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 
 def agent(code):
-    """Return the command of an agent that runs this code first, and therefore misbehaves."""
+    """Return the command that starts an agent. The agent first runs ``code``, which makes it misbehave."""
     code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.agent import main; main()"
     return [sys.executable, "-c", code]
 
 
 def elsewhere(directory, code=""):
-    """Return the options for a second client on this host, in the same directory."""
+    """Return check options for a second client: an agent on this host that runs ``code`` first."""
     return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
-    """Return sabotage that makes every agent of a check on this host misbehave."""
+    """Return Python code that a check runs first: each agent of the check on this host then runs ``code`` first."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -255,7 +255,10 @@ os.open = lambda path, flags, *mode: real(path, flags & ~os.O_APPEND, *mode)
 
 
 def patient(times):
-    """Return sabotage that changes how soon a check stops waiting for a cache."""
+    """Return Python code that a check runs first.
+
+    It sets ``GIVE_UP_TIMES``, which decides how soon the check stops waiting for a cache.
+    """
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 

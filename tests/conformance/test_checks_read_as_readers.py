@@ -1,4 +1,4 @@
-"""Checks read as readers of checkpoints do: without a stat before a read; a short read is not the end of a file."""
+"""Checks read as readers of checkpoints do: without stat before a read, and to the end after a short read."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ NAME_IS_NOT_KNOWN = "from pathlib import Path\nPath.exists = lambda self, **more
 
 
 def agent(code):
-    """Return the command of an agent in which the code runs first."""
+    """Return the command that starts an agent. The agent runs ``code`` first."""
     return [sys.executable, "-c", f"{code}\nfrom pytest_ckpt.conformance.agent import main; main()"]
 
 
 def elsewhere(directory, code=""):
-    """Return the options for a second client in the same directory."""
+    """Return check options for a second client in ``directory``: an agent that runs ``code`` first."""
     return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
-    """Return sabotage that makes every agent of a check on this host misbehave."""
+    """Return Python code that a check runs first: each agent of the check on this host then runs ``code`` first."""
     return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
@@ -148,7 +148,7 @@ def test_a_direct_read_that_comes_short_is_continued(step, tmp_path, monkeypatch
     calls = []
 
     def short(descriptor, views, offset):
-        """Return only a few bytes for the first read at each offset, as after a signal."""
+        """Read only a few bytes in the first read at each offset, as if a signal interrupted it; return their count."""
         calls.append(offset)
         count = step if calls.count(offset) == 1 else len(views[0])
         return true(descriptor, [memoryview(views[0])[:count]], offset)
@@ -170,7 +170,10 @@ def test_a_file_is_read_to_the_read_that_returns_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
 def test_no_check_reads_by_a_call_that_asks_for_the_size_first(path):
-    """Path.read_bytes and Path.open call fstat, so checks use them only for files that are not on the target."""
+    """Checks do not read with Path.read_bytes, read_text or readall, which call fstat first.
+
+    One check uses read_text for files that are not on the target.
+    """
     elsewhere = {"durable": {"read_text"}}
     tree = ast.parse(path.read_text())
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

@@ -1,4 +1,4 @@
-"""Checks of saves on a target that refuses to rename a directory: like saves, they commit by a marker file."""
+"""Checks on a target that refuses to rename directories commit with a marker file, as saves do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CommitByMarker.perform = lambda self, final, calls: None
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A target with two clients, and a small volume of the same kind."""
+    """A target with a second client, and a small target of the same kind as the small volume."""
 
     target: Target
     small: Target
@@ -104,7 +104,7 @@ def test_a_marker_before_the_data_is_found(check: str, gateway: Gateway) -> None
 
 
 def test_the_marker_of_an_acknowledged_save_must_survive_too(gateway: Gateway) -> None:
-    """The power cut loses only the marker."""
+    """If a power cut loses only the markers of acknowledged saves, DURABLE.power-cut fails."""
     sabotage = """
 import pytest_ckpt.conformance.posix.durable as durable
 true_cut = durable._cut

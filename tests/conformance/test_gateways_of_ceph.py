@@ -1,6 +1,6 @@
 """Defects of Ceph's gateway that the checks find, each reproduced with boto3 and without code of pytest-ckpt.
 
-The checks contain the answers of S3. If a test here fails, update the table of known defects (test_other_servers.py).
+The checks know what S3 answers. If a test here fails, update the table of known defects in test_other_servers.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def s3(ceph: Gateways) -> Any:
 
 
 def answered(call: Callable[[], Any]) -> tuple[int, str]:
-    """Return the status of an answer, and the error code of a refusal."""
+    """Call ``call`` and return (HTTP status, error code); the error code is empty if the request succeeded."""
     from botocore.exceptions import ClientError  # noqa: PLC0415 - slow import, and every worker collects this
 
     try:
@@ -57,7 +57,7 @@ def uploaded(s3: Any, key: str, numbers: tuple[int, ...]) -> tuple[str, dict[int
 
 
 def ended(s3: Any, key: str, upload: str, parts: dict[int, str], **conditions: str) -> tuple[int, str]:
-    """Complete an upload with these parts, in their order."""
+    """Complete an upload with ``parts`` in their order; return (HTTP status, error code)."""
     named = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in parts.items()]}
     return answered(
         lambda: s3.complete_multipart_upload(
@@ -67,7 +67,7 @@ def ended(s3: Any, key: str, upload: str, parts: dict[int, str], **conditions: s
 
 
 def test_create_the_end_of_an_upload_replaces_an_object_that_must_not_be_there(s3: Any) -> None:
-    """Detected by OBJECT-CREATE.multipart. A PUT obeys the same condition."""
+    """A completed upload ignores If-None-Match, which a PUT obeys. Detected by OBJECT-CREATE.multipart."""
     s3.put_object(Bucket=BUCKET, Key="create", Body=b"the first")
     refused = answered(lambda: s3.put_object(Bucket=BUCKET, Key="create", Body=b"another", IfNoneMatch="*"))
     assert refused == (412, "PreconditionFailed")
@@ -105,18 +105,19 @@ def test_limits_part_10001_is_accepted(s3: Any) -> None:
 
 
 def test_limits_parts_in_descending_order_are_accepted(s3: Any) -> None:
-    """OBJECT-LIMITS.parts stops before this defect.
+    """S3 would refuse parts in descending order. OBJECT-LIMITS.parts does not reach this defect.
 
-    It completes an upload with two of several parts, which the next test's defect refuses.
+    Before that, the check omits a part from an upload. The gateway refuses this, and the check ends.
     """
     upload, parts = uploaded(s3, "descending", (1, 2))
     assert ended(s3, "descending", upload, dict(sorted(parts.items(), reverse=True))) == (200, "")
 
 
 def test_multipart_an_end_that_leaves_out_a_part_is_refused(s3: Any) -> None:
-    """Detected by OBJECT-MULTIPART.parts and OBJECT-LIMITS.parts.
+    """The gateway refuses to complete an upload without one of its parts, which S3 allows.
 
-    Parts out of order, resent parts and gaps are accepted.
+    Detected by OBJECT-MULTIPART.parts and OBJECT-LIMITS.parts. Like S3, the gateway accepts parts out of order, resent
+    parts and gaps in their numbers.
     """
     upload, parts = uploaded(s3, "left-out", (1, 2))
     assert ended(s3, "left-out", upload, {1: parts[1]}) == (400, "InvalidPart")
@@ -127,9 +128,9 @@ def test_multipart_an_end_that_leaves_out_a_part_is_refused(s3: Any) -> None:
 
 
 def test_an_upload_that_one_gateway_ends_is_locked_for_the_other(ceph: Gateways) -> None:
-    """No check finds this lock.
+    """While one gateway completes an upload, the other gateway fails with an internal error. No check finds this.
 
-    A gateway that is killed while it completes an upload leaves it, by default for 10 minutes.
+    If the first gateway is killed at that moment, its lock stays, by default for 10 minutes.
     """
     clients = [ceph.boto3(gateway) for gateway in ceph.both]
     answers: list[tuple[int, str]] = []

@@ -1,6 +1,6 @@
-"""The proof of the object-store checks: each fault fails the checks that it is mapped to.
+"""Proof of the object-store checks: each fault fails the checks that the table lists for it.
 
-An honest store fails none.
+A store without faults fails no check.
 """
 
 from __future__ import annotations

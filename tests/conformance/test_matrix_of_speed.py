@@ -1,4 +1,7 @@
-"""The rows of the matrix that need a whole run: faults of speed, the requirements that each fails, an honest target."""
+"""Rows of the fault matrix that need a complete run: faults of speed, and the requirements that each fails.
+
+A target without faults meets them all.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def target(make_home) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def blind_target(make_home, target: Target) -> Iterator[Target]:
-    """A target with two clients whose caches the kernel does not count."""
+    """A target with two clients. The kernel cannot count the cached pages of either."""
     with misbehaving(make_home("blind"), second=True, direct_io=True) as mounted:
         yield mounted
 

@@ -18,7 +18,11 @@ pytestmark = pytest.mark.thorough
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Known defects of a server: checks that fail, with words of the reason, and checks that fail in some runs only."""
+    """The known defects of a server.
+
+    ``fails`` maps each check that always fails to words of the reason; ``may_fail`` contains the checks that fail in
+    some runs.
+    """
 
     start: Callable[[], AbstractContextManager[OtherServer]]
     fails: dict[str, str]

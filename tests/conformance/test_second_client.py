@@ -102,7 +102,10 @@ def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
 
 
 def test_requests_of_any_size_arrive_whole(client, tmp_path):
-    """A request for a listing contains all expected names, often more than a thousand."""
+    """A request with 5,000 names of 200 characters arrives complete.
+
+    A check often sends more than a thousand expected names.
+    """
     names = [f"{number:0200d}" for number in range(5000)]
     seen = client.ask("wait_until", str(tmp_path), look="names", wanted=names, seconds=0)
     assert not seen["agreed"]

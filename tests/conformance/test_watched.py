@@ -1,4 +1,4 @@
-"""Races on slow storage end in time with the results so far, and are not reported as hung before that."""
+"""Races on slow storage end in time and keep the results so far. A slow call in a race is not reported as hung."""
 
 from __future__ import annotations
 

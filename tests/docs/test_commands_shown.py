@@ -1,4 +1,4 @@
-"""Commands that a page only shows, in prose or for other storage, have options that exist."""
+"""Every command shown on a page has only options that exist, also if no test runs the command."""
 
 from __future__ import annotations
 

@@ -69,7 +69,10 @@ COLUMNS = ROWS.pop("requirement")
 
 
 def kinds_of(requirement):
-    """Return the requirement's gate in each table, as the page shows it; if it has several rows, the first counts."""
+    """Return {gate table: gate of the requirement}, as the page shows them.
+
+    If several rows of the page name the requirement, the first row counts.
+    """
     row = next(kinds for name, kinds in ROWS.items() if name.startswith(f"[{requirement}]"))
     return dict(zip(COLUMNS, row, strict=True))
 

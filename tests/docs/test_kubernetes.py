@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes, without a cluster: their schemas, and the contents of their pods."""
+"""The Kubernetes manifests, tested without a cluster: they match their schemas, and their pods have the right parts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ MPI_JOB = {
 
 
 def check(document):
-    """Raise if the schemas do not allow a document."""
+    """Raise an error if the document violates its schema."""
     if document["kind"] != "MPIJob":
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
         return
@@ -177,7 +177,11 @@ def test_a_bucket_takes_the_place_of_a_claim_and_its_secret_is_no_word_of_a_comm
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_run_that_failed_is_not_started_again(name):
-    """For MPI jobs, the operator uses the replica's policy, not the template's. A launcher's default is OnFailure."""
+    """A failed run is not restarted: each restart policy is "Never".
+
+    For MPI jobs, the operator uses the policy of a replica, not of its template. The default for a launcher is
+    OnFailure.
+    """
     *_, document = filled(name, values())
     spec = document["spec"]
     of_mpi = spec.get("mpiReplicaSpecs", {})

@@ -28,7 +28,10 @@ MADE = [
 
 
 def shown(node: ast.expr) -> str:
-    """Return a text with … for each inserted value; after a count, also with the plural of the counted word."""
+    """Return the text of a string or f-string, with … for each inserted value.
+
+    A call of `counted` gives … and the plural of the counted word.
+    """
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -41,7 +44,7 @@ def shown(node: ast.expr) -> str:
 
 @functools.cache
 def sentences() -> str:
-    """Return all texts of the package, joined, with … for each inserted value."""
+    """Return all strings of the package and the suites, joined, with … for each inserted value."""
     found = list(MADE)
     for file in sorted([*(CHECKOUT / "pytest_ckpt").rglob("*.py"), *(CHECKOUT / "suites").glob("*.py")]):
         for node in ast.walk(ast.parse(file.read_text())):

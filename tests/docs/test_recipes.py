@@ -32,7 +32,7 @@ VARIABLES = {"CKPT_BIN", "CKPT_HISTORY"}
 
 
 class Night:
-    """A job's directory, a target and a history, with programs and variables as the recipes use them."""
+    """A directory in which a recipe runs, with its target, history and programs."""
 
     def __init__(self, home: Path) -> None:
         self.commands = Commands(home)
@@ -43,14 +43,14 @@ class Night:
         self.configure()
 
     def configure(self, **changes: object) -> None:
-        """Write the shipped nightly.toml, made small, with the changes of a test."""
+        """Write nightly.toml as shipped, but for a small run, with the given options changed."""
         table = tomllib.loads((RECIPES / "nightly.toml").read_text())
         table |= {"ckpt_target": str(self.target), **TINY, **changes}
         lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
         (self.home / "nightly.toml").write_text("\n".join(lines) + "\n")
 
     def run(self, script: str, **more: str) -> tuple[int, str]:
-        """Run commands with the variables of a recipe set."""
+        """Run a shell script with the variables that a recipe sets; return (exit code, output)."""
         return self.commands.run(script, CKPT_BIN=str(self.commands.programs), CKPT_HISTORY=str(self.history), **more)
 
     @property
@@ -120,7 +120,7 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
     ],
 )
 def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night):
-    """The files of the previous night are not published as tonight's."""
+    """The recipe exits with the code of the run, and does not publish files of the previous night as new ones."""
     (night.home / "ckpt-report").mkdir()
     (night.home / "ckpt-report" / "report.json").write_text("{}")
     (night.home / "ckpt-report" / "junit.xml").write_text("yesterday's")
@@ -188,7 +188,7 @@ def test_the_settings_that_ship_are_options():
 
 
 def test_a_line_of_a_crontab_holds_nothing_that_cron_takes_for_its_end():
-    """In a crontab, a % that is not escaped becomes a new line."""
+    """Each % in a crontab line is escaped, because cron reads an unescaped % as a new line."""
     jobs = list(of_cron())
     assert len(jobs) == 1
     assert not re.search(r"(?<!\\)%", jobs[0])

@@ -74,7 +74,7 @@ FIELDS = {name: set(part["properties"]) for name, part in PARTS.items()}
 
 
 def section_of(name: str) -> str:
-    """Return the section that explains a record: its own, or that of the record that contains it."""
+    """Return the section that explains a record: its own section, or the section of the record that contains it."""
     if name in SECTION_OF:
         return SECTION_OF[name]
     (outer,) = (outer for outer, part in PARTS.items() if f'"#/$defs/{name}"' in json.dumps(part["properties"]))
@@ -107,7 +107,7 @@ def keys_of(value: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def directory(make_home: Callable[[str], Path]) -> Path:
-    """The directory of a small run that wrote every kind of file."""
+    """The home directory of a small run that wrote every kind of file; its run directory is below."""
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "

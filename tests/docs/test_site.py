@@ -36,7 +36,7 @@ _OF_A_STYLE = re.compile(r"""url\(\s*['"]?([^'")]+)|@import\s+['"]([^'"]+)""")
 
 @dataclass
 class Page(HTMLParser):
-    """A built page. People follow its ``links``; a browser loads its ``loads``."""
+    """A page of the built site. ``links`` are for its reader; a browser requests ``loads`` when it opens the page."""
 
     file: Path
     ids: set[str] = field(default_factory=set)
@@ -44,7 +44,7 @@ class Page(HTMLParser):
     loads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Read the file."""
+        """Parse the file of the page."""
         super().__init__()
         self.feed(self.file.read_text())
 
@@ -62,14 +62,14 @@ class Page(HTMLParser):
 
 
 def build(directory: Path, source: Path = DOCS) -> subprocess.CompletedProcess[str]:
-    """Build the site as the README says; warnings are errors."""
+    """Build the site as README.md describes, with warnings as errors; return the ended process."""
     options = ["-W", "--keep-going", "-n", "-q", "-b", "dirhtml", "-d", str(directory / "doctrees")]
     command = [sys.executable, "-m", "sphinx", *options, str(source), str(directory / "site")]
     return subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
 
 
 def pages_of(site: Path) -> dict[Path, Page]:
-    """Return every page of a site by its file."""
+    """Return {file: parsed page} for every page of a site."""
     return {file: Page(file) for file in sorted(site.rglob("*.html"))}
 
 
@@ -82,7 +82,7 @@ def file_of(page: Path, link: str) -> tuple[Path, str]:
 
 
 def is_elsewhere(link: str) -> bool:
-    """Whether a link leads away from the site: to another host, or to a file by its absolute path."""
+    """Return whether a link leads out of the site: it names a scheme or a host, or begins with ``/``."""
     parts = urlsplit(link)
     return parts.scheme not in ("", "data") or bool(parts.netloc) or link.startswith("/")
 
@@ -143,7 +143,7 @@ def test_every_page_is_found_from_the_first_one(site, built):
 
 
 def test_every_page_stands_in_the_list_of_pages(site, built):
-    """The list at the side is generated from the table of contents of the first page."""
+    """The first page links to every page. Its list of pages is generated from the table of contents."""
     listed = {file_of(site / "index.html", link)[0] for link in built[site / "index.html"].links}
     assert {site / p.stem / "index.html" for p in DOCS.glob("*.md") if p.stem != "index"} <= listed
 
@@ -186,7 +186,10 @@ def test_a_resource_from_elsewhere_is_seen(tmp_path):
 
 
 class _OwnOnly(http.server.SimpleHTTPRequestHandler):
-    """Serve a directory, and forbid all external loads. The browser reports a forbidden load on its console."""
+    """Serve a directory, with a header that forbids external requests.
+
+    The browser logs a forbidden request to its console.
+    """
 
     def end_headers(self) -> None:
         self.send_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline' data:")
@@ -211,7 +214,7 @@ def _served(directory: Path) -> Iterator[str]:
 
 
 def _console(address: str, profile: Path) -> tuple[str, str]:
-    """Open a page in a browser; return the HTML that it built, and its console and log."""
+    """Open a page in Chromium; return (the HTML after its scripts ran, the browser's log with the console)."""
     need(CHROMIUM, "there is no Chromium on this machine")
     command = [
         str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",

@@ -1,4 +1,4 @@
-"""The schemas of all our documents are valid; they accept printed documents and refuse values that break scripts.
+"""The schemas of all our documents are valid. They accept printed documents and refuse invalid values.
 
 The tests of each command compare its real output with its schema.
 """
@@ -117,7 +117,7 @@ def at(document, path):
 
 
 def fields(document, path=()):
-    """Yield the path of every named field."""
+    """Yield the path of every named field of a document."""
     if isinstance(document, dict):
         for key, value in document.items():
             yield (*path, key)

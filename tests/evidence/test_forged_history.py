@@ -23,7 +23,7 @@ SUBJECT, REPORT = made_up_run.SUBJECT, "report.json"
 
 @pytest.fixture(scope="module")
 def kept_by_runs(tmp_path_factory):
-    """A history of four runs; the last one was slow."""
+    """Directory of a history with four runs; the saves of the last run were five times as slow."""
     home = tmp_path_factory.mktemp("history")
     for night in range(1, 5):
         document = made_up_run.make_run(

@@ -23,7 +23,7 @@ DAYS = 40
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """The history entry of one run. Tests copy it for many nights, with other times."""
+    """The history entry of one run. Tests copy it as the entries of many nights and change its times."""
     directory = tmp_path_factory.mktemp("template") / "run"
     return entry(made_up_run.make_run(directory))
 

@@ -1,6 +1,6 @@
-"""The longest run that the options allow can be read, judged and verified; a longer one is refused.
+"""The longest run that the options allow can be read, judged and verified. A longer run is refused.
 
-Days of saves are made up, as only their size in the files matters here.
+Days of saves are made up, because only the size of the files matters here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_refused(settings):
 
 
 def maximum_processes():
-    """Return the highest number of ranks that is accepted together with the highest number of operations."""
+    """Return the highest accepted number of ranks if the number of operations is the highest possible."""
     fits, too_many = 1, 16_384
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
@@ -59,7 +59,10 @@ def maximum_processes():
 
 
 def with_days_of_saves(found, saves, *, faults=0):
-    """Return a measurement with ``saves`` saves of ENDURE, in numbers with as many digits as clocks give."""
+    """Return the measurement with ``saves`` saves of ENDURE and ``faults`` faults.
+
+    The times have as many digits as those of real clocks.
+    """
     each = DAYS * 86_400 / saves
     at = tuple(each * n + 0.123456789012 for n in range(saves))
     endurance = Endurance(requested_seconds=DAYS * 86_400.0, seconds=DAYS * 86_400.0 + 1 / 3, kept=2, start_seconds=at,
@@ -114,7 +117,10 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
 
 
 def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
-    """Four subjects in one run, each with the highest number of operations and its own ENDURE, fit the bounds."""
+    """The longest possible log of events can be read.
+
+    It has four subjects, each with the highest number of operations and with ENDURE.
+    """
     lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * TOLD_OF_ENDURANCE + 100)
     assert lines < strict_json._MAXIMUM_LINES
     assert 28 * strict_json.MAXIMUM_VALUES < strict_json._MAXIMUM_BYTES
@@ -133,7 +139,7 @@ def test_a_record_that_nobody_could_read_is_refused_before_the_run(processes, mo
 
 @pytest.mark.parametrize("models", ["llama3-8b", "all"])
 def test_what_people_run_is_not_refused(models):
-    """Ten saves and loads of all four models, all scenarios, a week of saves, and the ranks of the largest model."""
+    """Accepts all four models at their largest number of ranks, ten operations, and saves for seven days."""
     fields = {"ckpt_model": models, "ckpt_mode": "auto", "ckpt_suite": "performance,contention,endurance",
             "ckpt_duration": "7d", "ckpt_profile": "acceptance"}  # fmt: skip
     assert not is_refused(settings_of(1024, 10, **fields))

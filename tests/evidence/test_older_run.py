@@ -135,7 +135,10 @@ def test_what_the_run_knew_and_did_not_decide_is_missing(directory, later, kind)
 
 
 def test_a_check_whose_run_had_its_requirement_alone_is_not_part_of_it(made, tmp_path, later):
-    """The run's list names checks as well: it has MKDIR, but not the new check of MKDIR."""
+    """A new check of MKDIR is not expected in an older run, although that run required MKDIR.
+
+    A run's list of requirements also names their checks.
+    """
     directory = shutil.copytree(made / "behaviour", tmp_path / "run")
     later()
     subjects = {v["subject"] for v in judge_directory(directory, {})["requirements"] if v["id"] == "MKDIR"}

@@ -35,7 +35,7 @@ def test_a_report_is_one(document: Any) -> None:
 
 
 def objects(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """Yield the path of each object that has fields; of a list, only its first entry."""
+    """Yield the path of each object in a document; from a list, only the paths in its first entry."""
     if isinstance(value, dict) and not FREE & set(path[-1:]):
         yield path
         for name, below in value.items():

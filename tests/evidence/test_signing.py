@@ -35,7 +35,7 @@ def openssl(*words):
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    """A pair of keys, created with the documented commands."""
+    """Return a directory with key.pem and key.pub, a pair of keys that was created with the documented commands."""
     home = tmp_path_factory.mktemp("keys")
     openssl("genpkey", "-algorithm", "ed25519", "-out", home / "key.pem")
     openssl("pkey", "-in", home / "key.pem", "-pubout", "-out", home / "key.pub")
@@ -51,7 +51,7 @@ def run(tmp_path_factory, keys):
 
 
 def test_the_encoding_is_that_of_the_specification():
-    """The example of DSSE's protocol.md. Lengths count bytes, not characters."""
+    """The encoding gives the example in DSSE's protocol.md. Its lengths are in bytes, not in characters."""
     found = pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
     assert found == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     assert pre_authentication_encoding("é", "ü".encode()) == b"DSSEv1 2 \xc3\xa9 2 \xc3\xbc"

@@ -1,4 +1,4 @@
-"""Runs with several starts: measurements of earlier starts count, and the report is made from their files."""
+"""Runs with several starts: the report counts measurements of earlier starts, and is computed from files alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = Start(
 
 @pytest.fixture
 def continued(tmp_path):
-    """A run whose first start was killed after a save far over its limit."""
+    """Directory of a run with two starts. The first was interrupted after a save far over its limit."""
     directory, other = tmp_path / "run", tmp_path / "first"
     kept = []
     made_up_run.make_run(other, save=100.0, change=lambda m: kept.append(m) or m)

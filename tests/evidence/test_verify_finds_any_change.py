@@ -29,7 +29,7 @@ EXAMPLES = settings(
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A signed run and an unsigned one."""
+    """Directory that contains two runs: ``signed`` and, without a signature, ``plain``."""
     home = tmp_path_factory.mktemp("runs")
     made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"})
     made_up_run.make_run(home / "plain")
@@ -42,7 +42,7 @@ def kind(request):
 
 
 def broken(directory, kind):
-    """Return the details of all broken checks."""
+    """Verify a directory; return the descriptions and details of all broken checks."""
     checks = verify_directory(directory, [KEY.public_key()] if kind == "signed" else None)
     return [d for c in checks if c.outcome == "broken" for d in (c.description, *c.details)]
 
@@ -53,7 +53,10 @@ def files_of(directory):
 
 @st.composite
 def bytes_changed(draw, data):
-    """Return changed bytes: one flipped, inserted or removed, or many."""
+    """Draw a change of ``data`` and return the changed bytes.
+
+    One bit is flipped, bytes are inserted, one byte is removed, the end is cut off, or all bytes become zero.
+    """
     way = draw(st.sampled_from(["flip", "insert", "delete", "cut", "zero"] if data else ["insert"]))
     at = draw(st.integers(0, max(0, len(data) - 1)))
     if way == "flip":
@@ -139,7 +142,10 @@ def test_a_file_of_another_kind_among_the_measurements_is_named(finished, kind, 
 @given(data=st.data())
 @EXAMPLES
 def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, tmp_path_factory, data):
-    """A signature covers any file. Without one, only the files that must agree with each other are covered."""
+    """A change is found although the manifest was rewritten to match.
+
+    With a signature, this holds for every file; without one, only for the files that must agree with each other.
+    """
     directory = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
     names = [n for n in files_of(directory) if n not in (MANIFEST, ATTESTATION)] if kind == "signed" else HELD
     name = data.draw(st.sampled_from(list(names)))
@@ -153,7 +159,7 @@ def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, t
 
 
 def says_the_same(one, other):
-    """Whether both texts have the same values; white space in a measurement has no meaning."""
+    """Return whether two JSON texts have the same values; white space has no meaning."""
     try:
         return json.loads(one) == json.loads(other)
     except ValueError:

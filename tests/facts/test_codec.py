@@ -1,4 +1,4 @@
-"""Records survive a round trip through a file, from any writer; values keep no type that JSON lacks."""
+"""Records survive a round trip through a file, also between versions. In a file they have only types of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of processes: each survives its line, and rank 0's events of a subject are combined into one record."""
+"""Events of processes survive a round trip through a line of text. Rank 0 combines its events into one record."""
 
 from __future__ import annotations
 
@@ -101,6 +101,9 @@ def test_a_subject_that_was_begun_again_is_what_was_told_last():
 
 
 def test_no_event_has_a_field_that_its_line_has_already():
-    """Each line begins with the seconds since the launch. A field of that name would overwrite them."""
+    """No event has a field "seconds" or "event".
+
+    Each line has its own fields of these names, which such a field would overwrite.
+    """
     for kind in KINDS.values():
         assert not {"seconds", "event"} & {field.name for field in dataclasses.fields(kind)}, kind

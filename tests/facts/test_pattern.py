@@ -1,4 +1,4 @@
-"""Pattern files are read back as written; a hostile one is refused before a run is planned."""
+"""Pattern files are read back as they were written. A pattern that cannot be replayed is refused."""
 
 from __future__ import annotations
 

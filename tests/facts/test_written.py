@@ -100,7 +100,7 @@ def test_a_type_that_no_file_holds_is_an_error_of_ours():
 
 @functools.cache
 def records(kind):
-    """Return every record that occurs in a document."""
+    """Return every dataclass and typed dictionary that occurs in ``kind``, the type of a document."""
     if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
         if hasattr(kind, "from_text"):
             return frozenset()

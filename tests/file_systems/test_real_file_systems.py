@@ -23,7 +23,7 @@ pytestmark = pytest.mark.thorough
 
 
 def ready(row: FileSystem) -> None:
-    """Skip with the reason if the file system cannot be mounted here."""
+    """Skip the test, with the reason, if this machine cannot mount the file system."""
     need(os.geteuid() == 0, "only root mounts file systems")
     if lacking := missing(row.programs):
         pytest.skip(f"{row.name}: no {', '.join(lacking)}; on Debian: apt-get install {' '.join(row.packages)}")
@@ -75,7 +75,7 @@ def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, make_
 
 @pytest.fixture
 def of_small_memory() -> None:
-    """Skip with the reason if a host with little memory cannot be simulated."""
+    """Skip the test, with the reason, if a host with little memory cannot be simulated."""
     if reason := cannot():
         pytest.skip(reason)
 

@@ -53,7 +53,7 @@ def test_what_is_installed_every_night_mounts_every_row():
 
 
 def failed_checks(row):
-    """Return the mandatory checks of behaviour that failed in a recorded run."""
+    """Return the names of the required checks of behaviour that failed in the recorded run of a file system."""
     not_met = SEEN[row.name]["not_met"].items()
     return {n for n, v in not_met if n in CHECKS and (v["outcome"], v["severity"]) == ("failed", "required")}
 
@@ -74,7 +74,10 @@ def test_a_cure_says_what_fails_with_it_that_was_met_without(row):
 
 @pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
 def test_a_cause_tells_of_what_its_reproduction_shows_most(row):
-    """The cause names the symptom that occurs most: wrong bytes are not reported as a missing name."""
+    """The cause of a failed check names the symptom that its reproduction shows most often.
+
+    Wrong bytes, for example, are not described as a missing name.
+    """
     words = {"bytes of no version": "bytes of", "ENOENT at open": "ENOENT", "some of the files, or none": "listing"}
     for check, way in row.shows.items():
         shown = {word: count for word, count in SEEN[row.name]["shown"][way].items() if word in words}

@@ -16,7 +16,10 @@ from tests.support.machine import file_system_of
 
 @pytest.fixture(scope="session")
 def good(make_home: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A small run that meets all required requirements and writes every kind of file; all worker processes share it."""
+    """A small run that meets all required requirements and writes every kind of file.
+
+    It is made once, and all worker processes of pytest-xdist share its result.
+    """
     base = tmp_path_factory.getbasetemp()
     # If the home directories are not below ``base``, each worker process removes its own at its end.
     is_kept = "PYTEST_XDIST_WORKER" in os.environ and file_system_of(base) != "tmpfs"

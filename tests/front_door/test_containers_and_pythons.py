@@ -1,4 +1,4 @@
-"""Installations in CI: pinned run-time dependencies, the steps of a container, the wheel on each Python."""
+"""Installation in CI: pinned versions of dependencies, the steps of the container, and the wheel on each Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDED_WELL = (0, 1, 8)
 
 
 def needed(distribution):
-    """Yield the requirements of a distribution that apply here, without extras."""
+    """Yield the dependencies of an installed distribution that apply to this machine, without extras."""
     for line in importlib.metadata.requires(distribution) or ():
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
@@ -60,7 +60,7 @@ def test_nothing_else_is_pinned():
 
 
 def steps(word):
-    """Return the text after each occurrence of an instruction in the Containerfile."""
+    """Return the arguments of each occurrence of the instruction ``word`` in the Containerfile."""
     lines = CONTAINERFILE.read_text().replace("\\\n", " ")
     return re.findall(rf"^{word} (.+)$", lines, re.MULTILINE)
 
@@ -93,7 +93,7 @@ def run(*command, cwd, codes=(0,)):
 
 
 def tried(bin_directory, home):
-    """Make a small run with the installed package; return its report."""
+    """Make a small run with the pytest in ``bin_directory``; return its report."""
     (home / "target").mkdir()
     (home / "work").mkdir()
     words = ("-p", "no:cacheprovider", f"--ckpt-target={home / 'target'}", *SMALLEST)
@@ -103,7 +103,7 @@ def tried(bin_directory, home):
 
 @pytest.fixture
 def source(tmp_path):
-    """A copy of the files that the container copies, because a build writes next to its sources."""
+    """A copy of the source files that the Containerfile copies. A build would write into the checkout."""
     made = tmp_path / "source"
     made.mkdir()
     for name in SOURCES:
@@ -128,7 +128,7 @@ def test_the_steps_of_the_container_make_an_environment_that_runs(source, tmp_pa
 
 
 def python_of(version):
-    """Return an interpreter of a version, from pyenv or PATH; None if there is none that starts."""
+    """Return the path of a working interpreter of ``version``, from pyenv or PATH; None if there is none."""
     homes = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
     for candidate in [*homes[::-1], shutil.which(f"python{version}")]:
         if candidate:

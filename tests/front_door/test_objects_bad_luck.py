@@ -1,4 +1,4 @@
-"""Bad input and bad luck on an object store, end to end: a clear end, the right exit code, nothing left behind."""
+"""Bad input and bad luck on an object store, end to end: a clear message, the right exit code, no objects left."""
 
 from __future__ import annotations
 
@@ -129,7 +129,10 @@ def test_a_connection_that_is_cut_once_in_any_phase_fails_nothing(
 def test_a_store_that_is_busy_for_a_minute_delays_a_save_and_is_told(
     server: Misbehaving, make_home: Callable[[str], Path], request_: Request
 ) -> None:
-    """A small version of a busy minute: each object is refused more often than other errors are retried."""
+    """A store answers "slow down" eight times for one object of each rank: the save succeeds late, and is counted.
+
+    It stands for a busy minute: eight is more often than other errors are retried.
+    """
     refusals = 8
     kind = "model" if request_ == "put" else "optim"
     for rank in (0, 1):
@@ -148,7 +151,10 @@ def test_a_store_that_is_busy_for_a_minute_delays_a_save_and_is_told(
 
 @dataclass(frozen=True, kw_only=True)
 class Luck:
-    """A fault during saves or loads, words of its message, and whether objects stay in the bucket and are named."""
+    """A fault during saves or loads, and the expected outcome.
+
+    ``says`` is part of the message. ``stays`` is true if objects stay in the bucket; the report then names them.
+    """
 
     request: Request
     way: Way

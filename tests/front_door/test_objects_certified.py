@@ -23,7 +23,7 @@ SPEED = "--ckpt-suite=performance"
 
 @pytest.fixture
 def home(make_home: Callable[[str], Path]) -> Path:
-    """A directory with a model, a key to sign with, and its public key."""
+    """A directory with a model file, a private key for signing, and its public key."""
     directory = make_home("certified-store")
     (directory / FILE).write_text(SMALL)
     make = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(directory / "key.pem")]
@@ -34,7 +34,10 @@ def home(make_home: Callable[[str], Path]) -> Path:
 
 
 def run_of(home: Path, *options: str, store: str) -> Done:
-    """Return the result of a run at full size. Each run has its own lab, as several runs in one would take long."""
+    """Make a run at full size on two simulated hosts, and return its result.
+
+    Each run has its own hosts, because several runs on the same hosts would take long.
+    """
     storage = Storage(is_fuse=True, stores=(store,))
     need_hosts(storage)
     model = home / FILE
@@ -79,7 +82,7 @@ def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requireme
 
 @pytest.mark.alone
 def test_what_one_client_loads_again_is_not_certified(home: Path) -> None:
-    """Only the store itself declares that its client has no cache."""
+    """With one client, COLD lacks a proof, because only the store itself declares that its client has no cache."""
     run = run_of(home, ONE_CLIENT, SPEED, store=HONEST).run
     assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
     assert "COLD" in " ".join(run.document["grade_reasons"])

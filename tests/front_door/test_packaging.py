@@ -1,4 +1,4 @@
-"""The wheel contains everything and works from any directory; so does a checkout that was never installed."""
+"""The wheel contains everything and works in any directory. So does a checkout that is not installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PASSED_BUT_FOR_COLD = {0, 1, 8}
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of the files of a checkout, and of nothing else."""
+    """A copy of a checkout with one small test, and without other files."""
     copy = tmp_path_factory.mktemp("a copy") / "of the checkout"
     copy.mkdir()
     for name in TOP:
@@ -52,7 +52,7 @@ def wheel(checkout, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
-    """The site packages of this environment without the plugin, whichever way that is installed."""
+    """A directory with links to all installed libraries except the plugin, also if the plugin is installed editable."""
     view = tmp_path_factory.mktemp("libraries")
     for kind in ("purelib", "platlib"):
         for entry in Path(sysconfig.get_path(kind)).iterdir():
@@ -64,7 +64,10 @@ def libraries(tmp_path_factory):
 
 @pytest.fixture
 def new_environment(libraries, tmp_path):
-    """Return a function that creates an environment with all libraries and with a wheel, or without the plugin."""
+    """Return a function that creates an environment and returns its Python.
+
+    The environment has all libraries, and the plugin only if the function gets its wheel.
+    """
 
     def make(file=None):
         home = tmp_path / "environment"
@@ -82,7 +85,7 @@ def new_environment(libraries, tmp_path):
 
 @pytest.fixture
 def directory(tmp_path):
-    """An empty directory with a space in its name, and a target next to it."""
+    """An empty directory with a space in its name. A directory next to it serves as the target."""
     empty = tmp_path / "an empty directory"
     empty.mkdir()
     (tmp_path / "mnt array").mkdir()
@@ -90,7 +93,10 @@ def directory(tmp_path):
 
 
 def run(command, *, cwd=None, exit_codes=(0,)):
-    """Run a command with this environment's launcher on PATH and without the environment variables of the tests."""
+    """Run a command without the variables of the tests, and with mpiexec on PATH.
+
+    Check its exit code and return its standard output.
+    """
     left_out = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "COV_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
@@ -144,7 +150,7 @@ def test_the_wheel_runs_from_an_empty_directory(wheel, new_environment, director
 
 @pytest.mark.thorough
 def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, directory):
-    """The root conftest loads the plugin; it is installed nowhere in the environment."""
+    """pytest runs in a checkout that is not installed: the conftest of its root directory loads the plugin."""
     python = new_environment()
     run([python, "-c", "import pytest_ckpt"], cwd=directory, exit_codes=[1])
     target = directory.with_name("mnt array")
@@ -159,7 +165,10 @@ def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, direct
 def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
     how, workers, checkout, new_environment, directory, request
 ):
-    """The documentation's example runs in a directory with spaces in its name."""
+    """The example suite of the documentation runs in addition to ours, with each way of installing the plugin.
+
+    The names of its directories contain spaces.
+    """
     python = new_environment(request.getfixturevalue("wheel") if how == "wheel" else None)
     if how == "editable":
         run([sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet",

@@ -1,7 +1,7 @@
-"""A process of a run is killed at a random step, many times: how the run ends, what is left, how it is judged.
+"""A process of a run is killed at a random moment, many times: the run's end, the files left, its judgement.
 
-``CKPT_KILLS`` is the number of kills and ``CKPT_KILLS_SEED`` their seed. The number of a kill determines the role of
-the process; seed and number determine the step.
+``CKPT_KILLS`` is the number of kills, ``CKPT_KILLS_SEED`` their seed. The number of a kill determines which kind of
+process is killed; seed and number determine the moment.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ pytestmark = pytest.mark.thorough
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
-    """A process of a running run."""
+    """A process that belongs to a run, with the words of its command line."""
 
     pid: int
     words: tuple[str, ...]
 
     @property
     def module(self) -> str:
-        """Return the module that this Python runs with -m; empty for other programs."""
+        """The module that this Python process runs with ``-m``; empty for other programs."""
         is_python = self.words[1:2] == ("-m",) and len(self.words) > 2
         return self.words[2] if is_python else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """The processes of a role; ``plays`` gets a process and the controller's pid.
+    """A kind of process in a run.
 
-    ``last_line`` is the number of the output line before which the last process of the role begins.
+    ``plays`` gets a process and the controller's pid, and returns whether the process is of this kind. After
+    ``last_line`` lines of output, the last process of this kind begins.
     """
 
     name: str
@@ -91,7 +92,7 @@ def target(mounted: Target) -> Iterator[Target]:
 
 
 def processes_with(mark: str) -> list[Process]:
-    """Return all processes with this mark in their environment, whichever program they run."""
+    """Return all living processes whose environment contains ``mark``, a text of the form NAME=VALUE."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -106,7 +107,10 @@ def processes_with(mark: str) -> list[Process]:
 
 
 def kill_one(started: Started, role: Role, mark: str, chance: random.Random) -> tuple[int, signal.Signals] | None:
-    """Kill a process of a role after a random number of output lines; return None if the run ended before."""
+    """Kill a process of the given role after a random number of output lines.
+
+    Return (pid, signal), or None if the run ended before.
+    """
     line = chance.randint(0, role.last_line)
     playing: list[Process] = []
 
@@ -158,9 +162,10 @@ def test_a_killed_process_leaves_nothing_behind(door: FrontDoor, target: Target,
 
 
 def is_left_by_name(run: Run, story: str) -> None:
-    """The killed controller cannot remove the run's directory.
+    """Check what a run with a killed controller left on the target: the run's own directories.
 
-    The next run finds it and prints a command to remove it.
+    The next run finds each of them and prints a command that removes it. The commands are run here, and nothing
+    remains.
     """
     left = PosixTarget(str(run.target)).leftovers()
     assert sorted(Path(each.what).name for each in left) == run.left_on_target, story
@@ -170,7 +175,10 @@ def is_left_by_name(run: Run, story: str) -> None:
 
 
 def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) -> None:
-    """No requirement fails because of the kill, but only for faults that the storage can have."""
+    """Check that the exit code fits the role of the killed process, and that the kill failed no requirement.
+
+    ``how`` is the signal, None if no process was killed.
+    """
     words = f"{story}: exit code {run.code}\n{run.text}"
     if role.name == "controller" and how:
         expected = {-9} if how == signal.SIGKILL else {2}
@@ -188,7 +196,7 @@ def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) 
 
 
 def is_judged(run: Run, story: str) -> None:
-    """The directory is judged and verified, whichever process was killed; a directory without a run is refused."""
+    """Check that ``judge`` and ``verify`` accept the report directory. They refuse it if it contains no facts yet."""
     command = [sys.executable, "-m", "pytest_ckpt.cli.main"]
     done = {
         word: subprocess.run(

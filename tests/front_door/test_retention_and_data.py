@@ -58,7 +58,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 class Watched:
-    """A run, with the files that were on its target at each save."""
+    """A run, and the names that were on its target at each save."""
 
     def __init__(self, door: FrontDoor, *options: str) -> None:
         first, log = door.home / "first", door.home / "watched"
@@ -76,7 +76,7 @@ def streamed(make_home: Callable[[str], Path]) -> Watched:
 
 @pytest.fixture(scope="module")
 def by_torch(make_home: Callable[[str], Path]) -> Watched:
-    """A run with torch, whose loads go through the page cache, and with compressible data."""
+    """A run of the engine torch with compressible data. Its loads go through the page cache."""
     with opened_door(make_home("torch")) as door:
         options = ("--ckpt-operations=4", "--ckpt-keep-last=2", "--ckpt-compressible=25%")
         return Watched(door, *TINY, *options)
@@ -111,9 +111,10 @@ def test_the_loads_cycle_over_the_two_that_stayed(watched: Watched) -> None:
 
 
 def test_nothing_that_is_loaded_again_is_in_the_page_cache(watched: Watched) -> None:
-    """Torch reads through the page cache.
+    """No page of a checkpoint is cached before it is loaded.
 
-    Without a drop before each load, the third would find the pages of the first.
+    Torch reads through the page cache. Without a drop before each load, the third load would find the pages of the
+    first.
     """
     assert [o["resident_bytes"] for o in watched.run.operations("load")] == [0] * len(watched.run.operations("load"))
     assert watched.run.measurement()["cache"]["method"]
@@ -135,9 +136,9 @@ def test_the_save_beside_a_deletion_is_none_of_the_saves(watched: Watched) -> No
 
 
 def test_the_lines_count_what_is_measured_beside_the_saves_and_loads(watched: Watched) -> None:
-    """The lines count all saves, the one during a deletion, and all loads.
+    """Progress lines count all loads and all saves, including the save during a deletion.
 
-    If kinds of data are compared, they also count a save and a load of each kind.
+    If kinds of data are compared, they also count two saves and two loads for the comparison.
     """
     run, count = watched.run, len(watched.run.operations("save"))
     total = 2 * count + 1 + (4 if run.measurement()["data"] else 0)

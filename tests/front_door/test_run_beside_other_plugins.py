@@ -1,6 +1,6 @@
-"""Runs with other projects' pytest plugins: the plugins print the right results, and the verdicts do not change.
+"""Runs with pytest plugins of other projects: these plugins print the right results, and verdicts do not change.
 
-They are installed into separate directories. Otherwise they would be loaded in every pytest of the tests and slow it.
+The plugins are installed into separate directories. Otherwise every pytest of the tests would load them and be slower.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ Installed = Callable[..., dict[str, str]]
 
 @pytest.fixture(scope="module")
 def installed(make_home: Callable[[str], Path]) -> Installed:
-    """Return a function that installs packages into a directory and returns the environment that loads them."""
+    """Return a function that installs packages into a new directory.
+
+    It returns the environment variables with which Python finds the packages.
+    """
 
     def install(*packages: str) -> dict[str, str]:
         home = make_home("plugins")
@@ -62,7 +65,7 @@ def installed(make_home: Callable[[str], Path]) -> Installed:
 
 
 def results_of(page: Path) -> dict[str, str]:
-    """Return the result of each test on a page of pytest-html, by the last part of the test's name."""
+    """Return {last part of a test's name: its result} from a page of pytest-html."""
     found = re.search(r'data-jsonblob="([^"]*)"', page.read_text())
     assert found, page
     tests = json.loads(html.unescape(found[1]))["tests"]

@@ -26,7 +26,7 @@ SENTENCE = "The report directory {} cannot be written: No space left on device. 
 
 @pytest.fixture
 def place(mount: Mounts) -> Path:
-    """A small file system for the report."""
+    """A file system of 4 MiB for the report directory."""
     return mount("tmpfs", 4)
 
 

@@ -99,7 +99,7 @@ def model_in(door: FrontDoor, text: str = SMALL) -> Path:
 
 
 def broken(directory: Path) -> list[str]:
-    """Return the findings of a verification without a key."""
+    """Verify a directory without a key; return the names and details of broken checks."""
     return [
         f"{found.name}: {found.details}" for found in verify_directory(directory, None) if found.outcome == "broken"
     ]
@@ -107,7 +107,7 @@ def broken(directory: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def brief(make_home: Callable[[str], Path]) -> Run:
-    """A short run, judged by speed only. Its model file is removed afterwards."""
+    """A short run that is judged only by speed. After the run, its model file is moved away."""
     with opened_door(make_home("own")) as door:
         file = model_in(door)
         run = door.run(*BRIEF)
@@ -216,7 +216,10 @@ def test_a_warm_cache_is_not_certified(door: FrontDoor) -> None:
 def test_about_100_m_parameters_at_full_size_are_certified(
     make_home: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ten saves and ten loads, and every check of behaviour: measured, certified, signed, verified and judged again."""
+    """A complete run of a small model is certified, signed, verified and judged again.
+
+    It makes ten saves, ten loads and every check of behaviour.
+    """
     with opened_door(make_home("certified")) as door:
         file = model_in(door, ABOUT_100_M)
         key, public = door.home / "key.pem", door.home / "public.pem"

@@ -1,7 +1,7 @@
-"""Certificates of a file system that two clients share: one that meets all, one that is 10 % too slow, weak clients.
+"""Runs on a file system that two clients share: one is certified, one is 10 % too slow, one has too weak clients.
 
-Nothing is missing for a certificate: the full size of a small model, ten saves and loads, every suite, both mounts,
-power cuts and a small volume that is filled.
+Each run has everything that a certificate needs: the full size of a small model, ten saves and ten loads, every suite,
+both mounts, power cuts, and a small volume.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ pytestmark = [pytest.mark.thorough, pytest.mark.lab, pytest.mark.alone]
 
 
 def run_on_shared(door: FrontDoor, mount: Mounts, bytes_per_second: float, cluster: int, **limits: object) -> Run:
-    """Run everything that a certificate needs on two mounts of a file system with a limited rate."""
+    """Make a run with everything that a certificate needs, on a shared target with the given write and read rate.
+
+    Its limits follow from ``cluster``; ``limits`` are further parameters of the fault ``slow``.
+    """
     need_fuse()
     (door.home / FILE).write_text(SMALL)
     # In memory below FUSE: other work on a disk would add to the time that the array needs by design.
@@ -53,7 +56,7 @@ def run_on_shared(door: FrontDoor, mount: Mounts, bytes_per_second: float, clust
 
 
 def keep(run: Run, name: str) -> None:
-    """Copy the report to the directory in CKPT_KEEP_REPORTS, for a reader."""
+    """Copy the report to a subdirectory of CKPT_KEEP_REPORTS, if that variable is set, so that people can read it."""
     if place := os.environ.get("CKPT_KEEP_REPORTS"):
         shutil.copytree(run.report, Path(place) / name)
 

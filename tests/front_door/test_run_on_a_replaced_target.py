@@ -1,4 +1,4 @@
-"""During a run, another directory takes the place of its own: what is measured then is not the target."""
+"""During a run, other storage is mounted over the run's directory: the run notices, and does not judge that storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.front_door import TINY, Sabotage
 
 @contextmanager
 def covered(directory: Path, by: Path) -> Iterator[None]:
-    """Mount a copy of the directory, on other storage, over the directory."""
+    """Copy the directory to ``by``, on other storage, and mount the copy over the directory until the block ends."""
     shutil.copytree(directory, by)
     subprocess.run(["mount", "--bind", str(by), str(directory)], check=True)
     try:

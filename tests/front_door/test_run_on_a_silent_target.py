@@ -1,4 +1,4 @@
-"""A target that stops answering at any moment: the run ends within its deadline and names what it waited for."""
+"""A target that stops answering at any moment: the run ends within its deadline and reports what it waited for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def test_silent_before_the_run(door, target):
 
 @pytest.mark.thorough
 def test_silent_between_the_checks(door, target):
-    """One check fails by it. The others do not run, and report since when the target is silent."""
+    """The target stops answering during the checks: one or two checks fail.
+
+    The others are not run. Their reason is the check since which the target has not answered.
+    """
     soon = ("-p", "tests.support.gives_up_soon")
     words = (*TINY, *soon, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
     started = door.start(*words, target=target.path)
@@ -84,9 +87,9 @@ def test_silent_while_the_target_is_cleaned(door, target):
 
 @pytest.mark.thorough
 def test_a_run_on_a_silent_target_says_what_it_waits_for(door, target):
-    """The target stops before the run, in saves and loads, in checks and in cleaning.
+    """The target stops before the run, during saves and loads, during checks, and during clean-up.
 
-    It continues when the run has reported the wait.
+    Each time, the run prints what it waits for, and the target then continues.
     """
     with stopped(target):
         started = door.start(*SOON, "--ckpt-gate-table=posix-local", "-k", "DURABLE", target=target.path)
@@ -112,7 +115,7 @@ def is_over(started):
 
 
 def told_in(started, pattern):
-    """Wait for a line that names what the run waits for."""
+    """Wait until a line of the output matches the pattern."""
     started.until(lambda: re.search(pattern, started.text, re.MULTILINE), f"it is told: {pattern}")
 
 

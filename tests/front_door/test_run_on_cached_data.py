@@ -1,4 +1,7 @@
-"""Runs whose loads find their data in the client's page cache. Other tests drop the caches of the whole machine."""
+"""Runs whose loads find their data in the client's page cache, so COLD fails.
+
+These tests run alone, because other tests drop the caches of the whole machine.
+"""
 
 from __future__ import annotations
 

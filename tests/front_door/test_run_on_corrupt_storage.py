@@ -1,4 +1,4 @@
-"""Storage that returns wrong bytes, because the files are damaged between saves and loads."""
+"""Storage that returns wrong bytes. The tests damage the files between saves and loads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ MODEL, OPTIMIZER = "zero_pp_rank_{}_mp_rank_0_model_states.pt", "zero_pp_rank_{}
 
 
 def corrupted(door: FrontDoor, *kinds: str) -> Run:
-    """Run, and let the command that drops caches damage the saved files."""
+    """Make a run whose command for dropping caches damages the saved files.
+
+    ``kinds`` are the kinds of damage, as corrupt.py names them.
+    """
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), *kinds])
     # The seed is fixed. With other content, a byte after the middle of a torn page may really be zero, and then the
     # page is correct up to that byte.

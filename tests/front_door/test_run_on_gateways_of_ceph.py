@@ -1,4 +1,4 @@
-"""Runs on two gateways of Ceph: one is killed in a save, a quota is exhausted in a save, versions are found."""
+"""Runs on two gateways of Ceph. During a save, a gateway is killed or a quota is exhausted. Versions are found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def home(make_home: Callable[[str], Path]) -> Path:
 
 
 def in_a_save(run: Started, ceph: Gateways, bucket: str = BUCKET) -> None:
-    """Wait until objects of a checkpoint are being uploaded."""
+    """Wait until the run uploads a checkpoint."""
     s3 = ceph.boto3(ceph.both[1])
 
     def is_uploading() -> bool:
@@ -46,10 +46,10 @@ def in_a_save(run: Started, ceph: Gateways, bucket: str = BUCKET) -> None:
 
 
 def killed_while_it_takes_parts(run: Started, ceph: Gateways) -> None:
-    """Kill the first gateway after rank 0, which starts there, has sent some of the parts of its largest object.
+    """Kill the first gateway while rank 0 sends the parts of its largest object through it.
 
-    At the end of an upload RGW locks it for ten minutes, so another gateway cannot complete it (see
-    tests/conformance/test_gateways_of_ceph.py). This kill comes before that moment.
+    The kill must come before the upload is completed: at that moment RGW locks the upload for ten minutes, so that the
+    other gateway cannot complete it (see tests/conformance/test_gateways_of_ceph.py).
     """
     first, second = ceph.both
     s3 = ceph.boto3(second)

@@ -1,4 +1,4 @@
-"""End-to-end runs on a target that is not a directory: what it cannot do is left out, everything else runs."""
+"""End-to-end runs on a target that is not a directory. Requirements that need a directory are left out."""
 
 from __future__ import annotations
 

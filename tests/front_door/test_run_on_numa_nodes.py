@@ -17,7 +17,10 @@ WITH_NODES = ("unshare", "--mount", "sh", "-euc", 'mount --bind "$0" /sys/device
 
 @pytest.fixture(scope="module")
 def run_on_nodes(make_home: Callable[[str], Path]) -> Callable[..., Run]:
-    """Return a function that runs two ranks. The first core is one node, all other cores are the second."""
+    """Return a function that makes a run of two ranks on a host with two simulated NUMA nodes.
+
+    The first core is one node; all other cores are the second.
+    """
     first, *others = sorted(os.sched_getaffinity(0))
     need(os.geteuid() == 0 and others, "needs root, to mount, and two cores")
     home = make_home("nodes")

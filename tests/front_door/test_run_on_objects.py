@@ -1,4 +1,4 @@
-"""End-to-end runs on an object store: the server that a run starts itself, and one that misbehaves."""
+"""Runs on an object store, end to end: on the server that a run starts itself, and on a server that misbehaves."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
 
 
 def test_a_small_checkpoint_is_read_with_a_few_requests_for_each_file(run: Run) -> None:
-    """A rank has 195 tensors at full size; there is not a request for each. Torch reads a file in about 25 ranges."""
+    """A load sends at most 60 requests per file, although a rank has 195 tensors.
+
+    Torch reads a file in about 25 ranges.
+    """
     measured = run.measurement(subject(run))
     gets = sum(r["sent"] for r in measured["requests"] if r["kind"] == "get")
     files = next(c["files"] for c in run.document["checkpoints"] if c["subject"] == subject(run))
@@ -323,7 +326,10 @@ def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callabl
 def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     server: Misbehaving, make_home: Callable[[str], Path], spare: bool, way: Way, outcome: str
 ) -> None:
-    """Two gateways of one store; rank 0 starts at the broken one."""
+    """The first endpoint of a store breaks during saves and loads, and is repaired.
+
+    If ``spare`` is true, the run has a second endpoint of the same store.
+    """
     server.way_when_broken, server.is_only_way = way, not spare
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])
     commands = (

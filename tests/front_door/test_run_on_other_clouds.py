@@ -22,7 +22,10 @@ NOT_LARGE = "not LARGE"
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """A running emulator, its known failures, the name that it reports, and a text that must stay secret."""
+    """An emulator of a cloud's object store: its process, its known failures, its name and a secret.
+
+    ``calls_itself`` is the name that the server reports. ``secret`` must not occur in any file.
+    """
 
     server: OtherServer
     fails: frozenset[tuple[str, str]]

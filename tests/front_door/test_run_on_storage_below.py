@@ -1,4 +1,4 @@
-"""Targets whose bytes are also in this host's memory, below the page cache of the target."""
+"""Targets whose data this host also caches below the target's own page cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target whose cached pages no call on this host can count: the run reports it at its start, with a remedy."""
+"""Targets whose cached pages the kernel cannot count: the run reports this at its start, with a remedy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COMMAND = ("--cluster=1", "--ckpt-gate-table=speed-only", *(word for word in TIN
 
 @pytest.fixture
 def blind(tmp_path: Path) -> Iterator[Path]:
-    """A FUSE mount with direct I/O, whose data never enter the kernel's cache."""
+    """A FUSE mount with direct I/O. Its data never enter the kernel's page cache."""
     need_fuse()
     with misbehaving(tmp_path, direct_io=True) as target:
         yield target.path
 
 
 def test_the_first_lines_of_a_run_name_it_with_what_helps(door: FrontDoor, blind: Path) -> None:
-    """No test is selected, because the first lines are printed before any test."""
+    """The first lines of a run name the obstacle and the remedy. No test is selected, as they come before any test."""
     run = door.run(*TINY, "-k", "no_test_is_called_so", target=blind)
     (line,) = (line for line in run.text.splitlines() if BLIND in line)
     assert line.startswith("ckpt obstacle: ")

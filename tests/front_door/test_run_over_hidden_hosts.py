@@ -1,4 +1,4 @@
-"""Ranks on hosts that the controller cannot see: their processes are ended before anything is removed."""
+"""Ranks on hosts whose processes the controller cannot see: they are ended before files are removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def held(door: FrontDoor, hosts: Hosts, target: Path) -> Started:
-    """Start a run whose controller sees none of its ranks, and return when one is held in its second save."""
+    """Start a run whose controller sees none of its ranks; return it when one rank is stopped in its second save."""
     program = door.home / "hosts.py"
     program.write_text(hosts.program)
     sabotage = Sabotage(door.home, "hold", rank=1)
@@ -39,7 +39,7 @@ def held(door: FrontDoor, hosts: Hosts, target: Path) -> Started:
 
 
 def interrupted(started: Started) -> Run:
-    """Send Ctrl-C to the controller, and wait for the end of the run."""
+    """Send Ctrl-C to the controller, wait for its end, and return the run."""
     pid = started.process.pid
     (controller,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     os.kill(int(controller), signal.SIGINT)
@@ -48,7 +48,7 @@ def interrupted(started: Started) -> Run:
 
 @pytest.fixture
 def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
-    """A target that looks shared by several hosts."""
+    """A FUSE target, which a run takes for storage that several hosts share."""
     need_fuse()
     with misbehaving(make_home("shared")) as mounted:
         yield mounted

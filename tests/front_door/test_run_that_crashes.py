@@ -1,4 +1,4 @@
-"""Errors of pytest-ckpt itself: one sentence, exit code 3, the traceback in the run directory, a clean target."""
+"""Errors of pytest-ckpt itself: a message of one sentence, exit code 3, a traceback in a file, a clean target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves for some time, and on a filled volume: the measurements, the refusals, and the removal of the ballast."""
+"""Saves for a given time, and saves on a nearly full volume: measurements, refusals, and removal of the ballast."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
 def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     door: FrontDoor, mount: Callable[..., Path]
 ) -> None:
-    """Saves from the fifth on are slow, and so are all saves when the volume is 90 % full."""
+    """ENDURE and NEARFULL fail if saves become slow over time or on a full volume.
+
+    Slow are the fifth and later saves of ENDURE, and all saves on a volume that is 90 % full.
+    """
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full [1-5] at 90%$")
     table = door.home / "lasting.toml"

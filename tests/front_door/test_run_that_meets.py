@@ -1,4 +1,4 @@
-"""One small run that meets everything: its files, its numbers, its output."""
+"""One small run that meets all required requirements: its files, numbers and output."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ def test_the_events_tell_the_run_in_its_order(good: Run) -> None:
 
 
 def test_the_one_launch_keeps_its_command_environment_logs_and_exit(good: Run) -> None:
-    """The ranks that inspected the hosts are the ranks that measured."""
+    """A run has one launch, and its directory keeps command, environment, logs and exit code.
+
+    The ranks that inspect the hosts also measure.
+    """
     directory = good.report / "launches" / "1"
     assert list(directory.parent.iterdir()) == [directory]
     assert "mpiexec" in (directory / "command").read_text()

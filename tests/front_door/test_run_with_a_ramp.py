@@ -1,4 +1,4 @@
-"""Requests in flight of engine ``stream``: found by a ramp, set, or the default; recorded, printed, and kept."""
+"""The depth of the engine ``stream``: found by a ramp, set by the user, or the default. It is recorded and printed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def test_a_number_that_is_set_is_used_and_small_files_have_the_default(door: Fro
 
 @pytest.mark.thorough
 def test_later_launches_and_starts_keep_what_was_found(door: FrontDoor) -> None:
-    """Both strategies have the same number of ranks. The second start repeats the measurement of one of them."""
+    """Later launches and starts use the depth that the first ramp found, because the number of ranks is the same.
+
+    The second start measures one of the two strategies again.
+    """
     options = (*RAMP, "--ckpt-strategy=sync,async", "--ckpt-suite=performance")
     first = door.run(*options)
     files = sorted((first.report / "measurements").glob("*.json"))

@@ -1,4 +1,4 @@
-"""Runs in which torch's own process saves the copy: measured as other background saves, with faults found."""
+"""Runs in which a separate process of torch writes the copy: measured as other background saves; faults are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that are killed, stopped or refused by the storage during a save."""
+"""Runs in which a rank is killed or stopped during a save, or in which the storage refuses its writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONLY_SAVE_FAILED = {
 
 @pytest.fixture(scope="module")
 def killed(make_home: Callable[[str], Path]) -> Run:
-    """Rank 5 of the first of two measurements is killed while it writes its second checkpoint."""
+    """A run of two models. Rank 5 of the first model is killed while it writes its second checkpoint."""
     with opened_door(make_home("killed")) as door:
         sabotage = Sabotage(door.home, "hold", rank=5, subject=FIRST)
         started = door.start(
@@ -105,7 +105,10 @@ def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: Fr
 def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
-    """The save takes twelve deadlines and its pace is checked after ten: it is late, but neither hung nor ended."""
+    """A slow but steady save exceeds its limit. It is neither reported as hung nor ended.
+
+    It takes twelve times ``--ckpt-io-timeout``; the watchdog checks its pace after ten.
+    """
     need_fuse()
     deadline = patience(2)
     with misbehaving(make_home("steady")) as target:
@@ -216,7 +219,7 @@ def test_a_background_save_that_commits_before_its_data_are_durable_fails_durabl
 
 
 def _fill(file: Path) -> None:
-    """Write until the volume is full."""
+    """Write to a file until the volume has no space left."""
     with file.open("wb", buffering=0) as out:
         piece = bytes(1 << 20)
         while piece:

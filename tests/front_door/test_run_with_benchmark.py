@@ -1,4 +1,4 @@
-"""The features of pytest-benchmark work on the measured seconds, with and without workers."""
+"""pytest-benchmark reports the measured seconds, with and without workers of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.front_door import MEASURED, SUBJECT, TINY, FrontDoor, Run, op
 
 
 def _as_benchmarked(run: Run, file: Path, subject: str = MEASURED) -> None:
-    """Check that the JSON of pytest-benchmark contains the seconds of the report, and nothing else."""
+    """Check that the benchmarks of a JSON file are the saves and loads of the report, with the same seconds."""
     benchmarks = {b["name"]: b for b in json.loads(file.read_text())["benchmarks"]}
     assert set(benchmarks) == {f"save[{subject}]", f"load[{subject}]"}
     for kind in ("save", "load"):
@@ -30,7 +30,7 @@ def _saved(storage: Path) -> list[Path]:
 
 
 def _edit(file: Path, factor: float) -> None:
-    """Make a saved benchmark faster by a factor."""
+    """Divide the times of all benchmarks in a file by ``factor``."""
     saved: dict[str, Any] = json.loads(file.read_text())
     for benchmark in saved["benchmarks"]:
         for name in ("min", "max", "mean", "median"):
@@ -40,7 +40,7 @@ def _edit(file: Path, factor: float) -> None:
 
 @pytest.fixture(scope="module")
 def storage(make_home: Callable[[str], Path]) -> Path:
-    """Return pytest-benchmark's storage with one saved run, changed to be a thousand times as fast."""
+    """The directory in which pytest-benchmark has saved one run. Its times were divided by 1,000."""
     with opened_door(make_home("saved")) as door:
         storage = door.home / "benchmarks"
         run = door.run(*TINY, "--benchmark-autosave", "--benchmark-save-data", f"--benchmark-storage=file://{storage}")

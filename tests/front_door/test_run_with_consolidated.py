@@ -1,4 +1,4 @@
-"""Runs whose checkpoints rank 0 consolidates: Hugging Face's files by torch's writer."""
+"""Runs in which rank 0 consolidates each checkpoint into Hugging Face's files, with torch's own code."""
 
 from __future__ import annotations
 

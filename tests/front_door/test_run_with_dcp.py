@@ -135,7 +135,10 @@ def test_a_bit_that_storage_flips_turns_integrity(door: FrontDoor, make_home: Ca
 def test_an_error_of_the_storage_is_named_with_its_rank_and_file(
     door: FrontDoor, make_home: Callable[[str], Path], fault: str, path: str, rank: int, file: str
 ) -> None:
-    """The library reports the error to the other rank, which must not be named instead."""
+    """The failure names the rank whose call failed and its file.
+
+    The library also reports the error to the other rank, which must not be named instead.
+    """
     need_fuse()
     with misbehaving(make_home("refuses")) as target:
         target.fault(fault, path=path)
@@ -227,7 +230,10 @@ def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: Front
 
 
 def resharded_by_the_library(run: Run, saved_by: int) -> None:
-    """Check that twice and half as many ranks loaded every byte, cold; their slowest load decides RESHARDED."""
+    """Check that twice and half as many ranks loaded every byte from cold storage.
+
+    Check also that the slowest of these loads decides RESHAPED.
+    """
     found = run.measurement(f"llama3-8b-open-{saved_by}")["patterns"]["resized"]
     (planned,) = run.document["checkpoints"]
     assert (found["saved_by"], found["not_run"], found["failure"]) == (saved_by, {}, None)
@@ -334,7 +340,10 @@ def test_a_target_without_paths_is_refused(door: FrontDoor) -> None:
 def test_ranks_on_several_hosts_find_each_other_and_load_what_they_saved(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
-    """Each host loads only what it saved. The kernel shows no cache, so COLD needs timed reads."""
+    """Ranks on two hosts connect to each other, and each host loads only its own files.
+
+    The kernel cannot count the cached pages of this target, so COLD needs timed reads.
+    """
     need_fuse()
     launcher = launcher_of_namespaces(door.home)
     with misbehaving(make_home("blind"), direct_io=True) as target:

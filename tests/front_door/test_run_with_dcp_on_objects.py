@@ -1,4 +1,4 @@
-"""Runs of torch.distributed.checkpoint into a bucket, with the clients that jobs use; unsuitable runs are refused."""
+"""Runs of torch.distributed.checkpoint into a bucket, with jobs' client libraries. Unsuitable runs are refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ assert not [name for name in sys.modules if name.split(".")[0] == "pytest_ckpt"]
 
 
 def load_bare(client: str, url: str, endpoint: str, scratch: Path, keys: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the complete tensors of a checkpoint, which one process has loaded with an engine's client library."""
+    """Load a checkpoint with the client library of an engine, in one process and without pytest-ckpt.
+
+    Return {name of a tensor: its bytes}.
+    """
     words = [sys.executable, "-I", "-c", _PROGRAM, client, url, endpoint, str(scratch)]
     done = subprocess.run(
         words, env={**os.environ, **keys}, capture_output=True, text=True, check=False, timeout=_SECONDS
@@ -212,7 +215,10 @@ def test_an_object_that_was_acknowledged_and_is_gone_fails_the_save(
 def test_a_store_that_is_silent_in_a_save_is_named_and_nothing_is_left(
     server: Misbehaving, make_home: Callable[[str], Path], engine: str, request_: str
 ) -> None:
-    """The client would wait for ever. The watchdog ends its rank, and clean-up aborts the rank's upload."""
+    """A store stops answering during a save. The client library alone would wait for ever.
+
+    The watchdog ends the rank and names its file. Clean-up aborts the rank's upload.
+    """
     server.faults.append(Fault(request=request_, way="silent", key="__1_0.distcp"))  # type: ignore[arg-type]
     run = run_on(server, make_home, engine, f"--ckpt-io-timeout={patience(5):.0f}s")
     assert run.code == 1, run.text

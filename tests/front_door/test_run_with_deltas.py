@@ -1,4 +1,4 @@
-"""Runs in which saves between full ones contain only changes: measured, judged, and faults found."""
+"""Runs that save only the changes between full saves: they are measured and judged, and faults are found."""
 
 from __future__ import annotations
 

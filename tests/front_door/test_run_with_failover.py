@@ -1,4 +1,4 @@
-"""A component that fails during saves and loads. The target misbehaves between the fault and the repair command."""
+"""A component fails during saves and loads. From the fault command to the repair command, the target misbehaves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 
 def options(door: FrontDoor, breaks: list[str], repairs: list[str], limit: float = 60.0) -> tuple[str, ...]:
-    """Return options of a run that requires only speed and failover, with a limit for stalls."""
+    """Return options of a run that requires speed and FAILOVER.
+
+    ``breaks`` and ``repairs`` are the words of its fault and repair commands; ``limit`` is the longest stall in
+    seconds.
+    """
     table = door.home / "gates.toml"
     row = f'FAILOVER = {{ gate = "required", limit = {limit} }}'
     table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
@@ -60,7 +64,10 @@ def found_in(run: Run) -> dict[str, Any]:
     "engine", [STREAM, *(pytest.param(word, marks=pytest.mark.thorough) for word in (TORCH, SAFETENSORS))]
 )
 def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target: Target, engine: str) -> None:
-    """During the fault, writes fail with a message and nothing is committed; earlier checkpoints stay complete."""
+    """FAILOVER is met if saves during the fault fail with a message and commit nothing.
+
+    Earlier checkpoints stay complete and can be loaded.
+    """
     words = options(door, target.fault_command("EIO in write"), target.clear_command)
     run = door.run(*words, engine, target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
@@ -113,7 +120,10 @@ def test_a_wrong_byte_in_a_save_that_succeeded_fails(door: FrontDoor, target: Ta
 
 @pytest.mark.thorough
 def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoor, target: Target) -> None:
-    """The repair command repairs nothing: loads still fail, with an error that a failover does not excuse."""
+    """If a committed checkpoint cannot be loaded after the repair command, FAILOVER fails.
+
+    The repair command of this test does nothing.
+    """
     run = door.run(*options(door, target.fault_command("EIO in read"), TRUE), target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "missing bytes"), verdict
@@ -125,7 +135,10 @@ def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoo
 def test_a_commit_whose_answer_is_lost_is_one_if_the_checkpoint_is_whole(
     door: FrontDoor, target: Target, torn: bool
 ) -> None:
-    """The directory has its final name, although the client got an error."""
+    """A rename succeeds, but the client gets an error. The save counts as committed if the checkpoint is complete.
+
+    If ``torn`` is true, it is incomplete, and FAILOVER fails.
+    """
     breaks = target.fault_command("the answer of rename is lost", torn=torn)
     run = door.run(*options(door, breaks, target.clear_command), target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
@@ -158,7 +171,7 @@ def test_a_stall_beyond_the_limit_of_the_gates_fails(door: FrontDoor, target: Ta
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_the_storage_rebuilds_fails(door: FrontDoor, target: Target) -> None:
-    """The target is slow after the repair command, until the next fault."""
+    """The target is slow from the repair command until the next fault, so a save then exceeds its limit."""
     words = options(door, target.clear_command, target.fault_command("slow file", seconds=1))
     run = door.run(*words, target=target.path, cluster=64)
     verdict = run.verdict("FAILOVER")
@@ -212,7 +225,10 @@ def test_storage_that_hangs_fails_at_the_deadline_and_is_mended(door: FrontDoor,
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Target, number: signal.Signals) -> None:
-    """The run ends by Ctrl-C, or by a kill that leaves it no time."""
+    """If a run is ended during a fault, the repair command is run.
+
+    The run is ended by Ctrl-C, or by SIGKILL, which leaves its controller no time.
+    """
     broken, repaired = door.home / "broken", door.home / "repaired"
     words = options(door, ["sh", "-c", f"touch {broken}; exec sleep 2"], ["touch", str(repaired)])
     started = door.start(*words, target=target.path)
@@ -226,7 +242,7 @@ def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Tar
 
 @pytest.mark.thorough
 def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str], Path]) -> None:
-    """GlusterFS keeps three copies. While the server of one is killed, saves and loads continue and lose nothing."""
+    """GlusterFS keeps three copies. If the server of one copy is killed, saves and loads continue without an error."""
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     need(os.geteuid() == 0 and not missing, f"a volume of GlusterFS needs root and {', '.join(missing) or 'no more'}")
     home = make_home("gluster")

@@ -1,4 +1,4 @@
-"""Clients that answer fsync or clocks themselves: no certificate, and the storage is not blamed."""
+"""Clients whose fsync or clock is replaced by other code: there is no certificate, and the storage is not blamed."""
 
 from __future__ import annotations
 

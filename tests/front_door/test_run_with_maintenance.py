@@ -1,4 +1,4 @@
-"""Storage that is restarted, upgraded or snapshotted during saves and loads, on targets that lose data by it."""
+"""Storage is restarted, upgraded or snapshotted during saves and loads. Some targets lose data by it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 
 def options(door: FrontDoor, requirement: str, limit: str = "") -> tuple[str, ...]:
-    """Return options of a run that requires speed and one requirement of maintenance."""
+    """Return options of a run that requires speed and ``requirement``; ``limit`` is the limit of that requirement."""
     table = door.home / "gates.toml"
     more = f", limit = {limit}" if limit else ""
     row = f'{requirement} = {{ gate = "required"{more} }}'
@@ -46,9 +46,10 @@ def during(door: FrontDoor, command: list[str]) -> tuple[str, ...]:
 
 
 def snapshots(door: FrontDoor, take: list[str], remove: list[str], limit: str = "100.0") -> tuple[str, ...]:
-    """Return options with snapshot commands.
+    """Return options with the commands that take and remove snapshots.
 
-    ``limit`` is generous, as a snapshot may cost much on a busy machine; one test sets a lower limit.
+    ``limit`` is the largest accepted extra time of a save with a snapshot, as a multiple of its usual time. The default
+    is large, because a snapshot may take long on a busy machine.
     """
     commands = (actions(snapshot=shlex.join(take), remove_snapshot=shlex.join(remove)),)
     return (*options(door, "SNAPSHOT", limit), *commands)
@@ -59,7 +60,7 @@ def untouched(run: Run) -> dict[str, str]:
 
 
 def holds_what_it_says(run: Run) -> None:
-    """Check the report against its schema, and verify its directory."""
+    """Check that the report matches its schema and that ``verify`` finds no change in the directory."""
     assert by_the_library.faults(run.document, "report") == []
     assert {
         c.name: c.outcome for c in verify_directory(run.report, None) if c.outcome != "not checked"
@@ -120,7 +121,10 @@ def test_storage_that_fails_while_a_command_runs_fails(door: FrontDoor, target: 
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_a_command_runs_fails(door: FrontDoor, target: Target) -> None:
-    """The command runs until a save is late. Only saves are slow; a load in progress may take some seconds."""
+    """UPGRADE fails if a save exceeds its limit while the command runs.
+
+    The command makes writes slow, and runs until a write was slow. Loads stay fast, because a load may be in progress.
+    """
     pace = {"maximum_bytes": 1 << 20, "bytes_per_second": 1_000_000, "first_seconds": 3}
     trickle = target.fault_command("writes trickle", **pace)
     slow = f"{shlex.join(trickle)}; {shlex.join(target.until_hit_command('writes trickle'))}"
@@ -141,7 +145,7 @@ def test_a_command_that_fails_upgrades_nothing_that_counts(door: FrontDoor) -> N
 
 @pytest.mark.thorough
 def test_a_run_that_is_interrupted_leaves_the_command_to_its_work(door: FrontDoor) -> None:
-    """A rolling restart that is killed halfway would do harm."""
+    """An interrupted run does not end its maintenance command. A rolling restart that stops halfway would do harm."""
     began, go_on, ended = (door.home / name for name in ("began", "go-on", "ended"))
     os.mkfifo(go_on)
     words = during(door, ["sh", "-c", f"touch {began}; read line < {go_on}; touch {ended}"])
@@ -156,7 +160,7 @@ def test_a_run_that_is_interrupted_leaves_the_command_to_its_work(door: FrontDoo
 
 
 def script(home: Path, name: str, text: str) -> list[str]:
-    """Return the command that runs a shell script."""
+    """Write a shell script and return the words of the command that runs it."""
     file = home / name
     file.write_text(f"set -eu\n{text}\n")
     return ["sh", str(file)]
@@ -164,14 +168,17 @@ def script(home: Path, name: str, text: str) -> list[str]:
 
 @pytest.fixture
 def subvolume(make_home: Callable[[str], Path]) -> Iterator[Path]:
-    """A btrfs volume that allows snapshots of ``target``."""
+    """A mounted btrfs file system, in which a subvolume ``target`` can be snapshotted."""
     need(os.geteuid() == 0 and shutil.which("mkfs.btrfs"), "a volume of btrfs needs root and mkfs.btrfs")
     with loop_mount(make_home("snapshots"), "btrfs") as mount:
         yield mount.path
 
 
 def real(door: FrontDoor, volume: Path, more: str = "") -> tuple[list[str], list[str]]:
-    """Return commands that take and remove a btrfs snapshot; ``more`` changes it before its name is printed."""
+    """Return two commands: one takes a btrfs snapshot, the other removes it.
+
+    ``more`` are shell commands that change the snapshot before its name is printed.
+    """
     clone = volume / "clone"
     take = f"btrfs subvolume snapshot {volume}/target {clone} >&2\n{more}\necho {clone}"
     return script(door.home, "take", take), script(door.home, "remove", 'btrfs subvolume delete "$1" >&2')
@@ -228,9 +235,10 @@ def test_a_clone_that_is_wrong_fails(door: FrontDoor, subvolume: Path, name: str
 
 @pytest.mark.thorough
 def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -> None:
-    """With a snapshot the storage is seven times slower, so each save shows it, even on a busy machine.
+    """SNAPSHOT fails if saves with a snapshot take more than 10 % longer than usual.
 
-    Without one, it is slow enough that the snapshot is taken in the middle of a save.
+    While a snapshot exists, the storage is seven times slower than before. Before, it is slow enough for a snapshot in
+    the middle of a save.
     """
     clone = door.home / "clone"
     usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.02, 0.15))

@@ -1,4 +1,4 @@
-"""Runs that report live metrics: their values equal the report's, and a failing destination changes nothing."""
+"""Runs that report live metrics. Their values equal the report's, and a failing destination does not affect the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ WARNING = "METRICS ARE INCOMPLETE: --ckpt-metrics "
 
 
 def assert_that_they_are_those_of(found: Values, run: Run, total: str = "_total") -> None:
-    """Compare metrics with the report of their run; ``total`` is the suffix of counters' names."""
+    """Compare the metrics ``found`` with the report of their run.
+
+    ``total`` is the suffix of the names of counters.
+    """
 
     def value(name: str, **labels: str) -> float:
         return found[name, tuple(sorted({"run_id": run.run_id, **labels}.items()))]

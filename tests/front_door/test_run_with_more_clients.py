@@ -27,7 +27,10 @@ class Clients:
     rows: tuple[str, ...] = ROWS
 
     def run(self, door: FrontDoor, mount: Mounts, **parameters: object) -> Run:
-        """Run on a token bucket over memory, because other load on a disk would add to its intended times."""
+        """Make a run on an array that serves at a limited rate.
+
+        Its files are in memory, because other load on a disk would add to the intended times.
+        """
         (door.home / FILE).write_text(SMALL.replace("data = 2", f"data = {self.ranks}"))
         directory = door.home / "array"
         directory.mkdir()

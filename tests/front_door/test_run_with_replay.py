@@ -43,7 +43,7 @@ for path in directory.parent.glob("*/*"):
 
 
 def words_in(home: Path) -> tuple[str, ...]:
-    """Return the options that replay the pattern of a file in a directory."""
+    """Write a recorded pattern of two ranks to ``home``; return the options that replay it."""
     (home / "job.pattern.json").write_text(TWO_RANKS)
     return (f"--ckpt-engine=replay:file={home}/job.pattern.json",)
 

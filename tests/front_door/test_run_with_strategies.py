@@ -1,4 +1,4 @@
-"""Runs in which saves let the job continue: the measurements, a fault for each verdict, and refused runs."""
+"""Runs whose saves let the job continue: measurements, one fault for each verdict, and refused options."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_the_copy_of_the_state_is_timed_apart_and_told(together: Run, subjects: 
 
 
 def extra_of(steps: dict[str, Any]) -> float:
-    """Return how much longer the steps during a save took."""
+    """Return by how many seconds the simulated training steps during a save took longer than usual."""
     found: StepsOfSave = from_plain(StepsOfSave, steps)
     return found.extra_seconds
 
@@ -241,7 +241,7 @@ def test_verify_holds_the_evidence_of_saves_in_the_background(together: Run) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [TORCH, STREAM])
 def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor, engine: str) -> None:
-    """The job changes data while they are written, so the file belongs to no single state."""
+    """If the job continues before its state is copied, the file mixes states, and INTEGRITY fails."""
     run = door.run(*TINY, engine, ASYNC, "--ckpt-operations=1", environment=in_every_rank(door.home, NOTHING_COPIED))
     assert run.code == 1, run.text
     (verdict,) = (v for v in run.document["requirements"] if v["id"] == "INTEGRITY")
@@ -286,7 +286,10 @@ def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_
     ],
 )
 def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: str, way: str) -> None:
-    """A committed checkpoint loses bytes with its process, or an interrupted save appears as a checkpoint."""
+    """CRASH-ASYNC fails for two faults after a kill.
+
+    With ``lose``, a committed checkpoint loses bytes. With ``show``, an unfinished save appears as a checkpoint.
+    """
     environment = in_every_rank(door.home, WHEN_KILLED, CKPT_LOSES=str(door.target), CKPT_WAY=way)
     words = (*TINY, f"--ckpt-engine={engine}", ASYNC, "--ckpt-operations=1")
     run = door.run(*words, environment=environment)
@@ -299,7 +302,7 @@ def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["stream", "dcp"])
 def test_retention_that_takes_the_newest_committed_one_is_found(door: FrontDoor, engine: str) -> None:
-    """A retention that counts a save in flight as the newest one deletes the last complete checkpoint."""
+    """RETAIN-COMMITTED fails if retention deletes the last complete checkpoint while a newer save is unfinished."""
     run = door.run(
         *TINY,
         f"--ckpt-engine={engine}",
@@ -357,7 +360,10 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.thorough
 def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDoor) -> None:
-    """At this size a second of notice is scaled to a ten-thousandth of a second, and no fsync returns in that time."""
+    """A notice of one second is too short, so only the advisory PREEMPT fails.
+
+    At this scale the second becomes a ten-thousandth of a second, and no fsync returns in that time.
+    """
     run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-suite=preemption-notice=1s")
     verdict = run.verdict("PREEMPT")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "over limit")

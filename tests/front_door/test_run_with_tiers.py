@@ -1,4 +1,4 @@
-"""Runs that save to a local tier and drain it to the target: measured, judged, refused, and the files left."""
+"""Runs that save to a local tier and drain it to the target: measurements, verdicts, refusals, and the files left."""
 
 from __future__ import annotations
 

@@ -78,7 +78,10 @@ def _parent(pid: int) -> int:
 
 
 def _decided(run: Run) -> list[tuple[str, str, str, str]]:
-    """Return the decisions, in order. Advisory outcomes are left out, because they may vary by chance."""
+    """Return (requirement, subject, severity, outcome) of each verdict, in order.
+
+    Outcomes of advisory verdicts are empty, because they may vary by chance.
+    """
     return [
         (v["id"], v["subject"], v["severity"], v["outcome"] if v["severity"] == "required" else "")
         for v in run.document["requirements"]

@@ -1,4 +1,7 @@
-"""Runs on targets whose cache the kernel shows not at all or in part: COLD uses timed reads, or says why not."""
+"""Runs on targets whose cached pages the kernel counts in part or not at all.
+
+COLD then uses timed reads, or states why it could not.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +54,9 @@ def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def in_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
-    """A file system in memory for the target's files.
+    """A file system in memory for the files of a FUSE target.
 
-    Other tests do not drop its pages, so only the target is timed.
+    Tests that drop caches cannot drop its pages, so they do not change the times of the target's reads.
     """
     need_fuse()
     mounts = Mounts(make_home)
@@ -101,7 +104,10 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
 def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_nothing(
     in_memory: Path, door: FrontDoor
 ) -> None:
-    """The cache knows by their numbers which checkpoints were saved to be timed."""
+    """A cache drops only the checkpoints whose reads are timed, so timed reads prove nothing about the others.
+
+    It recognizes the timed checkpoints by their numbers.
+    """
     (in_memory / "blind").mkdir()
     with misbehaving(in_memory / "blind", second=True, direct_io=True) as target:
         target.fault(CACHE, survives=False, drops_from=2)
@@ -141,7 +147,10 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, door: Front
 def test_what_the_process_of_a_mount_keeps_is_found_by_a_second_client_although_the_kernel_counts_nothing(
     in_memory: Path, door: FrontDoor, survives: bool
 ) -> None:
-    """The kernel keeps, drops and counts pages of the mount, as for most file systems by FUSE."""
+    """The FUSE process has its own cache, in addition to the kernel's, which works as usual.
+
+    Timed reads, also by a second client, show whether that cache keeps data after a drop.
+    """
     home = in_memory / f"counted-{survives}"
     home.mkdir()
     with misbehaving(home, second=True, keep_cache=True) as target:

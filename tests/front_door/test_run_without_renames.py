@@ -1,4 +1,4 @@
-"""A gateway that refuses to rename a directory: a marker file commits, and the report says so."""
+"""Runs on a gateway that refuses to rename directories: saves commit with a marker file, and the report states it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nothing_is_left_on_the_target(run: Run) -> None:
 
 @pytest.fixture(scope="module")
 def behaviour(make_home: Callable[[str], Path]) -> Iterator[Run]:
-    """A run of all checks of behaviour, with a second client, a small volume and a power switch."""
+    """A run of the conformance suite with a second client, a small volume and a command that cuts the power."""
     with opened_door(make_home("behaviour")) as door, with_small_volume(make_home) as (target, small):
         target.fault(FAULT)
         small.fault(FAULT)

@@ -1,4 +1,4 @@
-"""Some attacks of each family in every run of the tests, 2,000 with ``--all``; and faults that fuzzers must find."""
+"""Every test run makes some attacks of each family, and 2,000 with ``--all``. Planted faults must be found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ FAST, MANY = 120, 2000
 
 
 def attack(*words, cases=MANY):
-    """Run the fuzzers from the command line; return the ended process. More cases get more time."""
+    """Run the fuzzers from the command line; return the ended process.
+
+    The time limit grows with ``cases``, the number of attacks.
+    """
     command = [sys.executable, "-m", "tests.support.fuzz", "--processes=1", *words]
     seconds = patience(600) * max(1, cases / MANY)
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=seconds)
@@ -98,7 +101,7 @@ print([fault for number in range(60) for fault in worker.attempt("directories", 
 
 @pytest.mark.thorough
 def test_a_verdict_that_becomes_better_is_seen():
-    """``judge`` is sabotaged: it ignores changed measurements, and every verdict is met."""
+    """The fuzzers find a sabotaged ``judge`` that ignores changed measurements and returns only met verdicts."""
     sabotage = "judged_run.changes_of_facts = lambda directory: []\n" + textwrap.dedent(
         """
         def met(*said, before=judged_run.decide):
@@ -116,7 +119,7 @@ def test_a_verdict_that_becomes_better_is_seen():
 
 @pytest.mark.thorough
 def test_the_same_case_is_made_again():
-    """A case depends on its name only, not on earlier cases."""
+    """A single case can be repeated by its name."""
     output = [attack("--case=inputs/7/3").stdout for _ in range(2)]
     assert all("1 attacks with seed 7" in text for text in output), output
 
@@ -124,7 +127,7 @@ def test_the_same_case_is_made_again():
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_attacks_that_are_ended_leave_nothing_behind(how, tmp_path):
-    """Neither the directory of the attacks nor their processes remain."""
+    """Fuzzers that are ended by a signal remove their directory and end their processes."""
     program = f"""
 import sys, tempfile
 from tests.support.fuzz import __main__ as fuzz

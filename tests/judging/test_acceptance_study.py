@@ -1,4 +1,4 @@
-"""The study of wrong verdicts, with few arrays, on cases whose answer is known without a simulation."""
+"""The study of wrong verdicts with few simulated arrays, and cases with a result that is known without simulation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITH_A_LIMIT = [row for row in rows() if row.name != "STEADY"]
 
 
 def late_in(share: float) -> Truth:
-    """An array that takes twice the limit for a share of its operations, and half of the limit for all others."""
+    """Return an array: ``share`` of its operations take twice the limit, all others half of the limit."""
 
     def draw(chance, margin, arrays, series):
         drawn = [np.where(chance.random((arrays, n)) < share, 2.0, 0.5) for n in series]
@@ -37,7 +37,7 @@ def passed_share(row: Row, truth: Truth, arrays: int, seed: int = 1) -> float:
 
 
 def timed(row: Row, factor: float) -> list[list[Timed]]:
-    """All operations of a run of a row, each with a multiple of its limit as its time."""
+    """Return all operations of a run for a row. Each takes ``factor`` times its limit."""
     return [
         [Timed(seconds=limit * factor, ranks=(limit * factor,) * 8)] * n
         for limit, n in zip(row.limits, row.operations, strict=True)

@@ -1,4 +1,4 @@
-"""The grade and exit code for given verdicts, over the whole table."""
+"""The grade and the exit code for given verdicts, for the full table of requirements."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def verdict(requirement, outcome, subject=SUBJECT):
 
 
 def findings(subject=SUBJECT, *, without=(), **outcomes):
-    """Return the verdicts of a complete run: all met except the named ones (``_`` for ``-``)."""
+    """Return the verdicts of a complete run. All are met, except the outcomes that the keywords set.
+
+    A keyword is a requirement's name with ``_`` instead of ``-``.
+    """
     changed = {name.replace("_", "-"): outcome for name, outcome in outcomes.items()}
     return [verdict(r, changed.get(r, "met"), subject) for r in ALL if r not in without]
 
@@ -184,7 +187,7 @@ def test_the_order_in_which_tests_ran_decides_nothing():
 
 @pytest.mark.parametrize("profile", [{}, SMOKE], ids=["full", "smoke"])
 def test_a_run_of_which_nothing_is_asked_is_never_certified(profile):
-    """With every row off, no verdict fails and none is missing, but nothing was shown."""
+    """A gate table with every requirement off gives no certificate: nothing failed, but nothing was shown."""
     plan, settings, _ = run_of(**profile)
     nothing = dataclasses.replace(SPEED, kinds=dict.fromkeys(REQUIREMENTS, "off"))
     judgement = judge_run(plan, settings, nothing, [])

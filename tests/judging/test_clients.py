@@ -77,7 +77,11 @@ GATES = 'name = "ours"\nextends = "speed-only"\nclients = {}\n'
 
 @pytest.fixture
 def judged(tmp_path, capsys):
-    """Judge a made-up run by a gate table with these demands. Its host has 64 cores and no other facts as a client."""
+    """Return a function that judges a made-up run by a gate table with the given demands on clients.
+
+    It returns (exit code, document or None, standard error). The run's host has 64 cores; nothing else is known about
+    it.
+    """
 
     def run(*demands):
         gates = tmp_path / "ours.toml"

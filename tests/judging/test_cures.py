@@ -1,4 +1,4 @@
-"""Known facts about a kind of file system are printed with its failures, and change no verdict."""
+"""Failures on a known kind of file system are printed with the known cure, which changes no verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The phase in which a rank failed determines the requirement that fails and those not run; no such run passes."""
+"""The phase in which a rank failed decides which requirement fails and which are not run. No such run passes."""
 
 from __future__ import annotations
 

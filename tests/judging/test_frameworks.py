@@ -1,4 +1,4 @@
-"""The cost of an engine's library: medians next to those of stream, for the same checkpoint and strategy only."""
+"""The cost of an engine's library: its median times next to those of stream, for the same checkpoint and strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentences of each requirement, in one golden text each. Other tests assert outcomes, values and reason codes.
+"""The sentences of each requirement, in one golden text per requirement. Other tests check outcomes and values.
 
 ``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` rewrites them; read the difference.
 """
@@ -44,7 +44,7 @@ OBSERVATIONS = {
 
 
 def text_of(name, decided):
-    """Return everything that was decided in a case, as text."""
+    """Return a decision as text: outcome, reason code, values, sentences."""
     detail = decided.detail.splitlines() if isinstance(decided.detail, str) else decided.detail
     figures = f"measured {decided.measured!r:.12} limit {decided.limit!r:.12} {decided.unit}".rstrip()
     lines = [f"== {name}: {decided.outcome}, {decided.reason}", figures, *textwrap.wrap(decided.because, 116)]
@@ -52,7 +52,10 @@ def text_of(name, decided):
 
 
 def hold(name, text):
-    """Compare a text with its golden text, or rewrite that."""
+    """Compare the text of a requirement with its golden text.
+
+    If CKPT_UPDATE_GOLDEN is set, the golden text is rewritten first.
+    """
     file = GOLDEN / f"{name.lower()}.txt"
     if os.environ.get("CKPT_UPDATE_GOLDEN"):
         file.parent.mkdir(exist_ok=True)

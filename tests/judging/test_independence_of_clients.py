@@ -1,4 +1,4 @@
-"""More ranks, more hosts or faster hosts change no verdict, if an array has one rate for all clients together."""
+"""More ranks, more hosts or faster hosts change no verdict on an array with one rate for all clients together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.support.simulated_runs import Row, Timed, rows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """An array that serves ``rate`` to all clients together, after a ``burst`` at any speed. It may cap each host.
+    """An array that serves at most ``rate`` to all clients together.
 
-    Rates are multiples of an operation's bytes divided by its limit; the burst is a multiple of its bytes.
+    Before that, it serves ``burst`` bytes without a limit. ``rate_of_client`` limits each host. Rates are multiples of
+    an operation's bytes divided by its limit; the burst is a multiple of an operation's bytes.
     """
 
     rate: float
@@ -26,7 +27,10 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clients:
-    """The clients. ``speed`` is the rate of one host, as a multiple of the rate that an operation needs."""
+    """The hosts and ranks of a run.
+
+    ``speed`` is the highest rate of one host, as a multiple of the rate that an operation needs.
+    """
 
     ranks: int = 8
     hosts: int = 1
@@ -34,17 +38,17 @@ class Clients:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the hosts."""
+        """Return the names of the hosts."""
         return tuple(f"n{i + 1}" for i in range(self.hosts))
 
 
 def series_on(bucket: Bucket, clients: Clients, row: Row) -> list[list[Timed]]:
-    """Return the operations of a run of a row, without pauses between them."""
+    """Simulate a run for a row on an array; return its series of operations, without pauses between operations."""
     return [_operations(bucket, clients, limit, n) for limit, n in zip(row.limits, row.operations, strict=True)]
 
 
 def _operations(bucket: Bucket, clients: Clients, limit: float, count: int) -> Sequence[Timed]:
-    """Simulate operations whose ranks have equally many bytes and share fairly, so all ranks end together."""
+    """Simulate ``count`` operations. All ranks move equally many bytes and end together."""
     asked = clients.hosts * min(clients.speed, bucket.rate_of_client)
     level, found = bucket.burst, []
     for _ in range(count):
@@ -131,7 +135,7 @@ def test_an_array_that_caps_each_client_passes_with_enough_clients(name: str) ->
 
 @pytest.mark.parametrize("name", ["SAVE", "LOAD", "BACKGROUND"])
 def test_the_rate_of_a_client_is_printed(name: str) -> None:
-    """The rate is printed per host if several hosts take part, otherwise per rank."""
+    """The detail of a verdict contains the rate per host, or per rank if the run has one host."""
     bucket = Bucket(rate=8.0, rate_of_client=0.6)
     for clients, words in ((FEW, "for each of 8 ranks)"), (MORE["twice the hosts"], "for each of 2 hosts)")):
         row = row_on(name, clients)

@@ -1,4 +1,4 @@
-"""FAILOVER: met, failed and not run, on made-up measurements with faults during saves and loads."""
+"""Verdicts of FAILOVER on made-up measurements with faults during saves and loads: met, failed and not run."""
 
 from __future__ import annotations
 

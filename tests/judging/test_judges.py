@@ -1,4 +1,4 @@
-"""Every requirement: met, failed and not run, at the limit and just over it, on made-up measurements."""
+"""Verdicts of every requirement on made-up measurements: met, failed, not run, at the limit and just over it."""
 
 from __future__ import annotations
 
@@ -168,14 +168,20 @@ def with_ranks(seconds, rank_bytes=None):
 
 
 def test_a_slowest_rank_of_exactly_the_limit_is_no_straggler():
-    """One rank of two hundred is slow, so the 99th percentile is not the slowest rank."""
+    """A slowest rank at the limit meets STRAGGLER, a slower one fails it.
+
+    One of 200 ranks is slow, so only the slowest rank counts, not the 99th percentile.
+    """
     verdict = judged("STRAGGLER", with_ranks([1.0] * 199 + [1.5]))
     assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("met", 1.5, 1.5, 0)
     assert outcome("STRAGGLER", with_ranks([1.0] * 199 + [1.5001])) == "failed"
 
 
 def test_a_tail_of_exactly_the_limit_is_met_and_beyond_it_fails():
-    """Three ranks of two hundred are slow, so the 99th percentile is one of them."""
+    """A 99th percentile at the limit meets STRAGGLER, a larger one fails it.
+
+    Three of 200 ranks are slow, so the 99th percentile is the time of one of them.
+    """
     verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.3] * 3))
     assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 1.3, "p99 / p50")
     verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.31] * 3))
@@ -215,7 +221,10 @@ def test_times_of_ranks_that_wait_for_each_other_in_a_library_tell_no_straggler(
 
 
 def test_times_that_scatter_by_exactly_ten_percent_are_met():
-    """The values 1 - d, 1 and 1 + d have a mean of 1 and a sample standard deviation of d."""
+    """A standard deviation of just under 10 % of the mean meets REPEAT, a slightly larger one fails it.
+
+    The values 1 - d, 1 and 1 + d have a mean of 1 and a sample standard deviation of d.
+    """
     assert outcome("REPEAT", measurement(saves=(0.9, 1.0, 1.1 - CLOSE))) == "met"
     verdict = judged("REPEAT", measurement(loads=(0.9, 1.0, 1.1 + 1e-6)))
     assert (verdict.outcome, verdict.unit) == ("failed", "fraction")
@@ -267,7 +276,10 @@ def test_a_slower_storage_never_does_better(seconds, more):
 
 
 def stalled(took, waited):
-    """Return loads. Load 2 took ``took`` x the limit; ``waited`` x the limit of it were waits for the comparison."""
+    """Return a measurement whose second load took ``took`` times the limit.
+
+    Of this time, ``waited`` times the limit were waits for the comparison.
+    """
     limit = judged("LOAD", measurement()).limit
     slow = dataclasses.replace(operation("load", 2, took * limit), stalled_seconds=waited * limit)
     of = measurement()

@@ -1,4 +1,4 @@
-"""RETENTION, DATA and REPEAT: deletions, constant data, and loads that a cache may have served."""
+"""Verdicts of RETENTION (deletions), DATA (kinds of data) and REPEAT (loads that a cache may have served)."""
 
 from __future__ import annotations
 
@@ -166,7 +166,10 @@ def test_one_fast_load_is_named_wherever_it_stands(alike, outlier, place):
 
 @given(cold=st.lists(st.floats(9.0, 9.9), min_size=2, max_size=9), data=st.data())
 def test_loads_that_turn_three_times_faster_are_all_named_and_no_other(cold, data):
-    """As in published results: the first loads fill a cache, which serves the later ones."""
+    """If later loads take at most a third of the time of the first loads, exactly the later loads are named.
+
+    In published results the first loads fill a cache, which serves the later loads.
+    """
     maximum = 2 * len(cold) if len(cold) > 2 else 1
     warm = data.draw(st.lists(st.floats(1.0, 3.0), min_size=1, max_size=maximum))
     verdict = repeated(*cold, *warm)

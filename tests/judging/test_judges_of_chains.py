@@ -1,4 +1,4 @@
-"""Verdicts on incremental saves: restores of chains, and the files that deletions leave of a chain."""
+"""Verdicts on incremental saves: restores of a chain of deltas, and the files of a chain that deletions leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paced saves during other work: met, failed and not run, at the limit and just over it, on made-up measurements."""
+"""Verdicts on saves at a given pace during other work: met, failed, not run, at the limit and just over it."""
 
 from __future__ import annotations
 
@@ -134,10 +134,11 @@ _STEP = SAVE_LIMIT / 4000
 
 
 def seconds_of_two_jobs(ranks, client_rate, array_rate):
-    """Return how long a paced save of the first half of the ranks takes, while the other half keeps saving.
+    """Simulate two jobs and return the seconds of one paced save of the first.
 
-    Each rank writes its share of ``FULL`` bytes by the schedule of the pace, at most at ``client_rate``; the array
-    serves ``array_rate`` in total and shares it evenly among the ranks that have something to write.
+    Each job has half of the ranks; the second saves repeatedly. A rank writes its share of ``FULL`` bytes by the
+    schedule of the pace, at most at ``client_rate``. The array serves ``array_rate`` in total and shares it evenly
+    among the ranks that have bytes to write.
     """
     size, pace = FULL / ranks, FULL / ranks / PACE.seconds
     written, began = [0.0] * ranks, [0.0] * ranks
@@ -164,7 +165,7 @@ def seconds_of_two_jobs(ranks, client_rate, array_rate):
 )
 @settings(deadline=None, max_examples=20)
 def test_more_or_faster_clients_of_a_fair_array_change_no_verdict(array, ranks, speed):
-    """A fair array passes if it serves the rate that the cluster needs, and fails otherwise, with any clients."""
+    """An array with the rate that the cluster needs meets NEIGHBOUR, a slower array fails it, with any clients."""
     needed = FULL / SAVE_LIMIT
 
     def outcome(count, rate):

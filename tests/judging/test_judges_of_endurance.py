@@ -1,4 +1,4 @@
-"""ENDURE, STEADY and NEARFULL: met, failed and not run, on made-up measurements."""
+"""Verdicts of ENDURE, STEADY and NEARFULL on made-up measurements: met, failed and not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCALING: growth between client counts, the stated maximum rate, and measurements that prove nothing."""
+"""Verdicts of SCALING: growth between client counts, the stated maximum rate, and insufficient measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads of other ranks' files: met, failed and not run, at the limit and just over it, on made-up measurements."""
+"""Verdicts on loads of other ranks' files: met, failed and not run, at the limit and just over it."""
 
 from __future__ import annotations
 

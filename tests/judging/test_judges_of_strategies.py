@@ -1,4 +1,4 @@
-"""Verdicts on saves that let the job continue: limits that follow from the cluster, and what changes each verdict."""
+"""Verdicts on saves that let the job continue: their limits follow from the cluster; which facts change a verdict."""
 
 from __future__ import annotations
 

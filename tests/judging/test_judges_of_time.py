@@ -1,4 +1,4 @@
-"""SAVE and LOAD: met, failed and not run, at the limit and just over it, on made-up measurements."""
+"""Verdicts of SAVE and LOAD on made-up measurements: met, failed, not run, at the limit and just over it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = [("SAVE", "saves", LIMITS.save_limit_seconds), ("LOAD", "loads", LIMITS.
 
 
 def of_seconds(kind, seconds, **changes):
-    """Return a measurement whose operations of one kind took these seconds."""
+    """Return a measurement whose saves and loads took ``seconds``; ``changes`` apply only to operations of ``kind``."""
     operations = [
         dataclasses.replace(operation(of, n, s), **(changes if of == kind[:-1] else {}))
         for of in ("save", "load")
@@ -41,7 +41,7 @@ def of_seconds(kind, seconds, **changes):
 
 
 def how_sure(requirement, kind, seconds, **changes):
-    """Return the verdict's lines on operations that were not measured."""
+    """Return the "how sure" lines of the verdict, which state what follows for operations that were not measured."""
     lines = judged(requirement, of_seconds(kind, seconds, **changes)).detail.splitlines()
     return [line.removeprefix(HOW_SURE) for line in lines if line.startswith(HOW_SURE)]
 
@@ -137,9 +137,9 @@ class TestTime:
         field = "stalled_seconds" if kind == "loads" else "copying_seconds"
 
         def of(*late):
-            """Return the verdict if the last operations are late.
+            """Return the verdict on 93 operations of which the last ones are late.
 
-            ``late`` states whether the client delayed each of them.
+            There is one late operation for each value of ``late``; a true value means that the client delayed it.
             """
             made = of_seconds(kind, [limit / 2] * (93 - len(late)) + [1.1 * limit] * len(late))
             delayed = {(kind[:-1], 94 - n) for n, is_delayed in enumerate(late, 1) if is_delayed}

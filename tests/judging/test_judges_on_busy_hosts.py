@@ -1,4 +1,7 @@
-"""Other load on a host: ratios of times are not decided, limits in seconds are, and the load is shown."""
+"""Verdicts on runs with other load on a host: ratios of times are not judged, limits in seconds are.
+
+The load is reported.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ def test_an_added_pattern_brings_the_load_of_its_own_span() -> None:
 
 
 def loaded_in(of, name):
-    """Return a measurement in which the launch for a scenario with commands ran on a busy host."""
+    """Return the measurement with a busy host during the separate launch of scenario ``name``."""
     found = dataclasses.replace(of.patterns.found(name), host_loads=(dataclasses.replace(BUSY, span=name),))
     return dataclasses.replace(of, patterns=dataclasses.replace(of.patterns, **{name: found}))
 

@@ -1,4 +1,4 @@
-"""Names from other requirement lists, such as NVIDIA's, in our catalogue."""
+"""Our requirements also have the names of other requirement lists, such as NVIDIA's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def test_lines_stand_in_the_catalogue() -> None:
 
 
 def test_a_line_of_another_list_is_named_with_whose_it_is_and_no_survey_of_ours_is_cited() -> None:
-    """Readers of a certificate do not have the other lists, so ``N-011`` or ``semantics 7`` means nothing to them."""
+    """A text that cites an entry of another list, such as ``N-011``, also names the owner of the list.
+
+    Readers of a certificate do not have these lists.
+    """
     printed = [text for r in REQUIREMENTS.values() for text in (r.text, r.source, r.figure, r.limit, r.next_step)]
     printed += [text for check in CHECKS for text in (check.how, check.relies)]
     printed += [name for r in REQUIREMENTS.values() for name in r.also_known_as]

@@ -1,4 +1,4 @@
-"""STALE states how long the second client's mount may answer from its cache, and the option that shortens it."""
+"""STALE states for how long the second client may serve cached data, and the mount option that shortens this time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons why a result may not apply to an array, what was not tried, and small runs that support no cluster size."""
+"""Texts of a report: why a result may not apply to an array, what was not tried, when no cluster size is supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waivers: what they cover, their last day, and that a waived requirement is never called met."""
+"""Waivers: what they cover, and their last day. A waived requirement is never reported as met."""
 
 from __future__ import annotations
 

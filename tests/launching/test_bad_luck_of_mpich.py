@@ -1,4 +1,4 @@
-"""Bad luck while ranks that MPICH started save: the run ends and gives the reason, and no process survives."""
+"""Faults while ranks that MPICH started save: the run ends with the reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.hosts.storage import HONEST_FUSE
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """The results of all runs, which share one lab."""
+    """Return {fault: result of its run}. The runs share one set of simulated hosts."""
     need_hosts(HONEST_FUSE, "tc")
     home = make_home("hosts")
     python = str(python_of_mpich(home))
@@ -23,7 +23,7 @@ def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
 
 
 class TestBadLuckOfMpich(BadLuck):
-    """Every kind of bad luck."""
+    """The inherited tests check the runs with each fault."""
 
     # Its launcher reports a line of its own code that met an error, but no host.
     NAMES_A_FULL_HOST = False

@@ -1,4 +1,4 @@
-"""Bad luck while ranks that Slurm started save: the run ends and gives the reason, and no process survives."""
+"""Faults while ranks that Slurm started save: the run ends with the reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LAUNCHER = "--ckpt-launcher=srun --mpi=pmix --kill-on-bad-exit=1 --distribution=
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """The results of all runs, which share one lab."""
+    """Return {fault: result of its run}. The runs share one set of simulated hosts."""
     need_hosts(HONEST_FUSE, "tc")
     need_slurm()
     return bad_luck(make_home("hosts"), "cancelled", *BadLuck.LUCKS, options=(LAUNCHER,), slurm=True)
 
 
 class TestBadLuckOfSlurm(BadLuck):
-    """Every kind of bad luck, and jobs that a user cancels."""
+    """The inherited tests check the runs with each fault. Here, a user also cancels a job."""
 
     # Slurm kills the ranks on the other hosts, and gives the reason only in its own log and in sinfo.
     NAMES_A_FULL_HOST = False

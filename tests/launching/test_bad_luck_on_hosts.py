@@ -1,4 +1,4 @@
-"""Bad luck while ranks that Open MPI started save: the run ends and gives the reason, and no process survives."""
+"""Faults while ranks that Open MPI started save: the run ends with the reason, and no process survives."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.support.hosts.storage import HONEST_FUSE
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
-    """The results of all runs, which share one lab."""
+    """Return {fault: result of its run}. The runs share one set of simulated hosts."""
     need_hosts(HONEST_FUSE, "tc")
     return bad_luck(make_home("hosts"), *BadLuck.LUCKS)
 
 
 class TestBadLuckOfOpenMpi(BadLuck):
-    """Every kind of bad luck."""
+    """The inherited tests check the runs with each fault."""

@@ -1,4 +1,4 @@
-"""The process that runs a user's commands answers requests, and its death is noticed."""
+"""The command keeper is a process that runs a user's commands. It answers requests, and its death is noticed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Started = Callable[[Mapping[Command, str]], tuple[CommandKeeper, int]]
 
 @pytest.fixture
 def started(tmp_path: Path) -> Started:
-    """Return a function that starts a keeper of commands; return the keeper and its process id."""
+    """Return a function that starts a command keeper and returns (the keeper, its process id)."""
 
     def of(commands: Mapping[Command, str]) -> tuple[CommandKeeper, int]:
         keeper = CommandKeeper({"upgrade": f"sh -c 'echo $PPID > {tmp_path}/pid'", **commands}, 60.0, tmp_path / "log")

@@ -1,4 +1,4 @@
-"""Two hosts whose clients cache names and attributes for a second, as STALE allows: no save and no pattern fails.
+"""Two hosts that cache names and attributes for a second, as STALE allows: no save and no pattern fails.
 
 ``CKPT_HOST_RUNS`` is the number of consecutive runs of each kind. Every run must end normally.
 """
@@ -39,7 +39,10 @@ NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "NAMES[")
 
 @pytest.fixture(scope="module", params=STORAGES)
 def all_done(make_home: Callable[[str], Any], request: pytest.FixtureRequest) -> Sequence[Done]:
-    """The results of runs with saves, loads and all patterns, alternating with runs that list names."""
+    """Return the results of the runs, in order.
+
+    A run with saves, loads and all patterns alternates with a run that lists names.
+    """
     storage = STORAGES[request.param]
     need_hosts(storage)
     steps = [Step(options=options) for _ in range(RUNS) for options in (OPTIONS, NAMES)]
@@ -48,7 +51,7 @@ def all_done(make_home: Callable[[str], Any], request: pytest.FixtureRequest) ->
 
 @pytest.fixture(scope="module")
 def done(all_done: Sequence[Done]) -> Sequence[Done]:
-    """The runs that measured saves and loads."""
+    """Return the results of the runs with saves and loads."""
     return all_done[::2]
 
 
@@ -105,9 +108,9 @@ def test_what_hosts_waited_for_before_the_clocks_is_told(done: Sequence[Done], m
 
 @pytest.mark.thorough
 def test_a_client_that_remembers_for_a_minute_fails_the_run(make_home: Callable[[str], Any]) -> None:
-    """A wait is limited to twice what STALE allows.
+    """A client that caches names for a minute fails the run, and the failure names its host.
 
-    If a name is still missing then, the run fails and names the host.
+    A rank waits for a name at most twice as long as STALE allows.
     """
     need_hosts(FOR_A_MINUTE)
     done, names = on_hosts(make_home("hosts"), 2, Step(options=OPTIONS), Step(options=NAMES), storage=FOR_A_MINUTE)

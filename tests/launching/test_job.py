@@ -1,4 +1,4 @@
-"""The controller's job for the ranks follows from plan and settings; each value comes from its single source."""
+"""The job that the controller sends to the ranks follows from the plan and the settings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ OF_JOB = REPLAY._replace(files=FileRule(pattern=JobPattern(file="job.json", sha2
 
 @pytest.mark.parametrize("engine", [*BUILT_IN, OF_JOB], ids=lambda engine: engine.name)
 def test_ranks_know_every_name_that_the_engine_s_rule_has(engine):
-    """Files of a killed save are removed by their names, so every rank must know all names."""
+    """The job contains every file name of the engine's rule.
+
+    Ranks remove the files of a killed save by these names.
+    """
     settings = resolve(
         {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {}
     )

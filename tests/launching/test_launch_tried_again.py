@@ -1,4 +1,4 @@
-"""A launcher that fails before any rank has reported is started again, with a message; a later failure is final."""
+"""A launcher that fails before any rank has reported is started again, with a message. A later failure is final."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ LAUNCHES_AGAIN = "-n1"
 
 @pytest.fixture
 def launcher(door: FrontDoor) -> str:
-    """A launcher that follows the file ``plan``, one word per launch: start the ranks, or fail in some way."""
+    """Return the option for a launcher that obeys the file ``plan``.
+
+    Each word of the file is for one launch: fail, end without ranks, hang, or (any other word) start the ranks.
+    """
     program = door.home / "launch"
     # A "#!" line could not name a Python whose path contains a space.
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(program))}.py "$@"\n')

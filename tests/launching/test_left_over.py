@@ -1,4 +1,4 @@
-"""Nothing on the target is removed while other hosts' ranks may write to it: each host is asked, and must answer."""
+"""Files on the target are removed only when each host has confirmed that no rank of the run is left there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHOLE = {"exit_code": 0, "is_complete": True}
 
 @pytest.fixture
 def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
-    """Return a function that makes the context of a run over the given hosts, or on this one."""
+    """Return a function that creates the launch context of a run on the given hosts; on this host if none are given."""
 
     def make(hosts: str) -> LaunchContext:
         return made_context(tmp_path, SAID | ({"ckpt_hosts": hosts} if hosts else {}))
@@ -35,7 +35,7 @@ def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
 
 
 def ended(directory: Path, how: dict[str, object] | None) -> None:
-    """Create a launch with this exit file in the run directory; with None, without an exit file."""
+    """Create the directory of a launch, with ``how`` as its exit file. With None, it has no exit file."""
     launch = directory / "launches" / "1"
     launch.mkdir(parents=True)
     if how is not None:

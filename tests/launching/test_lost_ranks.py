@@ -1,4 +1,4 @@
-"""If ranks are lost, the lost host is named, and not the neighbour that noticed the loss first."""
+"""If ranks are lost, the lost host is named, not a neighbour that noticed the loss first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def watch(clock: Clock) -> RankWatchdog:
-    """Two ranks that save, one on each host."""
+    """Return the watchdog of two ranks that save, each on its own host."""
     made = RankWatchdog(2, 10.0, "h1")
     for rank in (0, 1):
         made.take(Hello(rank=rank, host=f"h{rank + 1}", pid=1))
@@ -90,7 +90,10 @@ def test_without_such_words_who_told_of_an_error_first_is_named(watch: RankWatch
 
 
 def test_a_launch_that_never_began_lost_no_host() -> None:
-    """The messages of its daemons give the reason, and the launch is tried again."""
+    """If no rank has reported, the failure is one of the launch, and the launch may be tried again.
+
+    Messages of the launcher's daemons give the reason.
+    """
     watch = RankWatchdog(2, 10.0, "h1")
     failure = watch.ended(255, OPEN_MPI_BY_SSH)
     assert failure
@@ -160,7 +163,10 @@ def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, wa
 
 
 def test_of_ranks_that_end_without_a_word_the_first_is_named(watch: RankWatchdog) -> None:
-    """For a killed rank, a launcher may only report that a neighbour has lost its peer."""
+    """Of two ranks that ended without a message, the failure names the rank that ended first.
+
+    For a killed rank, a launcher may only report that its neighbour has lost a peer.
+    """
     watch.add_exit(0, ended=7.5)  # the controller noticed it first because it looked late
     watch.add_exit(1, ended=7.25)
     failure = watch.ended(14, "An MPI communication peer process has unexpectedly disconnected.")
@@ -197,7 +203,10 @@ def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_i
 
 
 def test_a_rank_of_which_slurm_says_nothing_is_named_where_it_was_the_first_that_was_gone(watch: RankWatchdog) -> None:
-    """The daemon that would have reported the rank was killed as well."""
+    """The failure names the rank that ended first, although Slurm reports only another rank.
+
+    Slurm's daemon on the first rank's host was killed as well.
+    """
     watch.add_exit(1, ended=1)
     failure = watch.ended(137, "srun: error: h1: task 0: Killed")
     assert failure

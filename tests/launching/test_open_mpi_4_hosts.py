@@ -1,4 +1,4 @@
-"""Ranks that Debian's Open MPI 4 starts, on this host and others. Its settings have other names than version 5's."""
+"""Ranks that Debian's Open MPI 4 starts on this host and on others. Its settings have other names than in version 5."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """The results of a run on the first host, and of a run on the others."""
+    """Return {name of a run: its result}: one run on the first host and one run on the others."""
     need_hosts(HONEST_FUSE)
     need_open_mpi_4()
     home = make_home("hosts")
@@ -61,7 +61,10 @@ def test_ranks_of_one_host_share_memory_by_the_name_that_it_has_there(version: s
 
 
 def test_the_session_of_open_mpi_4_stays_where_it_has_it() -> None:
-    """This version accepts no local directory together with one for other hosts: its ranks would end immediately."""
+    """For Open MPI 4, the launcher does not move the session directory.
+
+    This version rejects a separate session directory for the local host; its ranks would end immediately.
+    """
     hosts = (HostSlots(name="node1", slots=1),)
     launcher = Launcher(template=("mpirun",), version="mpirun (Open MPI) 4.1.4", hosts=hosts)
     assert not [name for name in launcher.environment("run", "/dev/shm/ckpt-7-x", {}) if "tmpdir_base" in name]

@@ -1,4 +1,4 @@
-"""Hosts are asked to end the remains of a run. Exactly the hosts that do not confirm it are named."""
+"""Each host is asked to end what remains of a run. Exactly the hosts that do not confirm this are named."""
 
 from __future__ import annotations
 
@@ -46,5 +46,8 @@ def test_where_every_host_answers_nothing_is_said() -> None:
     ],
 )
 def test_a_host_may_take_as_long_as_a_rank_within_bounds(version: str, deadline: float, seconds: float) -> None:
-    """If a scheduler has lost one host, the other hosts have to wait."""
+    """A host may take as long for a sweep as the deadline of a rank, but at least 30 s and at most 90 s.
+
+    Under Slurm it is 90 s: if Slurm has lost one host, it delays the others.
+    """
     assert sweep_seconds(dataclasses.replace(STARTS, version=version), deadline) == seconds

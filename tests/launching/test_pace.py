@@ -1,4 +1,4 @@
-"""An operation that moves bytes, but would take many times its limit and the deadline, is ended; no other is."""
+"""An operation that moves bytes is ended only if it would exceed both the deadline and many times its limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Clock:
 
 
 class Watched:
-    """Two ranks that report their progress every ten seconds; rank 0 is always fast enough."""
+    """A watchdog and two ranks, which report progress every ten seconds. Rank 0 is always fast enough."""
 
     def __init__(self, clock, maximum=MAXIMUM):
         allowed = Allowance(seconds=maximum, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))
@@ -43,7 +43,7 @@ class Watched:
         self.moved = 0
 
     def tell(self, operation, bytes_more=0, *, seconds=0.0, waiting=False, lane="", phase="write"):
-        """Let rank 1 report ``bytes_more`` bytes after ``seconds``; return the finding of the watchdog."""
+        """Let time pass and rank 1 report ``bytes_more`` more bytes; return the finding of the watchdog, or None."""
         self.clock.now += seconds
         self.moved += bytes_more
         for rank, lane_of in ((0, ""), (1, lane)):
@@ -53,7 +53,10 @@ class Watched:
         return self.watch.hung()
 
     def goes_on(self, operation, bytes_more, seconds):
-        """Let rank 1 report that many bytes per beat for ``seconds``; return the finding and the time until then."""
+        """Let rank 1 report ``bytes_more`` bytes per beat for ``seconds``, or until the watchdog finds something.
+
+        Return the finding, None if there is none, and the seconds that have passed.
+        """
         began = self.clock.now
         while self.clock.now - began < seconds:
             if found := self.tell(operation, bytes_more, seconds=BEAT):
@@ -81,7 +84,10 @@ def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched)
 
 
 def test_what_is_slow_and_ends_in_time_goes_on(watched):
-    """The save takes 49 of 50 minutes: a hundred times the limit of a save at 16,000 accelerators."""
+    """A save that takes 49 of the allowed 50 minutes is not ended.
+
+    This is a hundred times the limit of a save for 16,000 accelerators.
+    """
     every = SIZE / (0.98 * MAXIMUM) * BEAT
     found, after = watched.goes_on(SAVE, round(every), 0.98 * MAXIMUM)
     assert (found, after) == (None, 0.98 * MAXIMUM)
@@ -94,7 +100,10 @@ def test_what_needs_a_little_more_than_is_allowed_is_ended(watched):
 
 
 def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
-    """A failover stops the operation for 50 s at its beginning. The rest takes half of the allowed time."""
+    """A pause of 50 s at the beginning of a save, as in a failover, does not end it.
+
+    The rest of the save takes half of the allowed time.
+    """
     every = round(SIZE / (0.5 * MAXIMUM) * BEAT)
     watched.tell(SAVE, 1, seconds=BEAT)
     for _ in range(5):
@@ -103,7 +112,10 @@ def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
 
 
 def test_a_rank_that_saved_no_files_is_ended_only_when_its_time_is_over():
-    """Twice as many ranks load as have saved, so the additional ranks have no saved bytes for a comparison."""
+    """A rank without saved files is ended only when the allowed time is over.
+
+    If twice as many ranks load as have saved, the additional ranks have no saved bytes to compare with.
+    """
     allowed = Allowance(seconds=MAXIMUM, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))
     assert allowed.exceeded_by(3, 100, MAXIMUM) == ""
     assert "100 B of 100 B" in allowed.exceeded_by(3, 100, MAXIMUM + 1)
@@ -144,7 +156,10 @@ def test_the_steps_of_a_load_are_added_up(watched):
 
 
 def test_who_reads_more_than_its_own_files_may_take_what_is_allowed(watched):
-    """In a storm, a rank reads the files of others, so the number of remaining bytes is unknown."""
+    """A rank that reads more bytes than its own files have is ended only when the allowed time is over.
+
+    In a storm it reads the files of other ranks, so the number of remaining bytes is unknown.
+    """
     assert watched.goes_on(LOAD, SIZE // 10, 0.9 * MAXIMUM)[0] is None
     assert watched.goes_on(LOAD, SIZE // 10, MAXIMUM)[0].kind == "too slow"
 

@@ -1,4 +1,4 @@
-"""The commands of the manifests for Kubernetes, run in pods made of namespaces, as a user and with a read-only root."""
+"""Commands of the Kubernetes manifests, run in simulated pods, as an ordinary user and with a read-only root."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def config() -> dict[str, str]:
 
 
 def mpi_job() -> list[Pod]:
-    """The launcher and two workers, as the MPI Operator creates them: with their host file, keys and names."""
+    """Return the pods of an MPIJob, as the MPI Operator creates them: the launcher and two workers.
+
+    They have the operator's host file and host names.
+    """
     (job,) = filled("mpijob-claim.yaml", OF_POD)
     launcher, worker = templates(job)
     names = [f"{NAME}-worker-{number}" for number in range(2)]

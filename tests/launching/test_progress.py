@@ -1,4 +1,4 @@
-"""The progress of a run: every step of the ranks and every check counts, to the last line."""
+"""The progress of a run counts every step of the ranks and every check, up to the last line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Watched:
-    """The progress of a run of one subject, and its lines."""
+    """A run of one subject, with the progress lines that it has printed."""
 
     def __init__(self, clock: Clock, **options: str) -> None:
         said = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
@@ -61,7 +61,7 @@ class Watched:
         self.progress.take(MeasurementStarted(subject=self.planned.subject))
 
     def own(self, kind: OperationKind, index: int, seconds: float) -> None:
-        """Report a plain save or load of the subject."""
+        """Report a save or load that is not part of a pattern."""
         ref = OperationRef(subject=self.planned.subject, action=kind, index=index)
         self.progress.take(OperationStarted(operation=ref))
         self.clock.now += seconds
@@ -69,7 +69,7 @@ class Watched:
         self.progress.take(OperationDone(subject=self.planned.subject, operation=done))
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Report another step."""
+        """Report a step of a pattern."""
         self.clock.now += seconds
         done = StepDone(subject=self.planned.subject, kind=kind, index=index, step_seconds=seconds)
         self.progress.take(done)
@@ -80,13 +80,16 @@ class Watched:
 
 
 def left(line: str) -> str:
-    """Return the remaining time that a line states."""
+    """Return the remaining time that a line states; empty if there is none."""
     found = re.search(r", ((?:about|at most) .* left)$", line)
     return found[1] if found else ""
 
 
 def test_every_step_beside_saves_and_loads_moves_the_count_on(clock: Clock) -> None:
-    """Earlier versions stopped counting after the last load, for hours of contention, endurance and checks."""
+    """Each step of a pattern and each check increases the count by one.
+
+    Earlier versions did not count after the last load, although contention, endurance and checks take hours.
+    """
     run = Watched(clock, ckpt_suite="performance,contention")
     total = sum(steps.count for steps in run.steps) + CHECKS
     assert total > 4 + CHECKS

@@ -1,4 +1,4 @@
-"""Ranks connect to the controller: a job of any size arrives, so do last messages, and the secret stays hidden."""
+"""Ranks connect to the controller: a job of any size and their last messages arrive; the secret stays hidden."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ for _ in range(30):
 
 
 def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "", **how: Any) -> tuple[Any, list[Event]]:
-    """Launch ranks that only inspect their host; return the failure and the events."""
+    """Launch ranks that only inspect their host; return (failure or None, events)."""
     area = AreaRef(scheme="", location="/", run_id=RUN + more, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=processes, area=area, deadline_seconds=60, tasks=())
     listed: list[Event] = []
@@ -51,7 +51,10 @@ def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "",
 
 @pytest.fixture
 def one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that makes a launcher of one rank; the rank runs the given code when it has its job."""
+    """Return a function that creates a launcher of one rank.
+
+    The rank runs the given code when it has received its job.
+    """
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
     def made(code: str) -> Launcher:

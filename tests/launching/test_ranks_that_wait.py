@@ -1,6 +1,6 @@
-"""Ranks that have inspected their host wait without using a core, and do the next job.
+"""Ranks that have inspected their host wait for the next job without using a core.
 
-If they ended, new ranks do it.
+If they have ended, new ranks do the job.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ranks() -> dict[int, list[str]]:
 
 
 def switches() -> dict[int, int]:
-    """Return how often each rank has gone to sleep."""
+    """Return how often each rank has gone to sleep, as {process id: number of voluntary context switches}."""
     name = "voluntary_ctxt_switches:"
     return {
         pid: int(line.removeprefix(name)) for pid, lines in ranks().items() for line in lines if line.startswith(name)
@@ -119,7 +119,10 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
 
 def test_files_by_which_hosts_look_are_named_by_the_next_run_where_the_controller_was_killed(door: FrontDoor) -> None:
-    """Ranks check with these files that their host has the same target. They end after their controller was killed."""
+    """If a controller is killed during the check for the same target, the next run names the files left from the check.
+
+    In this check, each host looks for files that the others have created.
+    """
     held = door.home / "held"
     environment = in_every_rank(door.home, HELD_AS_IT_LOOKS.format(held=str(held)))
     started = door.start(*TINY, "--ckpt-hosts=localhost:2", environment=environment)

@@ -24,7 +24,10 @@ def launcher(*hosts: str, version: str = "Open MPI 5.0.11", words: tuple[str, ..
 
 @pytest.fixture
 def a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program called ssh that reaches all hosts except those with "bad" in their names, and logs its calls."""
+    """Put a program called ssh on PATH; return the file with its calls.
+
+    It reaches every host except those with "bad" in their names.
+    """
     program = tmp_path / "ssh"
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{ANSWERS}\n')
     program.chmod(0o755)
@@ -69,7 +72,7 @@ def test_what_starts_ranks_otherwise_is_not_asked_for_ssh(
 
 @pytest.fixture
 def listening() -> Iterator[int]:
-    """A port that accepts connections but never answers."""
+    """Return a port of this host that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

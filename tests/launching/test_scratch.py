@@ -1,4 +1,4 @@
-"""The directory of a launch is removed with the launch, whatever ends the controller."""
+"""The scratch directory of a launch is removed with the launch, however the controller ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Started:
     keeper: int
 
     def pending(self) -> int:
-        """Return the signals that were sent to the keeper and are not yet received, as bits."""
+        """Return the signals that are pending for the keeper process, as a bit mask."""
         status = Path(f"/proc/{self.keeper}/status").read_text()
         lines = dict(line.split(":\t", 1) for line in status.splitlines())
         return int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
@@ -122,7 +122,10 @@ def test_the_next_launch_removes_the_directory_of_a_keeper_that_was_killed_too(s
 
 
 def test_a_directory_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
-    """In another PID namespace with the same memory, the number belongs to no process here, or to another one."""
+    """A directory in use is not removed, also if the process id in its name belongs to no process here.
+
+    This happens if its controller is in another PID namespace with the same /dev/shm.
+    """
     elsewhere = started.directory.rename(started.directory.with_name("ckpt-999999999.elsewhere"))
     ScratchDirectory().remove()
     assert elsewhere.exists()
@@ -145,7 +148,10 @@ def test_a_directory_that_nobody_keeps_goes_though_its_number_is_of_a_process_he
 
 
 def test_a_new_directory_that_another_launch_takes_for_abandoned_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another launch removes the new directory twice before it is locked: before it is open, and after."""
+    """If another launch removes the new directory before it is locked, a new one is created.
+
+    It happens twice here: before the directory is open, and after.
+    """
     make, made = tempfile.mkdtemp, list[Path]()
 
     def found_at_once(**words: str) -> str:

@@ -1,4 +1,4 @@
-"""Ranks that Slurm starts on other hosts, from a controller outside and inside a job."""
+"""Ranks that Slurm starts on other hosts. The controller is inside a Slurm job or outside."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ckpt_engine = "stream"
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """The result of each step on three hosts with Slurm. The steps of MPICH are included if it is installed."""
+    """Return {name of a step: its result}. The steps run on three hosts with Slurm; MPICH's only if it is installed."""
     need_hosts()
     need_slurm()
     home = make_home("hosts")
@@ -86,7 +86,10 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
 
 
 def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: str = TWO_NODES) -> Step:
-    """Return a step that submits the recipe, runs ``then`` and waits. It prints the files left on the target."""
+    """Return a step that submits the recipe as a job, runs ``then``, and waits for the job.
+
+    The step prints the files left on the target, and ends with the exit code of the job.
+    """
     terms, target = home / f"{name}.toml", home / "array" / f"of-{name}"
     terms.write_text(TERMS.replace("TARGET", str(target)).replace("OPERATIONS", str(operations)))
     job = (
@@ -99,7 +102,7 @@ def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: s
 
 
 def run_of(step: Done) -> Run:
-    """Return the run of a submitted job."""
+    """Return the run that a submitted job has made."""
     (log,) = Path(step.home).glob("ckpt-acceptance-*.log")
     (report,) = Path(step.home).glob("ckpt-report-*")
     return Run(code=step.code, text=log.read_text(), home=report.parent, target=report / "gone", report=report)

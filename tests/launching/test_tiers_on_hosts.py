@@ -1,4 +1,4 @@
-"""Saves in tiers over several hosts: after the loss of a host, its files are copied back from a partner."""
+"""Saves to local tiers on several hosts. If a host is lost, its files are copied back from a partner host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def of(run: Run) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """The result of each step on three hosts."""
+    """Return {name of a step: its result} for all steps, which run on three hosts."""
     need_hosts(HONEST_FUSE)
     home = make_home("hosts")
     shared = home / "array" / "shared-tier"

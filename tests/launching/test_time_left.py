@@ -36,7 +36,10 @@ def test_what_is_left_goes_on_at_the_pace_of_what_is_over() -> None:
 
 
 def test_turns_with_paced_saves_last_by_the_clock_and_are_no_pace() -> None:
-    """At this cluster's limit, a paced save is shortened to 30 s."""
+    """Turns with paced saves are estimated at 30 s each, because a paced save is shortened to 30 s here.
+
+    Their times do not change the estimates of other steps.
+    """
     of = rows(ckpt_suite="performance,contention")
     for kind, count in {name: row.count for name, row in of.items() if name != "mixed"}.items():
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""What a launch reports that it waits for: ranks that start, a rank that stalls, or an operation that continues."""
+"""The message about what a launch waits for: ranks that start, a rank that stalls, or an operation that continues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def beat(rank: int, progress: int, lane: str = "") -> Beat:
 
 @pytest.fixture
 def watch(clock: Clock) -> RankWatchdog:
-    """Two ranks that save, one on each host."""
+    """Return the watchdog of two ranks that save, each on its own host."""
     made = RankWatchdog(2, 600.0, "h1")
     for rank in (0, 1):
         made.take(Hello(rank=rank, host=f"h{rank + 1}", pid=1))

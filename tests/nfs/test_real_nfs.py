@@ -1,4 +1,4 @@
-"""The results of the checks on real NFS: a Linux server and two Linux clients, in a kernel that runs as a process."""
+"""The checks on real NFS: a Linux server and two Linux clients. Their kernel runs as a process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LUCK = {
 
 @pytest.fixture(scope="module")
 def answers():
-    """All results of the machines, by configuration and check."""
+    """Return {(configuration, check): result} of all virtual machines."""
     need(os.geteuid() == 0, "only root makes a namespace of processes")
     need(not nfs_machine.missing(), f"not installed: {', '.join(nfs_machine.missing())}")
 

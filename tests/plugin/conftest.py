@@ -14,7 +14,10 @@ from tests.support.vendor_directory import QUICK, SUITE, put_example
 
 @pytest.fixture
 def run_with(door: FrontDoor) -> Callable[..., Run]:
-    """Return a function that makes a tiny run of our suites, with this text as the conftest of a vendor's directory."""
+    """Return a function that makes a tiny run of our suites and of a vendor's directory.
+
+    Its first argument is the text of the conftest in the vendor's directory.
+    """
 
     def run(conftest: str, *options: str, **how: object) -> Run:
         directory = door.home / "vendor"

@@ -1,4 +1,7 @@
-"""Engines of other packages: selected by name, planned by their specification, reported, judged without the package."""
+"""Engines of other packages: selected by name, planned by their specification, reported.
+
+Their runs are judged without the package.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def dumped(make_home: Callable[[str], Path]) -> Run:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package that contains engines."""
+    """Return the directory of an installed package that contains engines."""
     info = tmp_path / "acme-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.2\n")

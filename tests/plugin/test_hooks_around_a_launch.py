@@ -1,4 +1,7 @@
-"""Hooks around a launch: one that fails, skips, ends or is interrupted loses only its measurement, with a message."""
+"""Hooks before and after a launch. If a hook fails, skips or ends its process, only its measurement is lost.
+
+A message names the hook.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from tests.support.vendor_directory import QUICK
 def test_a_hook_that_fails_afterwards_takes_what_was_met_but_not_what_failed(
     run_with: Callable[..., Run], workers: tuple[str, ...]
 ) -> None:
-    """The cluster is so large that no storage saves in time."""
+    """If the hook after a measurement fails, met requirements become "not run", and failed ones stay failed.
+
+    The cluster is so large that SAVE and LOAD fail on any storage.
+    """
     run = run_with(
         """
         def pytest_ckpt_after_measure(measurement):
@@ -62,7 +68,7 @@ def test_a_hook_that_skips_skips_nothing(run_with: Callable[..., Run]) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("breaks", ["", "before", "after"])
 def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[..., Run], breaks: str) -> None:
-    """A hook that fails in this launch ends only UPGRADE."""
+    """Hooks are also called around a launch with maintenance commands. If one fails there, only UPGRADE is not run."""
     run = run_with(
         f"""
         seen = []
@@ -94,7 +100,7 @@ def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[.
 
 
 def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontDoor) -> None:
-    """The second hook of each plugin is called, even if another plugin failed in the first or second hook."""
+    """The after-hook of each plugin is called, even if a hook of another plugin has failed."""
     calls = door.home / "calls"
     for name, breaks in (("one", ""), ("two", "    raise ValueError('{} is ill')\n")):
         (door.home / f"{name}.py").write_text(
@@ -137,7 +143,10 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: Fr
 
 @pytest.mark.thorough
 def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(run_with: Callable[..., Run], tmp_path: Path) -> None:
-    """The plugin did not see the whole measurement, so the next worker repeats it with the same plugin."""
+    """If a worker dies in a hook, the next worker repeats the measurement with the same plugin.
+
+    The plugin has not seen the complete measurement.
+    """
     once = tmp_path / "once"
     run = run_with(
         "import os\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"

@@ -1,4 +1,4 @@
-"""The vendor's directory of the documentation: each of its hooks has a visible effect in the files of a run."""
+"""The example plugin of the documentation: each of its hooks has a visible effect in the files of a run."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
 
 
 def shown(language: str) -> str:
-    """Return the page's example in this language, for a target and a cluster as in tests."""
+    """Return the example of docs/writing_a_hook.md in this language."""
     page = (CHECKOUT / "docs" / "writing_a_hook.md").read_text()
     (text,) = re.findall(rf"^<!-- tried by .* -->\n```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(text)
@@ -195,7 +195,10 @@ def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
 
 
 def decided(run: Run) -> list[tuple[str, str, str]]:
-    """Return the decisions, in order. Advisory outcomes are left out, because they may vary by chance."""
+    """Return (requirement, severity, outcome) of each verdict, in order.
+
+    Outcomes of advisory verdicts are empty, because they may vary by chance.
+    """
     return [
         (v["id"], v["severity"], v["outcome"] if v["severity"] == "required" else "")
         for v in run.document["requirements"]
@@ -231,7 +234,10 @@ def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(
 
 @pytest.mark.thorough
 def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoor) -> None:
-    """The plugin is loaded by name and from any directory, as a package with an entry point would be."""
+    """The suites of a plugin run in addition to ours, without naming any test.
+
+    The plugin is loaded by its module name, as a package with an entry point would be.
+    """
     directory = put_example(door.home)
     (directory / "conftest.py").rename(directory / "acme_acceptance.py")
     run = door.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{directory}:{CHECKOUT}"})

@@ -1,4 +1,4 @@
-"""Plugins that misbehave during a run: the run reports it, and no plugin can change our decisions."""
+"""Plugins that misbehave during a run: the run reports this, and plugins cannot change our verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judging again without the plugin: its verdicts are kept and marked as kept, and alone certify nothing."""
+"""Judging again without the plugin: its verdicts are kept and marked. Kept verdicts alone give no certificate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def verdict(document: dict, requirement: str = "ACME-DROPPED") -> dict:
 
 
 def edit(directory: Path, change: Callable[[dict], object]) -> None:
-    """Change the report, and rewrite manifest and pages to match."""
+    """Change the report with ``change``, and write the manifest and the pages anew."""
     document = json.loads((directory / "report.json").read_text())
     change(document)
     write_report(document, directory)
@@ -108,7 +108,10 @@ def test_a_test_of_it_that_did_not_run_then_does_not_run_now(directory: Path) ->
 
 
 def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, directory: Path) -> None:
-    """Otherwise, its verdict could be written by hand and would not be judged again."""
+    """A report that assigns one of our requirements to a plugin is judged again all the same.
+
+    Otherwise, a verdict that was written by hand would be kept.
+    """
 
     def steal(report: dict) -> None:
         for row in report["catalogue"]:
@@ -184,7 +187,10 @@ def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) ->
 
 
 def judged(outcome: str, severity: str = "required") -> tuple:
-    """Return the judgement of a whole run at full size in which the one requirement of a plugin has this outcome."""
+    """Judge a complete run at full size whose only plugin requirement has this outcome.
+
+    Return (judgement, {requirement: plugin}).
+    """
     settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
     plan = plan_run(settings, mounted("ext4"))
     gates = dataclasses.replace(built_in("speed-only"), certifies=True)

@@ -1,4 +1,7 @@
-"""Mistakes of plugins before anything is written: exit 4, with the plugin, the mistake and the remedy."""
+"""Mistakes of plugins end pytest before anything is written, with exit code 4.
+
+The message names the plugin, the mistake and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ STATED = JUDGE.format("'ACME', title='t', source=''")
 
 @pytest.fixture
 def refused(front_door, pytester):
-    """Run pytest with this text as a plugin; return its message when it refuses to begin and has written nothing."""
+    """Return a function that runs pytest with the given text as a plugin, and returns the message that refuses it.
+
+    The function checks that nothing was written to the target.
+    """
     (pytester.path / "target").mkdir()
     (pytester.path / "vendor").mkdir()
 
@@ -132,7 +138,7 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
 
 
 def test_a_requirement_that_asks_for_what_is_no_fact_ends_pytest_with_the_names_of_facts(refused):
-    """If a conftest raises, pytest itself prints the error."""
+    """A requirement with an unknown argument ends pytest. The message lists the facts that exist."""
     message = refused(STATED.replace("judge(measurement)", "judge(saved)"))
     assert "requires 'saved'; the facts are measurement, limits, maximum" in message
 
@@ -148,7 +154,10 @@ def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
 
 @pytest.mark.thorough
 def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
-    """So a plugin can support later versions, and environments without pytest-ckpt."""
+    """An unknown hook is accepted if it is marked optional.
+
+    So a plugin can support other versions of pytest-ckpt.
+    """
     optional = "import pytest\n\n@pytest.hookimpl(optionalhook=True)\ndef pytest_ckpt_of_tomorrow(): pass\n"
     pytester.makeconftest(optional)
     (pytester.path / "target").mkdir()

@@ -1,4 +1,4 @@
-"""The example in every hook's docstring runs unchanged, all of them in one run."""
+"""The examples in the docstrings of all hooks work unchanged, and in a single run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.vendor_directory import QUICK
 
 
 def blocks(name: str) -> list[str]:
-    """Return the indented examples of a hook's docstring."""
+    """Return the code examples in a hook's docstring."""
     text = inspect.getdoc(getattr(hookspecs, name)) or ""
     found = re.findall(r"::\n\n((?:    .*\n|\n)+)", text + "\n")
     return [textwrap.dedent(block).strip() + "\n" for block in found]
@@ -54,7 +54,7 @@ def test_every_hook_has_an_example_that_implements_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_an_example_takes_what_the_hook_gives(name: str) -> None:
-    """The example has every argument of the hook."""
+    """The example has all arguments of the hook, in their order."""
     arguments = ", ".join(inspect.signature(getattr(hookspecs, name)).parameters)
     assert f"def {name}({arguments}):" in "".join(EXAMPLES[name])
 

@@ -1,4 +1,4 @@
-"""A pytest run without storage options loads almost nothing of the plugin, and shows nothing of it."""
+"""A pytest run without storage options loads almost nothing of the plugin, and prints nothing about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that is named because it could alter the records of a run."""
+"""A report names code that could change the records of a run, such as a conftest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.Config) -> None:
-    """The first run in a clone loads both, so they are not named."""
+    """The conftests of a clone are loaded by each run in it, and are not named."""
     own = [CHECKOUT / "conftest.py", CHECKOUT / "tests" / "conftest.py"]
     loaded = [str(getattr(plugin, "__file__", "")) for _, plugin in pytestconfig.pluginmanager.list_name_plugin()]
     assert {str(file) for file in own} <= set(loaded)
@@ -20,7 +20,10 @@ def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.
 
 
 def test_the_conftest_above_an_environment_in_a_checkout_is_not_an_operator_s(pytester: pytest.Pytester) -> None:
-    """README's environment is inside the clone, so pytest finds the clone's conftest from any directory."""
+    """The unchanged conftest of a clone is not named, and a changed one is.
+
+    README's environment is inside the clone, so pytest finds this conftest from any directory.
+    """
     clone = pytester.mkdir("clone")
     (clone / "conftest.py").write_bytes((CHECKOUT / "conftest.py").read_bytes())
     assert _is_of_a_checkout(clone / "conftest.py")

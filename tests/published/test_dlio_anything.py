@@ -1,4 +1,4 @@
-"""Any content of the files gives a message or a judgement, never a traceback or an invalid number."""
+"""Files of any content give a message or a judgement, but never a traceback or an invalid number."""
 
 from __future__ import annotations
 

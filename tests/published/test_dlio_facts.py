@@ -1,4 +1,4 @@
-"""Model, mode and units are taken from the records, or derived from the bytes that were moved."""
+"""Model, mode and units are read from the records, or derived from the number of bytes in an operation."""
 
 from __future__ import annotations
 

@@ -17,7 +17,10 @@ NOT_OF_DLIO = re.compile(r"not run: ([A-Z-]+) of .*: DLIO does not test this\.")
 
 
 def save_and_load(kind, number, rank):
-    """Rank 0 is fast, rank 41 is slower; from load 7 on, a cache helps."""
+    """Return the seconds of an operation. Rank 41 is slower than all others.
+
+    A cache serves the loads from the seventh on.
+    """
     if kind == "save":
         return 19.0 + 0.1 * (number % 3) + (12.5 if rank == 41 else 0.0)
     return (22.0 if number < 7 else 8.0) + 0.1 * (number % 2) + (1.5 if rank == 41 else 0.0)

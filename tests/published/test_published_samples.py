@@ -63,7 +63,10 @@ def test_nothing_in_them_is_suspected():
 
 
 def test_a_last_save_before_loads_is_bounded_by_what_the_others_took():
-    """The upper bound is close to the other saves, because storage does not know which save is the last."""
+    """The upper bound of the last save is close to the times of the other saves.
+
+    Storage does not know which save is the last.
+    """
     tried = 0
     for directory in find_runs(Path(DIRECTORY)):
         run, _ = examine(read_run(directory))

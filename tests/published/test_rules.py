@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge --rules``: the rules of a submission that a result meets, breaks, or leaves open."""
+"""``pytest-ckpt judge --rules``: the rules of a submission that a result meets, violates, or leaves open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIRECTORY = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
 
 @pytest.fixture
 def held(capsys):
-    """Check a tree against the rules; return the exit code and the document."""
+    """Return a function that checks a tree against the rules and returns (exit code, document)."""
 
     def run(directory, *words, edition="mlperf-v4"):
         code = cli.main(["judge", str(directory), f"--rules={edition}", "--json", *words])
@@ -68,7 +68,7 @@ ALIKE = steady()
 
 
 def same(kind, _number, rank):
-    """No rank is slower than rank 0, so rank 0's mean is that of the slowest rank."""
+    """Return the seconds of an operation. Rank 0 is the slowest rank, so its mean is that of the slowest rank."""
     return (5.0 if kind == "save" else 4.0) - 0.0001 * rank
 
 
@@ -78,7 +78,10 @@ PARTS = ("summary", "config", "metadata", "separation")
 def submission(
     top, *, division="closed", model="llama3-8b", name="20260301_120000", run=None, parts=PARTS, system=None, **also
 ):
-    """Write a submission tree with one invocation that saves and loads, and the description of the system."""
+    """Write a submission tree and the description of its system; return the run's directory.
+
+    One invocation saves and loads.
+    """
     run = run or Submitted(seconds=same)
     description = describe(top, "Maker", "array", system)
     run.also = also
@@ -113,7 +116,10 @@ def test_a_bare_directory_tells_of_few_and_breaks_none_for_that(held, tmp_path):
 
 
 def gap(seconds, *, exact=True, system=None):
-    """Write saves and loads as two invocations; the second begins ``seconds`` after the first."""
+    """Return a function that writes saves and loads as two invocations to a directory.
+
+    The second invocation begins ``seconds`` after the end of the first. If ``exact`` is true, the files state when.
+    """
 
     def write(top):
         start = datetime(2026, 3, 1, 12, 0, 0)

@@ -1,4 +1,4 @@
-"""Waits for what another host has created: outside every timed section, for a limited time, and reported."""
+"""A rank waits for names that another host has created: not in a timed section, for a limited time, with a record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_ANOTHER = {1: (Entry(name="theirs", bytes=10),)}
 
 
 class TwoHosts:
-    """The rank of one host; ``other`` is the rank of the other host."""
+    """A group of two ranks on two hosts, as one of them sees it; ``other`` is the value of the other rank."""
 
     size, spans_hosts, leads_host = 2, True, True
 
@@ -43,7 +43,7 @@ class TwoHosts:
 
 
 class SeesLate:
-    """A store whose client sees nothing before the given number of looks."""
+    """A store whose client sees new names only after ``looks`` looks."""
 
     def __init__(self, looks: int) -> None:
         self.looks, self.announced, self.asked, self.prepared = looks, [], [], []
@@ -79,7 +79,7 @@ class Clock:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The list of reported waits, measured with a clock of the test."""
+    """Return an empty list for reported waits, and replace the clock of the waits."""
     monkeypatch.setattr(across_hosts, "time", Clock())
     return []
 

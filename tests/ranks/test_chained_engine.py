@@ -1,4 +1,4 @@
-"""Deltas of a rank: written bytes come back, and every kind of damage is found."""
+"""Deltas of one rank: the loaded bytes equal the saved bytes, and every kind of damage is found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def chained() -> ChainedEngine:
 
 @pytest.fixture
 def directories(tmp_path: Path) -> dict[int, Path]:
-    """A full save and two deltas."""
+    """Return {checkpoint number: directory} of a full save and two deltas."""
     engine, made = chained(), {}
     for number in NUMBERS:
         made[number] = tmp_path / str(number)
@@ -46,7 +46,7 @@ def directories(tmp_path: Path) -> dict[int, Path]:
 
 
 def restored(directories: dict[int, Path], number: int = NUMBERS[-1]) -> tuple[int, list[Comparison]]:
-    """Load a chain; return the number of loaded bytes and the result of each comparison."""
+    """Load the chain of checkpoint ``number``; return (number of loaded bytes, results of the comparisons)."""
     engine = chained()
     links = tuple(committed_in(directories[n]) for n in RULE.chain(number))
     checks, loaded = [], 0

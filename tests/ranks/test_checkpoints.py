@@ -1,4 +1,4 @@
-"""Questions of ranks about saved checkpoints: the size of a file, or whether it is gone."""
+"""What ranks can find out about saved checkpoints: the size of a file, and whether it is gone."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_the_same_library_on_two_hosts_is_named_for_both():
 
 
 class Store:
-    """A target for which the kernel's counts are these, one after the other."""
+    """A target that returns the given counts of fsync, one after the other."""
 
     def __init__(self, *counts):
         self.counts = list(counts)
@@ -98,7 +98,7 @@ class Store:
 
 
 def proof_of(store):
-    """The proof of a group with one rank."""
+    """Return the proofs of a group with one rank, whose target is ``store``."""
     return ClientProof(
         group=SimpleNamespace(rank=0, host="n1", gather=lambda own: [own]),
         activity=SimpleNamespace(in_phase=lambda *_: contextlib.nullcontext()),

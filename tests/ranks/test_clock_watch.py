@@ -18,7 +18,7 @@ LONG = 1000.0
 
 
 class Host:
-    """A host whose time advances only in the test.
+    """A fake host, whose clocks advance only in the test. ``rate`` is the speed of its clock; 1 is right.
 
     Each reading of a clock takes a microsecond, or the next value of ``pauses``.
     """
@@ -49,7 +49,7 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch):
-    """Return a function that makes the host of this process, with a clock of this rate."""
+    """Return a function that replaces this process's clocks by those of a fake host with the given rate."""
 
     def make(rate=1.0):
         made = Host(rate)

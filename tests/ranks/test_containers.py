@@ -1,4 +1,4 @@
-"""Containers that are written without torch have the bytes of torch.save, and are valid zip files."""
+"""Files that are written without torch have the same bytes as with torch.save, and are valid zip files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ tensor_lists = st.lists(
 
 
 def kinds(shards):
-    """Return the tensors of each kind of file of a layout."""
+    """Return a set with the tensors of each file of a layout; files with the same tensors count once."""
     return {f.tensors for rank in shards.ranks() for f in rank.files}
 
 
@@ -68,7 +68,7 @@ def expected(number, tensor, checkpoint=1):
 
 
 def is_a_file_of_torch(data, container, tensors):
-    """Check a file with torch's offsets, torch's tensors and zip's checksums."""
+    """Check that torch loads the tensors from the expected offsets, and that the zip checksums are right."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
 
@@ -165,7 +165,10 @@ GIB_4, MIB = 4 << 30, 1 << 20
     ids=["below", "at", "beyond", "offsets", "elements"],
 )
 def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensors, tmp_path, monkeypatch):
-    """All bytes except the tensors' are compared. Without CRC-32, neither torch nor the kernel reads the tensors."""
+    """All bytes outside the tensors are the same as with torch.save, also if sizes and offsets need more than 32 bits.
+
+    The computation of CRC-32 is switched off, so that neither torch nor the kernel reads the tensors.
+    """
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
     from torch.utils.serialization import config  # noqa: PLC0415
 
@@ -194,7 +197,7 @@ def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensor
 
 
 class _Written(io.RawIOBase):
-    """A file that keeps what is written to it, except tensors of a megabyte and more."""
+    """A file that keeps the bytes written to it, but only counts writes of a MiB or more."""
 
     def __init__(self):
         self.at, self.pieces, self._new = 0, {}, True
@@ -301,7 +304,10 @@ def test_a_wrong_byte_in_a_tensor_is_seen_by_whoever_checks_the_file(odd):
 
 @pytest.mark.parametrize("model", ["llama3-8b", "llama3-1t"])
 def test_files_of_full_size_are_laid_out_without_memory(model):
-    """The optimizer of llama3-8b for one process has 96 GB in one file."""
+    """A file layout needs less than 32 MiB of memory, also for a file of 96 GB.
+
+    So large is the optimizer of llama3-8b for one process.
+    """
     one = layout(model, mode="open", processes=MODELS[model].model_parallel).rank(0)
     file = max(one.files, key=lambda f: f.bytes)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from the current size
@@ -313,6 +319,6 @@ def test_files_of_full_size_are_laid_out_without_memory(model):
 
 
 def memory_bytes(name):
-    """Return a memory count of this process: VmRSS is its current, VmHWM its largest resident size."""
+    """Return a field of this process's status in bytes, such as VmRSS or VmHWM, the largest resident size."""
     (kib,) = re.findall(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kib) * 1024

@@ -1,4 +1,4 @@
-"""The content of checkpoints: the same for any cut, different everywhere, incompressible, and naming its place."""
+"""Content of checkpoints: it depends only on its place, differs everywhere, is incompressible, and names its place."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def test_filling_touches_nothing_beside_what_it_was_given():
 
 
 def test_all_pages_of_many_checkpoints_ranks_and_tensors_differ():
-    """Two blocks of each tensor are compared: the rows of a block are used again, with another word."""
+    """All pages differ in two blocks of each tensor.
+
+    The second block uses the rows of the first again, combined with another word.
+    """
     seen = set()
     count = 0
     for checkpoint, rank, tensor in itertools.product((1, 2, 10), (0, 1, 7, 1023), (0, 1, 5)):
@@ -99,7 +102,10 @@ def test_it_does_not_compress(checkpoint):
 
 
 def test_one_page_after_the_other_of_different_checkpoints_does_not_compress_either():
-    """A compressor would find pages that differ by only one word within its window."""
+    """The same page of eight checkpoints does not compress.
+
+    If they differed only in one word, a compressor would find the repetition.
+    """
     pages = [page_of(TensorKey(checkpoint=c, rank=0, tensor=0), 5) for c in range(1, 9)]
     data = np.concatenate(pages).tobytes()
     assert len(zlib.compress(data, 9)) > 0.99 * len(data)
@@ -187,7 +193,10 @@ def test_a_tensor_longer_than_the_word_can_tell_is_refused():
 
 
 def row_without_its_word(place, number, content=CONTENT):
-    """Return a page without its word: storage that knew how pages are made could recognise the rest."""
+    """Return the row of a page: its bytes without the word with which they were combined.
+
+    Storage that knows how pages are generated could recognize equal rows.
+    """
     words = page_of(place, number, content).view(np.uint64)
     return (words[1:] ^ words[0]).tobytes()
 

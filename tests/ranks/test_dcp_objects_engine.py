@@ -1,4 +1,4 @@
-"""Engines that save into a bucket with other projects' clients, with one rank: their memory and their errors."""
+"""Engines that save into a bucket with clients of other projects, with one rank: memory, requests and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def area_of(endpoint: str) -> AreaRef:
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_saves_and_loads_within_the_memory_that_its_row_states(monkeypatch, engine):
-    """The memory control group has the stated limit, so a rank that needs more is killed."""
+    """A rank saves and loads within the memory that the engine's table states.
+
+    A control group has this limit, so the kernel would kill a rank that needs more.
+    """
     if why := cannot():
         pytest.skip(why)
     for name, value in CREDENTIALS.items():
@@ -72,7 +75,10 @@ ASKED = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_clients_ask_what_the_page_of_engines_says(monkeypatch, engine):
-    """If a new version sends other requests, docs/engines.md and docs/object_stores.md must be checked."""
+    """The clients send the requests that the documentation lists.
+
+    If a new version of a client sends other requests, check docs/engines.md and docs/object_stores.md.
+    """
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     # An object of 11.6 MB, sent as two parts or in one request.

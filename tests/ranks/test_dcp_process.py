@@ -1,4 +1,4 @@
-"""Messages between a rank and torch's process that saves for it, and requests that are refused before its start."""
+"""Messages between a rank and the process of torch that saves for it. Unsuitable requests are refused early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine dcp if only some ranks hold part of a tensor: pipeline stages, and replicas without weights."""
+"""The engine dcp if only some ranks have a part of a tensor, as with pipeline stages or replicas without weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 400
 
 
 class Gathered:
-    """A group in which this is rank 0; ``expected_text`` is the text of the other ranks."""
+    """A group whose rank 0 is this process. ``gather`` returns ``expected_text``, the texts of all ranks."""
 
     rank = 0
 

@@ -1,4 +1,4 @@
-"""A drain reads the local tier and writes to the target concurrently, in bounded memory, with every byte in place."""
+"""A drain reads the local tier and writes to the target concurrently, in bounded memory, with every byte right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST = 8192
 
 
 class Tier:
-    """A local tier with one file, which is also the source of that file."""
+    """A fake local tier with one file. The same object is the source of this file."""
 
     def __init__(self, size):
         self.data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
@@ -47,7 +47,7 @@ class Tier:
 
 
 class Target:
-    """A target that keeps the written bytes; it is also the draft and the sink."""
+    """A fake target that keeps the written bytes. The same object is the draft and the sink of its file."""
 
     def __init__(self, *, part_bytes=None, alignment=4096):
         self.part_bytes, self.alignment = part_bytes, alignment
@@ -74,7 +74,7 @@ class Target:
         return (), None
 
     def bytes(self, size):
-        """Return the file, cut at its size."""
+        """Return the written bytes, without the padding after ``size``."""
         found = bytearray()
         for offset in sorted(self.pieces):
             assert offset == len(found)
@@ -109,7 +109,10 @@ def test_every_byte_arrives_in_its_place(clock, size, part_bytes, depth):
 
 
 def test_reads_go_on_while_writes_do_and_as_many_of_each_as_were_asked(clock):
-    """Reads wait for each other, and so do writes. The first writes also wait for later reads."""
+    """Two reads and two writes are in flight at the same time, as requested.
+
+    The fake reads wait for each other, and so do the writes. The first writes also wait for a later read.
+    """
     depth = 2
     reads, writes = (threading.Barrier(depth, timeout=patience(60)) for _ in range(2))
     later = threading.Event()
@@ -165,7 +168,10 @@ def test_an_error_ends_the_drain_and_is_told_with_its_side(capfd, side):
 
 
 def test_what_hangs_is_told_with_its_side(capfd):
-    """During a write the phase is the target's. When all bytes read are written, it is the local tier's."""
+    """The phase is "write" during writes to the target, and otherwise "read", which is the local tier.
+
+    If a drain hangs, the message therefore names the right side.
+    """
 
     phases = []
 

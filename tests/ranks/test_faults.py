@@ -1,4 +1,4 @@
-"""A page that differs from what was written is found, and the fault is named."""
+"""A page that differs from the saved page is found, and the kind of the fault is named."""
 
 from __future__ import annotations
 
@@ -176,7 +176,10 @@ def test_every_page_that_differs_counts_whatever_is_in_it(noise, start):
 
 @pytest.mark.parametrize(("elsewhere", "kind"), [({"checkpoint": 2}, "stale"), ({"rank": 4}, "misplaced")])
 def test_a_long_run_of_pages_of_another_place_makes_few_blocks(elsewhere, kind):
-    """A stale load must also end in time. If each page needed a new block, a rank of 70B would take a day."""
+    """The comparison of many stale or misplaced pages creates few blocks of content.
+
+    If each page needed its own block, a rank of llama3-70b would take a day.
+    """
     content = Content(8)
     data = content.expected(dataclasses.replace(PLACE, **elsewhere), 0, SIZE)
     groups = []

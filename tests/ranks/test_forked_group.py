@@ -1,4 +1,7 @@
-"""Processes that ranks forked exchange messages through their ranks; the error of one is reported, the others wait."""
+"""Processes that ranks have forked exchange messages through the ranks.
+
+If one of them fails, its error is reported, and the others wait.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conditions under which a host's cache must be dropped before loads."""
+"""The conditions under which the cache of a host must be dropped before loads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Alone:
 
 
 class Quiet:
-    """An activity that no process watches."""
+    """An activity that ignores the phases."""
 
     def in_phase(self, _name: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 
 class Counted:
-    """A store of checkpoints; ``cached`` is the number of cached bytes of each."""
+    """A fake store of checkpoints. ``cached`` contains the number of resident bytes of each."""
 
     capabilities = frozenset({"page cache"})
 

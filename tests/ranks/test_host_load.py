@@ -1,4 +1,4 @@
-"""The load of a rank's host: the use by other processes, the parts of a span, and parts too short to be counted."""
+"""CPU use by other processes, in a time span and in its operations. Short ones count only in the span."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.one_rank import Alone
 
 
 class Machine:
-    """A host with two processors whose times the test sets."""
+    """A fake host with two processors; the test sets their times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at, self.own, self.average = 100.0, 0.0, 0.0
@@ -24,7 +24,7 @@ class Machine:
         monkeypatch.setattr(host_load, "load_average", lambda: self.average)
 
     def spend(self, seconds: float, *, idle: float, steal: float = 0.0, own: float = 0.0) -> None:
-        """Let ``seconds`` pass. The other values are seconds of both processors together."""
+        """Let ``seconds`` pass. The other values are processor seconds, in total over both processors."""
         assert self.times
         self.at += seconds
         self.own += own

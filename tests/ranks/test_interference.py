@@ -1,4 +1,4 @@
-"""The report on reads during saves, if hosts differ."""
+"""The report about reads during saves, for hosts with different results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves for hours, on a made-up clock: their number, their start times, and the saves that are reported."""
+"""Saves for hours, on a fake clock: their number, their start times, and the saves that rank 0 reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Alone:
 
 
 class Saves:
-    """Operations that take time but do nothing."""
+    """Operations of a subject that take time on the fake clock and do nothing else."""
 
     subject = SUBJECT
 
@@ -109,7 +109,10 @@ def test_saves_until_they_are_steady_never_wait(endured):
 
 @pytest.mark.parametrize(("seconds", "reported"), [(30.0, 9), (1.0, 10), (200.0, 5)])
 def test_rank_0_tells_of_some_of_many_saves(endured, seconds, reported):
-    """Rank 0 reports the first save, then at most one in every tenth of the time; each start has its end."""
+    """Rank 0 reports the first save, then at most one save in each tenth of the time.
+
+    Each reported start has a reported end.
+    """
     do, found = endured(1000.0, seconds)
     assert do.steps[0] == 1
     assert len(do.steps) == len(do.began) == pytest.approx(reported, abs=1)

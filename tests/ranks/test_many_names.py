@@ -1,4 +1,4 @@
-"""Calls on many names by one rank: wrong names, names that another host sees late, and the place of an error."""
+"""One rank's calls on many names: wrong names, names that another host sees late, and the phase of an error."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FILE = "group-0000/directory-0000001/file-00000013"
 
 
 class AmongHosts(Alone):
-    """A rank that must wait for what other hosts created."""
+    """A group of one rank that says that it spans several hosts, so that the rank must wait for names."""
 
     spans_hosts = True
 
 
 class Told:
-    """The operations of a subject, with a record of rank 0's reports."""
+    """The operations of a subject, which record the steps and results that rank 0 reports."""
 
     subject = SUBJECT
 
@@ -59,7 +59,7 @@ class Cache:
 
 
 class Forgetful(PosixNames):
-    """A directory that hides a file from stat and listings for ``hidden_looks`` looks, or refuses one kind of call."""
+    """A directory that hides a file in the first ``hidden_looks`` looks. ``refused`` names a call that fails."""
 
     def __init__(self, directory: Path, *, hidden_looks: int = 0, refused: str = "") -> None:
         super().__init__(directory)

@@ -115,7 +115,10 @@ def test_a_file_of_either_writer_that_has_grown_is_found(engine, tmp_path, name)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", [*LARGE, "common.pt", "metadata.json"])
 def test_what_any_writer_meets_is_heard(engine, tmp_path, name):
-    """The error ends only the library's second thread. Without our check, the save would succeed without its data."""
+    """An error in any thread of the library fails the save.
+
+    The error only ends that thread. Without our check, the save would succeed without its data.
+    """
     (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
         save(engine, tmp_path)
@@ -138,7 +141,10 @@ def test_the_bare_library_loads_what_was_saved(engine, tmp_path, processes):
 
 
 def test_the_calls_are_those_of_the_traced_library(tmp_path):
-    """The table of docs/engines.md: common.pt, two files, .metadata by a rename, metadata.json, the tracker."""
+    """The calls are those in the table of docs/engines.md.
+
+    In order: common.pt, two large files, .metadata with a rename, metadata.json, and the file with the latest step.
+    """
     need_strace()
     made = calls_by_file(traced_save(tmp_path, "megatron", WHOLE))
     ours = [("open to read", 0), ("fsync", 0), ("close", 0)]

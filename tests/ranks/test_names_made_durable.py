@@ -1,4 +1,4 @@
-"""One rank of each host fsyncs the directory of a checkpoint: after the last file of the host, before the commit."""
+"""One rank of each host fsyncs the directory of a checkpoint, after the last file of its host and before the commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ EVERY_RANK = range(len(HOSTS))
 
 
 def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | None = None) -> dict[str, int]:
-    """Save as one of several ranks; record each fsync and the commit in a file to which all ranks append."""
+    """Save as one of several ranks; return the counted calls as a table.
+
+    Each fsync and the commit are appended to a file that all ranks share. ``fails`` is the rank whose fsync of a
+    directory fails.
+    """
     noted, fsync, rename = directory / "noted", os.fsync, Path.rename
 
     def note(what: str) -> None:
@@ -64,7 +68,7 @@ def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | No
 
 
 def noted_in(directory: Path) -> list[tuple[str, int]]:
-    """Return the recorded calls as (call, rank), in order."""
+    """Return (call, rank) for each recorded call, in order."""
     words = (line.split() for line in (directory / "noted").read_text().splitlines())
     return [(what, int(rank)) for what, rank in words]
 

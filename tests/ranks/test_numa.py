@@ -48,13 +48,13 @@ def test_ranks_stay_as_they_were_started(of_ranks: list[frozenset[int]], nodes: 
 
 
 def test_of_a_node_a_rank_takes_what_it_may_use() -> None:
-    """A control group may allow a job only some cores of each node."""
+    """A rank is bound only to those cores of its node that a control group allows."""
     some = frozenset({3, 4, 5})
     assert [cores_of_rank(place, [some, some], TWO) for place in (0, 1)] == [{3}, {4, 5}]
 
 
 class TwoRanks(Alone):
-    """A rank with one other rank, which may use the same cores."""
+    """A group of two ranks on one host. Both may use the same cores."""
 
     size, ranks_of_host = 2, (0, 1)
 

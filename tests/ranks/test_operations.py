@@ -1,4 +1,4 @@
-"""Operations of all ranks with a store: the counted durable calls, and the reference of a save."""
+"""Operations of all ranks with a store: the calls that make data durable are counted, and saves get a reference."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Shard:
 
 
 class LosesTheCommit(PosixStore):
-    """A store that reports a commit which did not happen."""
+    """A store whose commit returns without an error, but has not happened."""
 
     def is_committed(self, ref):
         return False
 
 
 class LeavesAFile(OwnFilesEngine):
-    """An engine that begins one more file than it finishes."""
+    """An engine that creates one file more than it finishes."""
 
     def save(self, draft, clock):
         draft.create("begun", None).abort()
@@ -73,7 +73,10 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
 
 @pytest.fixture
 def of_directories(monkeypatch):
-    """Replace every fsync of a directory; return the names of those directories."""
+    """Return a function that replaces fsync for directories by ``what``.
+
+    It returns the list of the directories' names, which grows with each call.
+    """
     fsync, called = os.fsync, []
 
     def replace_by(what):

@@ -1,4 +1,4 @@
-"""A paced store: bytes are due by a schedule, late bytes immediately, and unpaced ways to write are noticed."""
+"""A paced store: bytes are written by a schedule, late bytes immediately. Writes past the schedule are noticed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = 64 << 10
 
 
 class Recorder:
-    """A draft and its file, which record the writes."""
+    """A draft, which is also its only file, and records the writes."""
 
     part_bytes: int | None = None
     path = "/somewhere"
@@ -47,7 +47,7 @@ class Recorder:
 
 
 class Clock:
-    """A clock whose waits advance it."""
+    """A fake clock, which advances only when the paced save waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -66,7 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def begun(clock: Clock, count: int, seconds: float) -> tuple[Pace, Recorder, Any]:
-    """Return a pace of ``count`` bytes in ``seconds``, and a save that begins now."""
+    """Return (pace, recorder, draft): ``count`` bytes are due in ``seconds``, and the save begins now."""
     pace, draft = Pace(seconds), Recorder()
     store = paced_store(SimpleNamespace(begin=lambda ref, phases: draft), pace)  # type: ignore[arg-type]
     pace.until(clock.over)

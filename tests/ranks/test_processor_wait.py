@@ -1,4 +1,7 @@
-"""The time that a rank was ready but had no CPU: the kernel's count for the thread that waited longest."""
+"""The seconds for which a rank was ready to run but had no CPU.
+
+They are the kernel's count of the thread that waited longest.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ BUSY = "end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n
 
 @pytest.fixture
 def read_from(monkeypatch):
-    """Return a function that replaces the directory of this process's threads with another one."""
+    """Return a function with which the counts are read from another directory than /proc/self/task."""
     return lambda directory: monkeypatch.setattr(host_state, "run_queue_waits", lambda: run_queue_waits(directory))
 
 
@@ -69,7 +72,10 @@ def test_where_the_kernel_does_not_count_nothing_is_known(tmp_path, directory, r
 
 
 def waited(body, beside):
-    """Return the wait of a process that runs ``body`` on one CPU, with ``beside`` busy processes on that CPU."""
+    """Return the seconds for which a process that runs ``body`` waits for its CPU.
+
+    It shares this CPU with ``beside`` busy processes.
+    """
     counted = ONE_CPU + f"wait = ProcessorWait()\nwait.begin()\n{body}wait.end()\nprint(wait.seconds(beyond=0.0))\n"
     endless = ONE_CPU + "print(flush=True)\nwhile True: pass\n"
     busy = [subprocess.Popen([sys.executable, "-c", endless], stdout=subprocess.PIPE) for _ in range(beside)]

@@ -18,7 +18,7 @@ SHARD = layout("llama3-8b", mode="open", processes=1, scale=1e-5).rank(0)
 
 
 class Group(Alone):
-    """A group of one rank, which in every lane waits only for itself."""
+    """A group of one rank. Its duplicate for a lane is the group itself."""
 
     def duplicate(self, activity):
         del activity
@@ -31,7 +31,10 @@ def engine(*, stages=False, pattern=TWO_RANKS, pauses=False):
 
 
 def saved(made, directory, *, staged):
-    """Save checkpoint 1. The job changes its state after the copy or, without a copy, before the save."""
+    """Save checkpoint 1 with the engine ``made``. The job changes its state before the write.
+
+    If ``staged`` is true, the engine has copied the state before that change.
+    """
     made.fill(1)
     if staged:
         assert made.stage() == sum(map(len, made.state()))

@@ -1,4 +1,4 @@
-"""One rank loads what several wrote: whole files in turn and parts of files, with each engine, comparing every byte."""
+"""One rank loads the files of several ranks, complete or in parts, with each engine. Every byte is compared."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def save(engine, directory, of, ranks):
 
 
 def load(engine, directory, pieces, steps_of_others=0):
-    """Load pieces as a rank does; return (loaded, checked, faults).
+    """Load pieces twice, as a rank does; return (number of loaded bytes, number of compared bytes, faults).
 
-    ``steps_of_others`` is the number of further steps that other ranks have.
+    Other ranks have ``steps_of_others`` more load steps than this rank.
     """
     loader = ShardsInTurn([functools.partial(made, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
     committed = committed_in(directory)
@@ -64,17 +64,20 @@ def load(engine, directory, pieces, steps_of_others=0):
 
 
 def names(engine, shard):
-    """Return the files of a rank."""
+    """Return the names of a rank's files."""
     return [file.name for file in shard_files(shard, built_in(engine).files)]
 
 
 def damage(engine, file: Path):
-    """Flip a byte of a tensor at three quarters of the file, or the last tensor byte before that place."""
+    """Flip a byte at three quarters of a file, or the last tensor byte before that place."""
     flip(file, file.stat().st_size * 3 // 4 if engine == "safetensors" else place_in(file))
 
 
 def place_in(file: Path):
-    """Return the position of such a byte in a container of torch.save."""
+    """Return the offset of the tensor byte at three quarters of a torch file, or of the last one before.
+
+    See ``damage``.
+    """
     from torch._C import PyTorchFileReader  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     reader = PyTorchFileReader(str(file))

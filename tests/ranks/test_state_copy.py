@@ -1,4 +1,4 @@
-"""The copy of the state: every byte, by several threads concurrently, and the number of threads."""
+"""The copy of a state contains every byte. Several threads copy at the same time; the number of cores sets how many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool of threads: all work, the first error is raised when all have stopped, and all can be ended."""
+"""A pool of threads that all work on the same task. The first error is raised when all of them have stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operation's result from the ranks' measurements: the slowest rank's own time counts."""
+"""The result of an operation from the measurements of all ranks: the time of the slowest rank counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ seconds = st.floats(0.001, 1000.0)
 
 
 def own(*steps, **facts):
-    """One rank's measurement. Its phases add up to its time, as with an engine's clock."""
+    """Return one rank's measurement that takes the sum of ``steps``; its phases add up to this time."""
     whole = sum(steps)
     return RankOperation(
         seconds=whole, phases={"open": whole / 4, "read": whole * 3 / 4}, bytes=facts.pop("bytes", 10), **facts
@@ -34,7 +34,11 @@ def loads(draw):
 
 @st.composite
 def saves(draw):
-    """Every rank writes; rank 0 then syncs the directory and commits. Its clock may have started a little later."""
+    """Draw the measurements of all ranks of a save.
+
+    Every rank writes; rank 0 then syncs the directory and commits. Its clock may have started slightly earlier or
+    later.
+    """
     times = draw(st.lists(seconds, min_size=1, max_size=9))
     directory, commit, late = draw(seconds), draw(seconds), draw(st.floats(-0.001, 0.001))
     committed = max(times) + directory + commit + late

@@ -1,4 +1,4 @@
-"""Patterns of the ways in which libraries use threads and descriptors, from handmade logs of strace."""
+"""Patterns from handwritten logs of strace, for each way in which libraries use threads and descriptors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA, OTHER = "/d/data", "/d/other"
 
 
 def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
-    """Return the pattern of consecutive calls of process 7 and its ``threads``."""
+    """Return the pattern of a log in which process 7 and its ``threads`` make these calls, one after the other."""
     births = [(7, f"clone(child_stack=0x7f, flags=CLONE_VM|CLONE_THREAD) = {thread}") for thread in threads]
     ends = [(thread, "") for thread in (*threads, 7)]
     lines = [
@@ -26,7 +26,10 @@ def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
 
 
 def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
-    """Each call lasts half a second, with half a second between calls. Pauses of repeated calls are added up."""
+    """A pause is the time between the end of a call and the next call of its thread.
+
+    Here each is half a second. Pauses before repeated calls are added up.
+    """
     calls = [opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3), *[written(DATA, 100)] * 3, f"close(3<{DATA}>) = 0"]
     lines = []
     for number, call in enumerate(calls, 1):
@@ -48,7 +51,10 @@ def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
 
 
 def test_waiting_for_another_rank_is_no_pause() -> None:
-    """Rank 1 writes for a second, and rank 0 commits 0.1 s after rank 1 has ended. Only these 0.1 s are a pause."""
+    """The time in which rank 0 waits for rank 1 is not a pause.
+
+    Rank 0 commits 0.1 s after rank 1 has ended, so its pause is 0.1 s.
+    """
     lines = ["6 0.1 clone(child_stack=NULL, flags=SIGCHLD) = 7", "6 0.2 clone(child_stack=NULL, flags=SIGCHLD) = 8"]
     for thread, path, first in ((7, "/d/a", 1.0), (8, "/d/b", 1.01)):
         lines += [f"{thread} {first} {opened(path, 'O_WRONLY|O_CREAT|O_TRUNC', 3)}"]
@@ -104,7 +110,10 @@ def test_a_second_descriptor_of_a_file_neither_empties_nor_closes_it() -> None:
 
 
 def test_a_pool_of_threads_whose_work_meets_in_one_file_is_one_lane() -> None:
-    """Two threads work concurrently, each on a file. A third thread then works on both files."""
+    """Threads that work on the same files are one lane.
+
+    Two threads write one file each, and a third thread syncs both files.
+    """
     pattern = recorded(
         (8, opened(DATA, "O_WRONLY|O_CREAT", 3)),
         (9, opened(OTHER, "O_WRONLY|O_CREAT", 4)),
@@ -154,7 +163,10 @@ def test_a_read_with_flags_has_its_own_place() -> None:
 def test_a_rank_that_writes_by_its_children_alone_is_one_where_its_sibling_does_so(
     first_has_children: bool, ranks: list[int]
 ) -> None:
-    """Each rank of Megatron forks a process for each large file, and rank 0 itself writes small files."""
+    """Processes that a rank forks to write files count as this rank if another rank also forks such processes.
+
+    Each rank of Megatron forks a process for each large file. Rank 0 also writes small files itself.
+    """
     writers = [7, 9, 10, 11] if first_has_children else [7, 10, 11]
     begun = [(6, 7), (6, 8), (8, 10), (8, 11)] + ([(7, 9)] if first_has_children else [])
     calls = [(parent, f"clone(child_stack=NULL, flags=SIGCHLD) = {child}") for parent, child in begun]
@@ -184,7 +196,7 @@ def test_a_descriptor_made_by_fcntl_is_one_place_in_the_file(command):
 
 @pytest.mark.parametrize("copied", [f"fcntl(3<{DATA}>, F_DUPFD_CLOEXEC, 0) = 4<{DATA}>", f"dup(3<{DATA}>) = 4<{DATA}>"])
 def test_a_file_stays_open_when_a_copy_of_its_descriptor_is_closed(copied):
-    """Python's mmap and Rust's try_clone copy a descriptor and close the copy."""
+    """Closing the copy of a descriptor does not end its file, as in Python's mmap and Rust's try_clone."""
     pattern = recorded(
         (7, opened(DATA, "O_RDWR|O_CREAT", 3)),
         (7, written(DATA, 100)),

@@ -1,4 +1,4 @@
-"""``pytest-ckpt record`` and ``show``: the pattern states what a job did, but not whose job it was."""
+"""``pytest-ckpt record`` and ``show``: a pattern contains the calls of a job, and nothing that identifies the job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with open(sys.argv[1] + "/a", "wb", buffering=0) as out:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The text of the pattern, and the output of the command."""
+    """Return (text of the recorded pattern, output of the command)."""
     need_strace()
     directory = tmp_path_factory.mktemp("job")
     done = record(directory, PLAIN)

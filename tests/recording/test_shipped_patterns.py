@@ -22,9 +22,9 @@ OF_CHANCE = {"orbax", "deepspeed-zero1", "deepspeed-zero3"}
 
 
 def shape(pattern: Pattern) -> list[object]:
-    """Return the common part of two recordings of one job: all but the sizes of files of a few bytes.
+    """Return what two recordings of the same job have in common: all but the exact sizes of files.
 
-    Some files contain their own path, so sizes are counted in units of 64 KiB.
+    Some files contain their own path, so sizes are counted in units of 64 KiB, and sizes of small files are left out.
     """
     files: list[object] = [
         (f.rank, f.kept, 0 if pattern.is_small(n) else f.bytes >> 16) for n, f in enumerate(pattern.files)
@@ -38,10 +38,9 @@ def shape(pattern: Pattern) -> list[object]:
 
 
 def by_file(pattern: Pattern) -> list[object]:
-    """Return the calls on each file that change it or make it durable, in order, and the directories.
+    """Return the calls on each file that change it or make it durable, in order. Return the calls on directories, too.
 
-    By chance, calls come from different threads of a pool, and data are read back or still in memory. Also by chance,
-    one rank may have ended when another begins its last file.
+    Ranks and threads are left out: they vary by chance, and so do reads of data that were just written.
     """
     made = defaultdict(list)
     for s in pattern.steps:

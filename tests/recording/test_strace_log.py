@@ -47,7 +47,10 @@ def test_what_is_no_whole_log_is_refused(lines: list[str], says: str) -> None:
 
 
 def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_say_it():
-    """The paths of rename and mkdir are relative. The directory is known from open calls and chdir."""
+    """Relative paths of rename and mkdir become absolute paths.
+
+    The log shows the directory of a process only in calls of openat, chdir and fchdir.
+    """
     lines = [
         '7 1.0 openat(AT_FDCWD</srv/job>, "a.tmp", O_WRONLY|O_CREAT, 0666) = 3</srv/job/a.tmp>',
         '7 2.0 rename("a.tmp", "a") = 0',
@@ -66,6 +69,6 @@ def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_s
 
 
 def test_names_below_an_open_directory_are_below_that():
-    """Paths as shutil.rmtree passes them."""
+    """A name that is relative to an open directory becomes a path, as in calls of shutil.rmtree."""
     (call,) = read_log(['7 1.0 unlinkat(4</d/e\\"f>, "a", 0) = 0', END])
     assert call.paths() == ['/d/e"f/a']

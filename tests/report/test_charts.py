@@ -110,7 +110,10 @@ def test_escaping_takes_controls_and_quotes() -> None:
 
 
 def test_what_passes_between_calls_is_no_share_of_a_call() -> None:
-    """The library's calls took 0.25 s of 1 s, so their share is a quarter; the rest is time between calls."""
+    """Time between the library's calls is a separate share, and does not enlarge the shares of the calls.
+
+    Here the calls took 0.25 s of 1 s.
+    """
     operation = {"seconds": 1.0, "phases": {"write": 0.25, "commit": 0.0}}
     assert charts.phase_names([operation]) == ["write", charts.BETWEEN]
     assert charts.phase_shares([operation]) == {"write": 0.25, charts.BETWEEN: 0.75}
@@ -134,7 +137,10 @@ def test_a_cluster_whose_limits_are_not_met_has_a_hollow_point() -> None:
 
 @given(asked=st.integers(min_value=1, max_value=1_000_000))
 def test_numbers_of_accelerators_do_not_touch_each_other_below_the_curves(asked: int) -> None:
-    """A cluster of one accelerator is so far left that the other numbers are close together."""
+    """The labels of the horizontal axis do not overlap for any size of the cluster.
+
+    The label of one accelerator is so far left that the other labels are close together.
+    """
     sizes = sorted({asked, 1_000, 4_000, 16_000, 32_000, 64_000, 100_000})
     clusters = [{"accelerators": n, "effective_training_time_ratio": 0.9, "is_served": True} for n in sizes]
     drawn = ET.fromstring(goodput_chart("key", [{"subject": "s", "clusters": clusters}], asked))

@@ -1,4 +1,4 @@
-"""Everybody can read the colours of pages: enough contrast in light and dark, and steps of different brightness."""
+"""Everybody can read the colours of pages: enough contrast in light and dark, steps of different brightness."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARKS = ("limit", "save", "load", "write", "read", "commit", "directory", "other
 
 
 def brightness(colour: str) -> float:
-    """Return the relative luminance of a colour (WCAG 2.1)."""
+    """Return the relative luminance of a colour of the form #rrggbb, from 0 to 1 (WCAG 2.1)."""
     parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -48,7 +48,7 @@ def test_marks_stand_out_from_the_paper(theme: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
-    """Words are white or dark, depending on the stage's position. Two colours are in the style sheet of pictures."""
+    """Words on each stage of the bar have enough contrast. They are white or dark, depending on the stage."""
     colours = THEMES[theme]
     charts = (resources.directory("templates") / "charts.css").read_text(encoding="utf-8")
     dark = {int(n) for n in re.findall(r"\.chart \.on-(\d)(?=[,. {][^{]*\{ fill: #101214)", charts)}
@@ -60,7 +60,10 @@ def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
 
 
 def test_ranks_that_are_slower_are_drawn_farther_from_the_paper() -> None:
-    """So the map can be read without colours, and by people who confuse some colours."""
+    """Slower ranks are drawn with more contrast to the paper.
+
+    So the map can be read without colours, and by people who confuse some colours.
+    """
     for theme, colours in THEMES.items():
         steps = [contrast(colours[f"heat-{n}"], colours["paper"]) for n in range(2, 6)]
         assert steps == sorted(steps), theme

@@ -1,4 +1,4 @@
-"""The first page: a remedy for each exception, the matrix, the contents; and the number of sheets of a smoke run."""
+"""The first page: a remedy for each exception, the matrix, the contents. A smoke run has a fixed number of sheets."""
 
 from __future__ import annotations
 
@@ -146,7 +146,10 @@ def test_the_matrix_shows_the_worst_and_never_hides_a_failure():
 
 @pytest.mark.parametrize("subjects", [("a",), ("a", "b")], ids=["a line", "a table"])
 def test_what_is_advisory_is_called_so_beside_its_failure(subjects):
-    """A page that passed but shows a failure must explain both."""
+    """A failed advisory requirement is marked as advisory.
+
+    Otherwise a page that passed and shows a failure would contradict itself.
+    """
     made = report_pages.document("certified")
     like = made["requirements"][0]
     made["requirements"] = [

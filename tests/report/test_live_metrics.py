@@ -62,7 +62,7 @@ def ended_measurement() -> MeasurementDone:
 
 
 def working() -> LiveMetrics:
-    """A run with a save, no load and a failed verdict, during a load of a pattern."""
+    """Return the metrics of a run during a load of a pattern, after a save and a failed verdict."""
     found = LiveMetrics(RUN)
     events = (
         MeasurementStarted(subject=SUBJECT),
@@ -84,7 +84,10 @@ def families(text: str) -> dict[str, tuple[str, str]]:
 
 
 def samples(text: str, parser=open_metrics_parser) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Return the values by name and labels, without the label of the run's id, which is checked here."""
+    """Return {(name, labels): value} of a metrics text.
+
+    The label with the run's id is checked and left out.
+    """
     found = {}
     for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:
@@ -139,7 +142,7 @@ def test_the_older_format_of_node_exporter_reads_the_same_values():
 
 
 def whole_run() -> LiveMetrics:
-    """The ended run, with its last operation."""
+    """Return the metrics of the same run after its end."""
     found = working()
     found.ended(RunEnd(exit_code=1, grade="not certified", verdicts=(FAILED,)))
     return found

@@ -1,4 +1,4 @@
-"""Every page as a screen reader gets it: language, headings in order, tables with headers, pictures with text."""
+"""Pages as a screen reader gets them: language, order of headings, headers of tables, descriptions of pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADINGS = {f"h{n}" for n in range(1, 7)}
 
 
 class Reader(HTMLParser):
-    """Parse a page into a tree of [tag, attributes, children], with text as plain strings."""
+    """Parse a page into ``root``, a tree of [tag, attributes, children]; texts are plain strings."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_lists_hold_items_and_terms_only(page: list) -> None:
 
 
 def test_no_colour_stands_alone(page: list) -> None:
-    """A cell in the colour of a failure also contains a word, a sign or a shape."""
+    """A cell in the colour of a failure also contains a sign or a word, so that the colour is not needed."""
     for node in every(page, "td"):
         if "bad-text" in (node[1].get("class") or ""):
             found = text(node)

@@ -28,7 +28,10 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
 
 @pytest.mark.thorough
 def test_the_script_still_makes_them(tmp_path: Path) -> None:
-    """Makes one picture of a screen and one of paper. The tests of pages open the pages of all other pictures."""
+    """The script makes a picture of a screen page and a picture of a printed page.
+
+    Other tests open the pages of all other pictures.
+    """
     need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
     output = subprocess.run(
         [sys.executable, "-m", certificate_pictures.__name__, f"--directory={tmp_path}", "evidence", "print"],

@@ -44,7 +44,7 @@ def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(m
 
 
 class EndedError(Exception):
-    """Raised instead of starting the process."""
+    """Raised by a test's function that replaces the start of the process."""
 
 
 class Recorded:

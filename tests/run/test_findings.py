@@ -1,4 +1,4 @@
-"""``doctor`` reports what a container or pod lacks: shared memory, or a pod that is on another node."""
+"""``doctor`` reports problems of containers and pods: too little shared memory, or a pod on another node."""
 
 from __future__ import annotations
 

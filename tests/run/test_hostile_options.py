@@ -1,4 +1,4 @@
-"""No option's value causes a traceback or an endless read: a bad value is refused, with the option and a remedy."""
+"""Bad values of options cause no traceback and no endless read: each is refused with the option and a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Refused:
-    """Return a function that opens a run with a bad option and returns the refusal. No file may be created."""
+    """Return a function that opens a run with a bad option and returns the message that refuses it.
+
+    The function checks that no file was created.
+    """
     target = tmp_path / "target"
     target.mkdir()
 
@@ -91,7 +94,10 @@ def test_a_directory_on_a_mount_that_answers_with_an_error(
 
 
 def failing(call: Callable[..., object], directory: Path, error: OSError) -> Callable[..., object]:
-    """Return a system call that fails for a directory and its contents; ``access`` returns False instead."""
+    """Return a replacement of a system call that raises ``error`` for a directory and its contents.
+
+    A replacement of ``access`` returns False instead.
+    """
 
     def answer(path: object, *arguments: object, **named: object) -> object:
         if isinstance(path, str | os.PathLike) and directory in (Path(path), *Path(path).parents):

@@ -1,4 +1,4 @@
-"""Differences between hosts: those that are reported, and those that do not matter."""
+"""Differences between hosts: some are reported, others do not matter."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ALIKE = TargetView(
 
 
 def sight(**changed):
-    """Return the facts of a host that differs from another one only in ``changed``."""
+    """Return the facts that a host reports, changed from those of ``ALIKE`` as the keywords say."""
     mount = {name: changed.pop(name) for name in ("kind", "source", "options") if name in changed}
     return dataclasses.replace(ALIKE, mount=dataclasses.replace(ALIKE.mount, **mount), **changed)
 
 
 def test_hosts_that_differ_in_their_addresses_only_are_alike():
-    """A server has several addresses, and each client has its own.
+    """Hosts may mount a server by different addresses, and have different addresses themselves.
 
-    The file that is found proves that it is the same.
+    The file that one host creates and the others find proves that the storage is the same.
     """
     other = sight(source="array-2:/ckpt", options="relatime,rw,vers=4.2,clientaddr=10.0.0.2,addr=10.0.9.2")
     assert differences(HERE, (ALIKE, other)) == []
@@ -100,7 +100,10 @@ def host_facts(name, count, client=None):
 
 
 def placed(hosts, *seen, slurm=True):
-    """Return the message for a launch whose hosts got these numbers of ranks."""
+    """Return the message about the numbers of ranks that the launcher placed on hosts; empty if they are as requested.
+
+    ``seen`` are pairs of a host's name and its number of ranks.
+    """
     launcher = Launcher(template=("srun",), version="slurm 22.05.8" if slurm else "some", hosts=read_hosts(hosts))
     facts = [host_facts(name, count) for name, count in seen]
     return placed_otherwise(launcher, facts)

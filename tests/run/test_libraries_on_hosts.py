@@ -1,4 +1,4 @@
-"""A host that lacks an engine's library is named before anything is created, not when ranks import the library."""
+"""A host without the library of an engine is named before anything is created."""
 
 from __future__ import annotations
 

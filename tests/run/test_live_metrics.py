@@ -1,4 +1,4 @@
-"""The process that reports live metrics: what it writes and sends, and that its failures do not affect the run."""
+"""The process that reports live metrics: what it writes and sends. Its failures do not affect the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DONE = ("ckpt_operations_total", (("operation", "save"), ("run_id", "a-run"), ("
 
 
 class Reporting:
-    """The process, started as by the controller; ``end`` returns its output."""
+    """The reporting process, started as a controller starts it."""
 
     def __init__(self, destination: str, directory: Path) -> None:
         self.events = directory / "events.jsonl"
@@ -47,14 +47,17 @@ class Reporting:
         self.process.stdin.flush()
 
     def saved(self, index: int = 1) -> None:
-        """Append a save's event in two parts, because a reader may see only the first part."""
+        """Append the event of a save to the events file in two writes. A reader may see only the first one."""
         line = json.dumps(event_to_plain(OperationDone(subject=SUBJECT, operation=operation("save", index, 1.0))))
         for part in (line[:40], line[40:] + "\n"):
             with self.events.open("a") as file:
                 file.write(part)
 
     def end(self, message: Message | None = END) -> str:
-        """End it like a run that wrote its report; without a message, like a run that was killed."""
+        """End the process and return its output.
+
+        With a message it ends like a run that has written its report; without one, like a run that was killed.
+        """
         if message:
             self.send(message)
         output, _ = self.process.communicate(timeout=patience(60))

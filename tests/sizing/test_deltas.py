@@ -1,4 +1,4 @@
-"""Deltas: which saves are deltas, and their pages: each page once, the requested share, exact sizes."""
+"""Deltas: which saves are deltas, and their pages. Each page occurs once, shares and sizes are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time limit of a drain: properties over clusters, budgets and rules."""
+"""The time limit of a drain, for all clusters, save budgets and rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The names of the suite metadata: each file in one directory, each name of one rank, looked up by another host."""
+"""The names that the suite metadata creates: each file is in one directory, and one rank creates it.
+
+A rank of another host looks it up.
+"""
 
 from __future__ import annotations
 

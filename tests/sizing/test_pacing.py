@@ -1,4 +1,4 @@
-"""The pace of saves during other work, which follows from the save limit; and the size of a data loader's reads."""
+"""The pace of saves during other work follows from the save limit. A loader's rate decides the size of its reads."""
 
 from __future__ import annotations
 

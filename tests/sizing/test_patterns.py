@@ -1,4 +1,4 @@
-"""The table of patterns: one row per record, with an existing scenario and its own numbers."""
+"""The table of patterns has one row for each record, with an existing scenario and separate checkpoint numbers."""
 
 from __future__ import annotations
 

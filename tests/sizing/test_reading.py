@@ -1,4 +1,4 @@
-"""Which ranks read which files: every byte that a pattern promises, by the readers that it names."""
+"""The files that each rank reads in a pattern: every byte, by the readers that the pattern names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_COPY = layout("llama3-8b", mode="open", processes=6, scale=1e-4)
 
 
 def shares(reading):
-    """Return the share of each file that is read."""
+    """Return {file: how often it is read}, as a sum of the shares that ranks read."""
     read = Counter()
     for pieces in reading.pieces:
         for piece in pieces:

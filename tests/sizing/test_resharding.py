@@ -1,4 +1,4 @@
-"""Another number of ranks loads a checkpoint: every saved byte once; reasons why such ranks cannot start."""
+"""Another number of ranks loads a checkpoint: every saved byte once. If this is impossible, there is a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranks that take part in saves and loads with growing client counts."""
+"""The ranks that save and load for each client count of the suite scaling."""
 
 from __future__ import annotations
 

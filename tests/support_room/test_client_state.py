@@ -1,4 +1,4 @@
-"""What this host is as a client: from trees as kernels write them, and nothing where they say nothing."""
+"""Facts about this host as a client, from fake /proc and /sys trees. Facts that the trees lack are left out."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_this_host_has_some():
 
 @pytest.fixture
 def plant(tmp_path):
-    """Write files of a made-up /proc and /sys, and return where they begin."""
+    """Return a function that writes files below a fake root directory, and returns that directory."""
 
     def planted(**files):
         for name, text in files.items():

@@ -1,4 +1,4 @@
-"""What answers calls in place of the C library is named; what only starts with a process is disclosed."""
+"""Libraries that replace calls of the C library are named with these calls; other preloaded code is disclosed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOW_CLOCK = (
 
 
 def look(**environment):
-    """Return what a process with this environment says of itself: (interposed calls, start-up hooks)."""
+    """Start a process with this environment; return its (replaced calls, start-up hooks)."""
     path = f"{environment.pop('PYTHONPATH', '')}:{CHECKOUT}"
     done = subprocess.run(
         [sys.executable, "-c", LOOK],
@@ -45,7 +45,7 @@ def look(**environment):
 
 @pytest.fixture
 def compiled(tmp_path):
-    """Return a function that makes a library of C."""
+    """Return a function that compiles C code into a shared library and returns its path."""
 
     def make(source, name):
         need(shutil.which("gcc"), "needs a C compiler")
@@ -127,7 +127,7 @@ def test_a_c_library_of_ones_own_is_disclosed(tmp_path):
 
 
 def _c_library():
-    """The file of the C library of this process."""
+    """Return the path of this process's C library."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         if Path(name := line.split()[-1]).name.startswith("libc.so"):
             return name

@@ -1,4 +1,4 @@
-"""What the kernel says of processes that do not go on: blocked, or stopped by somebody on the host."""
+"""Processes that the kernel does not run: blocked in a call, or stopped by a signal or a frozen cgroup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITS = "import sys; sys.stdin.read()"
 
 @pytest.fixture
 def process() -> Iterator[int]:
-    """A process that waits for its input."""
+    """Start a process that waits for input; return its process id."""
     with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE) as started:
         yield started.pid
         started.kill()
@@ -28,7 +28,7 @@ def process() -> Iterator[int]:
 
 @pytest.fixture
 def freezer() -> Iterator[Path]:
-    """A cgroup of a test's own, of whichever version this machine has, that can be frozen."""
+    """Return a new cgroup that a test can freeze, of version 1 or 2."""
     for home in (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")):
         group = home / f"ckpt-test-{os.getpid()}"
         try:

@@ -1,4 +1,4 @@
-"""What is offered for a word that is not known."""
+"""The known words that are proposed for an unknown word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel's counts of processor time, from made-up files and from this kernel."""
+"""Processor times that the kernel counts, from fake files and from this kernel."""
 
 from __future__ import annotations
 

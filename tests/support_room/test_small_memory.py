@@ -1,4 +1,4 @@
-"""A host of small memory keeps no more than its limit, and its programs believe that."""
+"""A simulated host with little memory keeps no more than its limit, and programs on it see this limit."""
 
 from __future__ import annotations
 

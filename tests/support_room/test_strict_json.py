@@ -1,4 +1,4 @@
-"""JSON is read strictly: what is no number, or could be seen differently by another reader, is refused."""
+"""JSON is read strictly: invalid numbers, and documents that another parser could read differently, are refused."""
 
 from __future__ import annotations
 

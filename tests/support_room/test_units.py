@@ -1,4 +1,4 @@
-"""What people type and what they are shown."""
+"""Units in values that people type, and in values that are shown to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is waited for is printed when nothing else was for half a minute, and who waits says what it is."""
+"""A wait is printed after half a minute without other output, with the thing that is awaited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 60.0
 
 
 class Clock:
-    """A clock that goes only when it is told to."""
+    """A clock that advances only when a test changes it."""
 
     now = 100.0
 
@@ -28,7 +28,7 @@ class Clock:
 
 
 def told_after(seconds: float, clock: Clock, waits_of: Waits, said: list[str]) -> list[str]:
-    """Let time pass in steps of a second, as who waits looks, and return what was said in it."""
+    """Let ``seconds`` pass, and let the waiting thread look once a second; return the lines printed in this time."""
     said.clear()
     for _ in range(round(seconds)):
         clock.now += 1
@@ -85,7 +85,10 @@ def gate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def said(gate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Return what is said; who waits for the gate goes on when something was."""
+    """Return a list that receives the printed lines.
+
+    A line that is printed opens the gate, so that a call that waits for it continues.
+    """
     monkeypatch.setattr(waits, "TELL_SECONDS", 0.0)
     monkeypatch.setattr(waits, "LOOK_SECONDS", 0.05)
     found: list[str] = []

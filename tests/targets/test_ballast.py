@@ -1,4 +1,4 @@
-"""Ballast: every piece is written in order into a new file; storage without space gives an OSError."""
+"""Ballast is written in order into a new file. If the storage has no space, an OSError is raised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ckpt.targets.posix.store import write_ballast
 
 
 def pieces(texts: list[bytes]) -> Iterator[bytearray]:
-    """Yield pieces that all use the same memory, as ranks create them."""
+    """Yield texts in one buffer that is used again, as ranks create content."""
     memory = bytearray(4)
     for text in texts:
         memory[:] = text

@@ -48,7 +48,7 @@ def test_another_error_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def committed(directory: Path) -> PosixStoreByMarker:
-    """Save and commit a checkpoint; return the store."""
+    """Save and commit a checkpoint with a marker file; return the store."""
     store, clock = PosixStoreByMarker(directory), Clock(activity=Activity())
     store.prepare("m")
     sink = store.begin(REF, clock).create("a", None)

@@ -1,4 +1,4 @@
-"""The compact target behaves like other file systems, and stores checkpoints in little memory."""
+"""The compact target behaves like other file systems, and needs little memory for stored checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors that count as a refusal of direct I/O: the same ones everywhere."""
+"""The errors that mean a refusal of direct I/O are the same for all callers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSALS = [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS]
 
 
 def direct_open_answers(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Make every open with O_DIRECT fail."""
+    """Let every open with O_DIRECT fail with error ``number``."""
     real = os.open
 
     def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
@@ -96,7 +96,10 @@ SIZE = 3 * (64 << 10) + 4096
 
 
 def written_as_stated(stated: int | None, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DirectFile, list[Any]]:
-    """Write a file whose kernel states an alignment; return it and its requests: offset, bytes, is direct."""
+    """Write a file for which the kernel states the alignment ``stated``.
+
+    Return the file and its write requests as (offset, bytes, whether direct).
+    """
     requests = []
 
     def write(descriptor: int, part: memoryview, offset: int) -> int:

@@ -1,4 +1,4 @@
-"""A directory that another host has just created, while this client's cache still reports that it is missing."""
+"""A directory that another host has just created, while this client's cache still says that it does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pytest_ckpt.targets.posix import checkpoint
 
 @pytest.fixture
 def forgets_after(monkeypatch):
-    """Return a function that hides an existing directory from the given number of lookups."""
+    """Return a function ``make(count)`` that hides existing directories in the first ``count`` lookups.
+
+    It returns the list of looked-up paths.
+    """
     lstat, asked = Path.lstat, []
 
     def make(count):

@@ -1,4 +1,4 @@
-"""Checks of renames, visibility, staleness, races and names, on a target with exactly these faults."""
+"""Checks of renames, visibility, staleness, races and names, each on a target with the fault that it detects."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 
 def on(target, check, **more):
-    """Run a check on both mounts of a target."""
+    """Run a check that uses both mounts of a target; return its observation."""
     return made(check, target.path, f"--second-directory={target.second}", share=0.02, **more)
 
 
 def patient(times):
-    """Return sabotage that changes how soon a check stops waiting for a cache."""
+    """Return Python code that a check runs first.
+
+    It sets ``GIVE_UP_TIMES``, which decides how soon the check stops waiting for a cache.
+    """
     return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 

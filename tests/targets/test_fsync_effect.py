@@ -1,4 +1,4 @@
-"""The effect of fsync is counted: by the kernel's dirty pages, or else by the writes of the device in that time."""
+"""The effect of fsync: the kernel's count of dirty pages falls. Without such a count, the device's writes are used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def directory(make_home):
 
 @pytest.fixture
 def no_cachestat(monkeypatch):
-    """An older kernel, without cachestat."""
+    """Simulate an older kernel, which has no cachestat."""
 
     def refuse(_descriptor):
         raise OSError(errno.ENOSYS, "no cachestat")
@@ -32,7 +32,7 @@ def no_cachestat(monkeypatch):
 
 
 class Device:
-    """The counters of the directory's device, which fsync increases."""
+    """Fake counters of the device below the directory. Each fsync adds ``by_fsync`` written sectors."""
 
     def __init__(self, root, directory, monkeypatch):
         number = os.stat(directory).st_dev
@@ -113,7 +113,10 @@ def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(directory, m
 
 @pytest.fixture
 def overlay(mount, make_home):
-    """Return a function that mounts an overlay over layers on a file system of this kind."""
+    """Return a function that mounts an overlay and returns its mount point.
+
+    The layers are in a file system of the given kind.
+    """
     mounted = []
 
     def make(kind, mebibytes, option=""):

@@ -1,4 +1,4 @@
-"""A power cut of the FUSE target without faults removes what was not synced, and nothing else."""
+"""A power cut of the FUSE target without faults removes unsynced data and nothing else."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ def syncs(deed: Deeds) -> bool:
 
 
 def without_modes(seen: dict[str, object]) -> dict[str, object]:
-    """Leave out permissions, which a power cut does not change."""
+    """Return what was seen of each name without its permissions, which a power cut does not change."""
     return {name: known[1:] for name, known in seen.items()}

@@ -1,4 +1,4 @@
-"""The FUSE target without faults behaves like an ordinary directory, and leaves nothing mounted."""
+"""The FUSE target without faults behaves like an ordinary directory. After its end, nothing stays mounted."""
 
 from __future__ import annotations
 

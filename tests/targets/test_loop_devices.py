@@ -1,4 +1,4 @@
-"""The real file systems that tests break: each breaks as intended, and is removed completely."""
+"""Real file systems on loop devices, in which tests simulate power cuts. They break as intended; nothing is left."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(home, kind):
 
 
 def test_a_drive_that_lies_about_flush_loses_what_was_fsynced(home):
-    """The loop device's file is on the FUSE target. If that loses fsyncs, the file system above loses data, too."""
+    """A file system on a drive that ignores a flush loses data that were fsynced.
+
+    The drive is a loop device whose file is on the FUSE target.
+    """
     for fault, survives in ((None, True), ("fsync of files is lost", False)):
         with misbehaving(home) as liar, loop_mount(home, "ext4", 64, image=liar.path / "image") as mount:
             subprocess.run(["sync", "--file-system", str(mount.path)], check=True)

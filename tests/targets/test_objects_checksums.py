@@ -1,4 +1,4 @@
-"""The checksums of S3 match their definitions: each gives the published check value."""
+"""Checksums of S3 equal their definitions: each gives the published check value."""
 
 from __future__ import annotations
 

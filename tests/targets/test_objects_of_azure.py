@@ -1,4 +1,4 @@
-"""A container of Azure as a target: credentials, signatures, and the meaning of its answers."""
+"""A container of Azure as a target: credentials, signatures, and the meaning of answers."""
 
 from __future__ import annotations
 

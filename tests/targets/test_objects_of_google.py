@@ -26,7 +26,7 @@ NAME = "robot@vendor.iam.gserviceaccount.com"
 
 
 class _Google(BaseHTTPRequestHandler):
-    """A server that issues tokens, and gives each request of a bucket the answer for the end of its path."""
+    """A server that issues tokens. It answers a request by the end of its path, as ``answers`` says."""
 
     answers: dict[str, tuple[int, dict[str, Any]]]
     asked: list[tuple[str, str]]
@@ -54,7 +54,10 @@ class _Google(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[type[_Google], Access]]:
-    """A server of tokens and of a bucket, and a service account that uses it."""
+    """Start a server of tokens and of a bucket, and create a service account.
+
+    Return (handler class of the server, access).
+    """
     handler = type("Handler", (_Google,), {"answers": {"/o": (200, {}), "/checkpoints": (200, {})}, "asked": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)

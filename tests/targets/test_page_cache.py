@@ -1,4 +1,4 @@
-"""The part of a file in the page cache, by two kernel calls that must agree."""
+"""The resident part of a file, by two kernel calls, which must agree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drop(path):
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """A directory on a disk, where pages can be dropped."""
+    """Return an empty directory on a disk, where the kernel can drop pages; skip the test if there is none."""
     if mount_of(tmp_path.resolve()).file_system == "tmpfs":
         home = Path(tempfile.mkdtemp(prefix="ckpt-", dir="/var/tmp"))
         if mount_of(home).file_system == "tmpfs":
@@ -103,7 +103,7 @@ def test_both_gauges_agree_page_by_page(on_disk, pages):
 
 
 def test_dirty_pages_stay_until_they_are_synced(on_disk, probe):
-    """This is why the fsync comes first: a drop before it leaves dirty pages in the cache."""
+    """A drop does not remove dirty pages, so an fsync must come before it."""
     path = on_disk / "file"
     with path.open("wb") as file:
         file.write(os.urandom(SIZE))

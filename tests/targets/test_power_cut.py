@@ -1,4 +1,4 @@
-"""Cutting the power of a loop device's file system: durable data stay, all other data are lost."""
+"""Cutting the power of a loop device's file system: durable data stay, and all other data are lost."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_who_keeps_it_from_being_unmounted_is_named(mount: Mounts) -> None:
 
 @contextmanager
 def another_namespace() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that keeps all current mounts, even after an unmount here, like a container or a browser's sandbox."""
+    """Start a process that keeps all current mounts, even after an unmount here, as a container or browser does."""
     holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sleep", "1000"])
     own = Path("/proc/self/ns/mnt").readlink()
     try:

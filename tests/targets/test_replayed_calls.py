@@ -1,4 +1,4 @@
-"""The calls of a replay: which calls flush, and a file system that does less than requested."""
+"""The calls of a replay: some of them flush, and a file system may do less than a call requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run's directory is still the original one: its mount, its number, and the file below its mount."""
+"""Whether a run's directory is still the original one, by its mount, its inode number, and the file in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The contract of all targets, tested on a directory and on a store without free offsets."""
+"""Properties that all targets have in common, tested on a directory, on a bucket, and on a store in memory.
+
+The store in memory accepts only whole parts.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ DATA = os.urandom((1 << 20) + 12_345)
 
 
 class Phases:
-    """Phases that are only recorded."""
+    """A clock of an operation that only records its phases and bytes."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -60,7 +63,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture(params=["a directory", "a directory that keeps its name", "memory", "a bucket"])
 def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]:
-    """A value of --ckpt-target."""
+    """Return a value of --ckpt-target, one for each kind of target."""
     if request.param == "a directory":
         yield str(tmp_path)
     elif request.param == "a directory that keeps its name":
@@ -96,7 +99,7 @@ def store(area: AreaRef) -> Iterator[Store]:
 
 
 def attach(area: AreaRef) -> Store:
-    """Attach like another process: through JSON."""
+    """Open the store of an area as another process does: the area is sent as JSON."""
     crossed = from_plain(AreaRef, json.loads(json.dumps(to_plain(area))))
     store: Store = load(crossed.opener)(crossed)
     return store
@@ -288,7 +291,7 @@ def test_the_draft_of_a_killed_rank_is_found_and_removed(storage, word):
 
 
 class TestMemory:
-    """Calls that only the store without free offsets refuses."""
+    """Calls that only the store in memory refuses."""
 
     @pytest.fixture(params=["memory"])
     def word(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A directory on a file system that is dead, or that forbids or lacks a call, is refused with a remedy."""
+"""A directory on a file system that does not answer or that refuses a necessary call is refused with a remedy."""
 
 from __future__ import annotations
 

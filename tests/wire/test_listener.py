@@ -1,4 +1,4 @@
-"""The connection of a process back to its starter: callers prove who they are, strangers are refused."""
+"""The connection from a process to the process that started it: callers prove who they are, others are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Caller]]:
-    """Return a function that connects a caller while the listener is polled."""
+    """Return a function that connects a caller to the listener and returns the caller.
+
+    The listener is polled during this time.
+    """
     callers: list[Caller] = []
 
     def made(listener: Listener, **changed: str) -> Caller:
@@ -239,7 +242,10 @@ def free_ports() -> tuple[int, int]:
 def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """A socket with unread data becomes ready before another socket that has ended earlier."""
+    """The listener knows which caller ended first, although it looks only after both have ended.
+
+    A socket with unread data becomes ready before a socket that has ended earlier.
+    """
     first, second = calls(listener), calls(listener)
     second.send("unread")
     first.close()
@@ -255,7 +261,10 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
 def test_a_caller_whose_host_takes_no_more_is_told_as_gone(
     listener: Listener, calls: Callable[[Listener], Caller]
 ) -> None:
-    """If a host died, the kernel gives up on unacknowledged data with ETIMEDOUT."""
+    """A caller that does not acknowledge data counts as ended.
+
+    If its host has died, the kernel gives up with ETIMEDOUT.
+    """
     calls(listener).send("hello")
     ((rank, _),) = taken_from(listener)
     rank.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 100)
@@ -297,7 +306,7 @@ def test_a_stranger_is_turned_away_after_some_seconds(listener: Listener, monkey
 
 @pytest.fixture
 def nothing_more_may_be_opened(listener: Listener) -> Iterator[Callable[[], None]]:
-    """Return a function after which this process can open no more files, until the end of the test."""
+    """Return a function that takes the remaining file descriptors from this process until the end of the test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def shut() -> None:

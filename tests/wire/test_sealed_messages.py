@@ -1,4 +1,4 @@
-"""Messages between a run and its processes: no other user can change, repeat, omit or add any."""
+"""Messages between a run and its processes: another user cannot change, repeat, omit or add any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that time a network: either all are connected or none, strangers are refused, and no wait is endless."""
+"""Streams that measure a network: all are connected or none, other callers are refused, no wait is endless."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meeting(ports: tuple[int, int] | None = None) -> Iterator[StreamListener]:
 def met(
     place: StreamListener, token: bytes = TOKEN, seconds: float = 5.0
 ) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Return the streams of the caller and of the called side."""
+    """Connect streams to ``place``; return (streams of the caller, streams of the called side)."""
     called: list[socket.socket] = []
     answering = threading.Thread(target=lambda: called.extend(place.accepted(seconds)))
     answering.start()

@@ -1,4 +1,4 @@
-"""A fixture that runs ``pytest-ckpt plan`` and returns its output."""
+"""A fixture that returns a function, which runs ``pytest-ckpt plan`` and returns its output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_ckpt.cli.main import main
 
 @pytest.fixture
 def plan(capsys):
-    """Run ``pytest-ckpt plan --cluster=16000 …`` and return what it printed."""
+    """Return a function that runs ``pytest-ckpt plan`` with the given arguments and returns its output."""
 
     def run(*arguments, cluster="16000"):
         code = main(["plan", "--ckpt-engine=torch", *([f"--cluster={cluster}"] if cluster else []), *arguments])

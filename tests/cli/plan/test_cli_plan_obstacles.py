@@ -153,7 +153,7 @@ def test_errors_end_with_4_and_say_what_is_wrong(arguments, says):
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback():
-    """The command ``pytest-ckpt plan --ranks | head -1``, with more output than a pipe can buffer."""
+    """``pytest-ckpt plan --ranks | head -1`` prints no traceback. Its output is larger than the buffer of a pipe."""
     reading, writing = os.pipe()
     words = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""Fixtures: a target, and a run that must be refused before it writes anything."""
+"""Fixtures: a target, and functions that start a run on it that must be refused before it writes anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def target(pytester):
 
 @pytest.fixture
 def refused(front_door, pytester, target):
-    """Run pytest and check what all refusals have in common. The message must contain every text in ``says``."""
+    """Return a function that runs pytest, checks that the run was refused, and returns the message.
+
+    The message contains every text in ``says``, and the run leaves no new file.
+    """
 
     def run(*arguments, says, cluster="16000"):
         before = everything_in(pytester.path)
@@ -41,7 +44,7 @@ def refused(front_door, pytester, target):
 
 
 def everything_in(directory):
-    """Return every path below a directory, except the files of pytester and Python."""
+    """Return every path below a directory, as tuples of names, except the files of pytester and Python."""
     ours = (p.relative_to(directory).parts for p in directory.rglob("*"))
     others = {"stdout", "stderr", "__pycache__"}
     return {parts for parts in ours if parts[0] not in others and not parts[0].startswith("runpytest-")}
@@ -49,7 +52,10 @@ def everything_in(directory):
 
 @pytest.fixture
 def mounted(pytester, target, monkeypatch):
-    """Run pytest with a file system in memory, mounted on the target for this run only; list the files left there."""
+    """Return a function that runs pytest with a tmpfs mounted on the target, and returns the ended process.
+
+    The tmpfs exists only during the run. The output ends with the names of the files left in it.
+    """
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     ways = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
     mount = ["mount", "-t", "tmpfs", "ckpt-test", str(target)]

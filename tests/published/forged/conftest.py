@@ -1,4 +1,4 @@
-"""A published result with a slow rank, and ``judge`` on it."""
+"""Fixtures: a published result with a slow rank, and a function that judges such results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.made_results import MadeRun
 
 
 def slow_rank_3(kind, number, rank):
-    """Every rank takes a slightly different time; rank 3 is far slower in saves."""
+    """Return the seconds of an operation: rank 3 saves far slower than the other ranks, whose times differ slightly."""
     base = 5.0 if kind == "save" else 4.0
     return base + 0.01 * rank + 0.003 * number + (35.0 if (kind, rank) == ("save", 3) else 0.0)
 
@@ -23,7 +23,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def judge(capsys):
-    """Run the command; return its document and its messages."""
+    """Return a function that runs ``pytest-ckpt judge --json`` and returns (document or None, messages as text)."""
 
     def run(directory, *words):
         code = cli.main(["judge", str(directory), "--cluster=16000", "--json", *words])

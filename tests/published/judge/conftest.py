@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on published results: for scripts, and for people."""
+"""Fixtures for tests of ``pytest-ckpt judge`` on published results, with JSON output and with text output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.by_the_library import faults
 
 @pytest.fixture
 def judge(capsys):
-    """Run the command and return (exit code, document, standard error)."""
+    """Return a function that runs ``judge --json`` and returns (exit code, document or None, standard error)."""
 
     def run(directory, *words, cluster=16000):
         code = cli.main(["judge", str(directory), f"--cluster={cluster}", "--json", *words])
@@ -27,7 +27,7 @@ def judge(capsys):
 
 @pytest.fixture
 def lines(capsys):
-    """Run the command and return its output for people, unwrapped."""
+    """Return a function that runs ``judge`` and returns its text output in one line."""
 
     def run(directory, *words, cluster=16000):
         cli.main(["judge", str(directory), f"--cluster={cluster}", *words])

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on one published result judges the slowest rank, and certifies nothing."""
+"""``pytest-ckpt judge`` on one published result judges the slowest rank and gives no certificate."""
 
 from __future__ import annotations
 

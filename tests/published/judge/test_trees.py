@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge`` on trees of published results, and the command itself."""
+"""``pytest-ckpt judge`` on directory trees of published results, and the options of the command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ HEAVY = ("torch", "mpi4py", "numpy", "psutil", "jinja2")
 
 @pytest.fixture
 def tree(tmp_path):
-    """Three systems: one with two models, one too slow, one broken; and runs of other benchmarks."""
+    """Return a tree of three systems: one with two models, one too slow, one with a broken file.
+
+    It also contains runs of other benchmarks.
+    """
     MadeRun().write(published(tmp_path, "Maker", "fast array", "llama3-8b", "20260301_120000"))
     big = MadeRun(model="llama3-70b", processes=64, seconds=steady(12.0, 11.0))
     big.write(published(tmp_path, "Maker", "fast array", "llama3-70b", "20260302_120000"), ranks=[0, 9])

@@ -1,4 +1,4 @@
-"""Fixtures: a correct checkpoint, and a copy of it for each test."""
+"""Fixtures: the bytes of a correct checkpoint, and a directory with a copy of it for each test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.streaming import ODD, by_torch, bytes_of, everything, load, s
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):
-    """The correct files of one checkpoint."""
+    """Return {file name: bytes} of a correct checkpoint."""
     directory = tmp_path_factory.mktemp("right")
     save(streaming(ODD), directory)
     assert load(by_torch(ODD), directory) == everything(ODD)
@@ -18,7 +18,7 @@ def right(tmp_path_factory):
 
 @pytest.fixture
 def saved(tmp_path, right):
-    """A copy of the checkpoint, which a test can damage."""
+    """Return a directory with a copy of the checkpoint, which a test may damage."""
     for name, data in right.items():
         (tmp_path / name).write_bytes(data)
     return tmp_path

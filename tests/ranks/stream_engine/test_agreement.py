@@ -1,4 +1,4 @@
-"""The engine stream writes and reads the files of the torch engine, with any requests."""
+"""The engine stream writes and reads the same files as the engine torch, with any size of requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OF_TORCH = 64
 
 
 def different_ranks(shards):
-    """Return the first, a middle and the last of the ranks that write different kinds of files."""
+    """Return up to three ranks whose files contain different tensors."""
     ranks = list({tuple(f.tensors for f in r.files): r for r in shards.ranks()}.values())
     return {r.rank: r for r in (ranks[0], ranks[len(ranks) // 2], ranks[-1])}.values()
 
@@ -101,7 +101,7 @@ def test_request_and_depth_change_no_byte_of_a_file(tmp_path, right, request_kib
 
 
 def test_as_many_requests_are_in_flight_as_were_asked_for(tmp_path):
-    """More requests are in flight than a rank has usual buffers, so more buffers are created."""
+    """With a depth of 48 requests, a rank creates more buffers than usual, one for each request."""
     shard = shard_of(0, [("float32", 14 << 20)])
     engine = streaming(shard, request=1 << 20, depth=48)
     save(engine, tmp_path)

@@ -1,4 +1,4 @@
-"""The engine stream finds the same faults as the torch engine in files that storage has changed."""
+"""In files that the storage has changed, the engine stream finds the same faults as the engine torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.streaming import (
 
 
 def flip(directory, tensor_number, position, bit=0, shard=ODD):
-    """Flip one bit of a tensor of the first file."""
+    """Flip bit ``bit`` of the byte at ``position`` in a tensor of the shard's first file."""
     file = directory / shard.files[0].name
     record = container_of(shard.files[0].tensors).records[tensor_number]
     change(file, record.offset + position, lambda byte: byte ^ 1 << bit)
@@ -45,7 +45,7 @@ def change(file, offset, how):
 
 
 def found_by_both(directory):
-    """Return the faults that each of the two engines finds in a directory."""
+    """Load a directory with the engines torch and stream; return the faults that each of them finds."""
     return [load(engine, directory)[2] for engine in (by_torch(ODD), streaming(ODD))]
 
 
@@ -146,7 +146,10 @@ def test_both_engines_call_a_file_with_a_broken_container_unreadable(saved, wher
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), bit=st.integers(0, 7))
 def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit):
-    """torch.load checks few of the bytes around the tensors; the stream engine checks all of them."""
+    """The stream engine finds a flipped bit at any place of a file.
+
+    torch.load checks few of the bytes between the tensors.
+    """
     name = data.draw(st.sampled_from(sorted(right)))
     offset = data.draw(st.integers(0, len(right[name]) - 1))
     directory = tmp_path_factory.getbasetemp() / "any-bit"
@@ -201,7 +204,10 @@ def test_a_read_that_fails_names_its_own_file_and_not_the_first_of_the_pass(save
 
 
 def test_a_file_that_is_cut_until_somebody_asks_for_its_size_is_short(saved, monkeypatch):
-    """Like disorderfs, s3fs and sshfs: reads end at the length that the client remembers, until fstat is called."""
+    """A file whose reads end too early is a fault, although fstat would correct the length.
+
+    disorderfs, s3fs and sshfs behave so: reads end at the length in the client's cache until fstat is called.
+    """
     known, true = 5000, os.fstat
     asked = set()
 

@@ -1,4 +1,4 @@
-"""The engine stream continues if a target refuses direct requests or shortens them."""
+"""The engine stream still works if a target refuses direct requests or completes them only in part."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READS = "; files are read without read-ahead (POSIX_FADV_RANDOM)"
 
 @pytest.fixture
 def direct(tmp_path):
-    """A directory whose file system accepts direct requests."""
+    """Return a directory whose file system accepts direct requests; skip the test if it does not."""
     try:
         os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
     except OSError as error:
@@ -59,7 +59,10 @@ def is_direct(descriptor):
 
 @contextlib.contextmanager
 def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
-    """A target without O_DIRECT. Some such targets create the file before they refuse."""
+    """Let every open with O_DIRECT fail with ``number``.
+
+    With ``after_making``, the file is created before the refusal, as on some targets.
+    """
     real = os.open
 
     def refuse(path, flags, *rest, **how):
@@ -74,9 +77,9 @@ def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
 
 
 def part_of_write(length):
-    """Write only the first bytes of each request.
+    """Return a fake write that writes only the first ``length()`` bytes of each request.
 
-    They go through the page cache, as a direct request cannot be so short.
+    It uses the page cache, because a direct request cannot be so short.
     """
 
     def write(_number, real, descriptor, data, offset):
@@ -104,7 +107,7 @@ def part_of_read(length):
 
 
 def comes_and_goes(directory, right, engine=None):
-    """Save and load, check every byte of both, and return the engine's report on direct requests."""
+    """Save and load, check every byte of the files and of the load; return the engine's text on direct requests."""
     engine = engine or streaming(ODD)
     save(engine, directory)
     assert bytes_of(directory) == right
@@ -322,7 +325,10 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
 
 
 def test_a_save_in_parts_makes_no_buffers_on_the_clock(tmp_path, monkeypatch):
-    """Parts may be larger than requests. Their buffers are created before the save, when parts are announced."""
+    """Buffers for large parts are created before the save if the size of parts is announced.
+
+    Parts of an object may be larger than requests.
+    """
     monkeypatch.setattr(SinkAtOffsets, "part_bytes", 4 * REQUEST)
     made = mock.Mock(side_effect=Buffers)
     monkeypatch.setattr(stream, "Buffers", made)

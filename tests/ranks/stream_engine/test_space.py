@@ -26,7 +26,10 @@ def no_space_left(number, real, *rest):
 
 
 def test_a_target_that_fills_up_in_the_middle_is_named_with_phase_and_file(tmp_path, monkeypatch, capfd):
-    """The target reserves no space ahead, so a write finds the lack of space while other writes are in flight."""
+    """A write that finds no space is named with phase and file, while other writes are in flight.
+
+    The target does not reserve space in advance.
+    """
     monkeypatch.setattr(checkpoint, "_allocate", lambda *_: None)
     descriptors, threads = open_files(), threading.active_count()
     with transfers(no_space_left):

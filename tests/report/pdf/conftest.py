@@ -1,4 +1,4 @@
-"""A fixture for tests of PDFs, which need Poppler to read them."""
+"""A fixture that skips tests of PDFs if Poppler is not installed, which reads them."""
 
 from __future__ import annotations
 

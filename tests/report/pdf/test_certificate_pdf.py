@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def opened(file: Path) -> bytes:
-    """Return all bytes of a PDF, with its compressed parts decompressed."""
+    """Return the bytes of a PDF, followed by its decompressed streams."""
     raw = file.read_bytes()
     packed = re.findall(rb"stream\r?\n(.*?)\nendstream", raw, re.DOTALL)
     found = [raw]
@@ -42,7 +42,10 @@ Printer = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def printer(tmp_path_factory: pytest.TempPathFactory) -> Printer:
-    """Print each document only once, because a print takes seconds of a core."""
+    """Return a function that prints a made-up document to a PDF and returns its file.
+
+    Each document is printed once, because this takes seconds.
+    """
 
     @cache
     def print_once(name: str) -> Path:
@@ -111,7 +114,10 @@ def test_every_heading_is_a_bookmark(printer: Printer) -> None:
 
 @pytest.mark.thorough
 def test_pictures_are_in_colour_and_described(printer: Printer, tmp_path: Path) -> None:
-    """The page's style sheet does not apply inside an SVG. Without its own style sheet, all would be black."""
+    """Charts have their colours and an alternative text.
+
+    The style sheet of the page does not apply inside an SVG. Without its own style sheet, a chart would be black.
+    """
     from PIL import Image  # noqa: PLC0415
 
     file = printer("not certified")
@@ -192,7 +198,7 @@ def test_a_planted_address_is_neither_asked_for_nor_read(
 
 
 def test_the_server_would_have_been_asked(server: tuple[str, list[str]]) -> None:
-    """Without our fetcher, the same page does request the file."""
+    """Without our fetcher, WeasyPrint requests the external picture of the page, so the test above can fail."""
     import weasyprint  # noqa: PLC0415
 
     address, asked = server

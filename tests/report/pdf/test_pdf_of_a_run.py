@@ -1,4 +1,4 @@
-"""The PDF in a run directory: covered by digests; missing libraries are reported early; failures do not end the run."""
+"""The PDF of a run: digests cover it, missing libraries are reported early, and its failure does not end the run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_verify_covers_it(directory: Path) -> None:
 
 
 def without_weasyprint(monkeypatch: pytest.MonkeyPatch, directory: Path, code: str) -> None:
-    """Let every process that starts from now on import this module instead of WeasyPrint."""
+    """Write ``code`` as a module that replaces WeasyPrint in every process started from now on."""
     directory.mkdir()
     (directory / "weasyprint.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(directory), str(Path(__file__).parents[2])]))
@@ -121,7 +121,7 @@ def test_an_old_weasyprint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def run_with_broken_printer(tmp_path: Path, code: str, *words: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run one of our commands with this code as the module ``weasyprint``."""
+    """Run Python with ``words``; ``code`` replaces the module ``weasyprint``. Return the ended process."""
     (tmp_path / "weasyprint.py").write_text(code)
     paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     return subprocess.run(
@@ -131,7 +131,10 @@ def run_with_broken_printer(tmp_path: Path, code: str, *words: str, **environmen
 
 
 def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> None:
-    """WeasyPrint raises an OSError about a library, after it has printed a page of advice to standard output."""
+    """A run with --ckpt-pdf ends with exit code 4 before it writes if WeasyPrint misses a library.
+
+    WeasyPrint then prints advice to standard output, which must not appear, and raises an OSError.
+    """
     (tmp_path / "target").mkdir()
     code = "print('could not import some external libraries')\nraise OSError(\"cannot load library 'libpango-1.0-0'\")"
     done = run_with_broken_printer(

@@ -1,4 +1,4 @@
-"""A fixture that switches faults on, and checks at the end of a test that each had an effect."""
+"""A fixture that switches faults on. At the end of a test, it checks that each fault had an effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tests.support.targets.misbehaving import FAULTS, Target
 
 @pytest.fixture
 def faulty(target) -> Iterator[Callable[..., Target]]:
-    """Return a function that switches a fault on. At the end of the test, each fault must have had an effect."""
+    """Return a function that switches a fault on and returns the target.
+
+    At the end of the test, each fault must have had an effect.
+    """
     switched: list[str] = []
 
     def switch(name: str, **parameters) -> Target:

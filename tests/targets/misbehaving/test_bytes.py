@@ -1,4 +1,4 @@
-"""Faults of bytes act as their sentences say, and stop when they are cleared."""
+"""Faults of bytes act as their descriptions say, and end when they are cleared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def append(path: Path, content: bytes) -> None:
 
 
 def copied(path: Path) -> bytes:
-    """Return the bytes of a copy that the file system made."""
+    """Copy a file with copy_file_range, which the file system executes; return the bytes of the copy."""
     copy = path.with_suffix(".copy")
     with path.open("rb") as file, copy.open("wb") as target:
         assert os.copy_file_range(file.fileno(), target.fileno(), len(CONTENT)) == len(CONTENT)

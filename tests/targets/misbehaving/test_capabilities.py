@@ -1,4 +1,4 @@
-"""Faults that refuse calls or report wrong values act as their sentences say, and stop when they are cleared."""
+"""Faults that refuse calls or report wrong values act as their descriptions say, and end when they are cleared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Power cuts, errors and full volumes act as their sentences say, and stop when they are cleared."""
+"""Power cuts, errors and full volumes act as their descriptions say, and end when they are cleared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.targets.synced import sync_directory
 
 
 def commit(directory: Path) -> None:
-    """Commit a file as careful checkpoint software does."""
+    """Write and fsync a file, rename it, and fsync its directory, as careful checkpoint software does."""
     write(directory / "tmp", CONTENT, sync=True)
     os.rename(directory / "tmp", directory / "checkpoint")
     sync_directory(directory)

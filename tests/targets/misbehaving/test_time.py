@@ -1,4 +1,4 @@
-"""Faults that slow or hang calls act as their sentences say, and calls continue when they are cleared."""
+"""Faults that delay or block calls act as their descriptions say. When they are cleared, calls continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: an honest server, a misbehaving one, and a store on the honest one."""
+"""Fixtures: a server without faults, a server with faults, and a store on the first."""
 
 from __future__ import annotations
 

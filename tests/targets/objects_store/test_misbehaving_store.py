@@ -1,4 +1,4 @@
-"""A bucket that answers late, wrongly, "busy" or not at all: the error is retried or reported, or the save fails."""
+"""A bucket that answers late, wrongly, with "busy", or never: the error is retried or reported, or the save fails."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_another_checksum_than_that_of_what_was_sent_fails_the_save(server, size
     ["put", "end", *(pytest.param(r, marks=THOROUGH) for r in ("begin", "part", "head", "get", "delete", "abort"))],
 )
 def test_a_connection_that_is_cut_is_made_again(server, request_):
-    """The store has executed the request, but the client gets no answer."""
+    """A request whose connection is cut is sent again. The store has executed the first one, without an answer."""
     storage, area = made(server.endpoint, f"cut-{request_}")
     store = open_store(area)
     server.faults.append(Fault(request=request_, way="cut", times=1))
@@ -163,7 +163,10 @@ def test_a_connection_that_is_cut_is_made_again(server, request_):
 
 
 def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
-    """A read does not report by itself that the connection ended before the announced size."""
+    """An answer that is shorter than announced is an error.
+
+    A read alone does not show that the connection ended too early.
+    """
     with faulty_store("reset connections") as endpoint, contextlib.closing(bucket_of(endpoint)) as bucket:
         bucket.put("large", bytes(PART))
         with pytest.raises(OSError, match=CUT.format(promised=f"{PART:,}", offset="0")):
@@ -208,7 +211,7 @@ def test_a_connection_that_is_reset_in_a_body_says_which_bytes_were_received():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
-    """A certificate for localhost that only the test knows, and its key."""
+    """Write a self-signed certificate for localhost and its key to a file; return the file."""
     return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
@@ -258,7 +261,10 @@ def test_a_bucket_that_may_not_be_listed_is_told_with_the_permission(server):
 
 
 def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does_not(monkeypatch):
-    """If the host name contains the bucket, the server takes the bucket in the path for part of the key."""
+    """If the host name of an endpoint contains the bucket, the message proposes the endpoint without it.
+
+    The server would take the bucket in the path for a part of the key.
+    """
 
     def unknown(*_asked):
         raise of_answer(404, b"<Error><Code>NoSuchKey</Code></Error>", "list", f"s3://{BUCKET}")
@@ -270,7 +276,7 @@ def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does
 
 
 def test_a_connection_is_idle_from_the_end_of_an_answer_on(honest, monkeypatch):
-    """A long request does not count as idle time of its connection."""
+    """A connection is idle only after the end of an answer, so a long request does not count as idle time."""
     # Between an answer and a request the clock is read four times, between two requests five times: 4.4 s and 5.5 s.
     connected, seconds = [], itertools.count(step=1.1)
     connect = http.client.HTTPConnection.connect

@@ -1,6 +1,6 @@
-"""A bucket as a target: parts, acknowledgements, keys, clean-up.
+"""A bucket as a target: multipart uploads, acknowledgements, keys and clean-up.
 
-test_store_contract tests what all targets have in common.
+test_store_contract tests the common properties of all targets.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_an_empty_object_is_one(store):
 
 
 def test_a_part_is_sent_from_the_caller_s_memory(store):
-    """The client library may copy a piece of a part, but not the whole part."""
+    """A part is sent without a complete copy. The client library may copy a piece of it."""
     part = 16 << 20
     store._bucket.part_bytes = part
     sink = store.begin(REF, Phases()).create("a.pt", 3 * part)
@@ -87,7 +87,10 @@ def test_a_part_is_sent_from_the_caller_s_memory(store):
 
 
 def test_an_error_of_the_store_keeps_no_memory_of_its_callers(store):
-    """An error that a variable holds keeps its frames alive, and they keep the buffers of the caller."""
+    """An error that the store handles is not kept.
+
+    It would keep its frames alive, and with them the buffers of the caller.
+    """
 
     def asked() -> weakref.ref:
         held = threading.Event()
