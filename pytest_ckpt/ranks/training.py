@@ -86,7 +86,9 @@ class TrainingSteps:
         self._beside = batches
 
     def end_save(self, checkpoint: int) -> None:
-        """Perform the steps after a save, which are also the steps before the next save."""
+        """Perform steps after a save, and record all steps of this save. The steps between two saves belong to both
+        saves.
+        """
         before, self._alone = self._alone, self._steps_alone()
         self._saves.append(
             StepsOfSave(

@@ -1,4 +1,7 @@
-"""Contention: two jobs save concurrently, or data loaders read samples during saves. All saves are paced."""
+"""Contention: two jobs save concurrently, or data loaders read samples during saves.
+
+All saves are paced: each spreads its bytes over a given time (`pytest_ckpt.ranks.paced`).
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,12 @@ _BYPASSED = "This engine writes its files without the store of a run, so its sav
 
 
 class InterferenceScenario:
-    """Saves at a ``pace`` during other work, in turns; rank 0 reports each result immediately.
+    """Measures paced saves during other work, in turns; rank 0 reports each result immediately.
 
-    ``do`` and ``strategy`` save checkpoints of the paced size into the paced ``store``, each with new content.
-    ``found`` describes the pace for the report. In turns of ``turn_seconds`` the data loaders of ``area`` read at
-    ``loader_bytes_per_second``; ``drop`` removes from the caches the files that are read next.
+    ``do`` and ``strategy`` save checkpoints into ``store``, whose files accept bytes at ``pace``. Each save has new
+    content. ``found`` describes the pace for the report. In turns of ``turn_seconds``, a data loader on each host reads
+    files of ``area`` at ``loader_bytes_per_second``. ``drop`` removes the files that are read next from the caches.
+    Checkpoint numbers follow ``after``.
     """
 
     def __init__(
@@ -122,7 +126,7 @@ class InterferenceScenario:
         return not self._group.any_of(self._pace.is_bypassed)
 
     def _save_aside(self) -> None:
-        """Save this rank's files, and remove them without a commit."""
+        """Save this rank's files without a commit, and remove them."""
         clock = Clock(activity=self._activity)
         draft = self._store.begin(self._aside(self._saves_aside), clock)
         self._engine.save(draft, clock)
@@ -171,7 +175,9 @@ class InterferenceScenario:
             send(self._do, "neighbour", found)
 
     def _save_concurrently(self, over: threading.Event) -> None:
-        """Save this rank's files while the other job saves, for as long as a save within its limit may last."""
+        """Save this rank's files repeatedly, until the save of the other job is over (``over`` is set), but at most
+        `CONCURRENT_SAVES` times.
+        """
         self._pace.until(over)
         for save in range(CONCURRENT_SAVES):
             # The first save uses the content that was generated before this turn.
@@ -233,8 +239,8 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
-        """Return how reads used the page cache, as text; if hosts differ, with the number of hosts for each I/O
-        mode.
+        """Return a text that describes how reads used the page cache. If hosts differ, it contains the number of hosts
+        for each way.
         """
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
@@ -283,13 +289,16 @@ class InterferenceScenario:
         return operation
 
     def _next(self) -> int:
-        """Return the number of the next content; after the last number, numbers are used again."""
+        """Return the number of the next content. After the largest number, continue with the first."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 
 
 class _Turn(NamedTuple):
-    """The data loaders of all hosts in one turn; the slowest host counts. Only rank 0 has the results."""
+    """The results of the data loaders of all hosts in one turn; they are complete only on rank 0.
+
+    ``p99`` covers the reads of all hosts. ``waited`` and ``client_busy`` are the maximum over hosts.
+    """
 
     reads: int
     p99: float
@@ -329,11 +338,11 @@ class _Reader:
         self._hear()
 
     def begin(self) -> None:
-        """Start the reads in the process."""
+        """Start the reads."""
         self._say("")
 
     def end(self) -> SampleReads:
-        """Stop the reader; return its reads."""
+        """Stop the reads and end the process; return the reads."""
         self._say("")
         document = self._hear()
         self._process.communicate()
@@ -379,7 +388,9 @@ def measure(at: ScenarioContext) -> None:
 
 
 def _scenario(at: ScenarioContext, task: PacedTask, layout: Layout, shard: RankLayout) -> InterferenceScenario:
-    """Return the scenario that saves this rank's ``shard`` of the paced checkpoint."""
+    """Return the scenario for ``task``: this rank saves its ``shard`` of the checkpoint that ``layout`` describes, at
+    the pace of the task.
+    """
     pace = Pace(task.seconds)
     store = paced_store(at.store, pace)
     do = Operations(at.group, at.activity, at.do.subject, shard, store, rule=at.task.files)
