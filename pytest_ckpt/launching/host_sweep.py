@@ -32,7 +32,7 @@ _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 
 
 def main() -> int:
-    """End the processes, and print the remaining ones."""
+    """End the processes of the run, and print the ids of those that could not be ended."""
     run_id = os.environ[MARK].removesuffix(SWEEP)
     of_a_rank = len(sys.argv) > 1
     launch = os.environ.get(LAUNCH, "") if of_a_rank else ""

@@ -1,4 +1,4 @@
-"""Shared parts of separate launches: their directory, the job of their ranks, the record of their events."""
+"""Functions that separate launches share: their directory, the job of their ranks, the record of their events."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def name_of_launch(number: int) -> str:
-    """Return the directory of a launch, relative to the directory of the run."""
+    """Return the path of a launch's directory, relative to the run directory."""
     return f"launches/{number}"
 
 
 def directory_of_launch(context: LaunchContext, number: int) -> Path:
-    """Return the directory of a launch."""
+    """Return the path of a launch's directory."""
     return context.directory / name_of_launch(number)
 
 
 def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
-    """Return the job of a launch with one task."""
+    """Return a job with one task, for a launch of ``processes`` ranks."""
     settings = context.settings
     depth = known_depth(settings, context.directory, processes)
     return Job(

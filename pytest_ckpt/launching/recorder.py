@@ -103,7 +103,7 @@ class Recorder:
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Record the seconds of a stage before the start of the ranks."""
+        """Record the duration of a stage that precedes the start of the ranks."""
         self._stages[stage] = seconds
 
     def take(self, event: Event) -> None:
@@ -170,7 +170,7 @@ def measurement_of(
     stages: dict[str, float],
     failure: Failure | None,
 ) -> Measurement:
-    """Return the measurement of a subject, as far as rank 0 has reported it."""
+    """Return the measurement of a subject from the events that rank 0 has reported so far."""
     whole, end = planned.layout, stated.end
     ranks = end.ranks if end else ()
     return Measurement(

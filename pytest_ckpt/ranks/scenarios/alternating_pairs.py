@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class PairTimes:
-    """The seconds of operations, by kind and by way (True for the second way), and the number of faults in all loads."""
+    """The seconds of operations, by kind and by way (True for the second way), and the number of faults in all
+    loads.
+    """
 
     seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
     fault_count: int = 0

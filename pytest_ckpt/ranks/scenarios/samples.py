@@ -133,7 +133,9 @@ class _Untimed:
 
 
 def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
-    """Open the files so that every read comes from the storage, and read a block as a test; return their data loader."""
+    """Open the files so that every read comes from the storage, and read a block as a test; return their data
+    loader.
+    """
     store: Store = load(area.opener)(area)
     opened = [store.open(of.ref, _Untimed()).source(name, fresh=True) for of in files for name in of.names]
     opened[0].read_into(0, mmap.mmap(-1, _BLOCK_BYTES))

@@ -65,7 +65,9 @@ class ServingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Write the weights, load them in each I/O mode, rewrite them, compare the copy, and remove both checkpoints."""
+        """Write the weights, load them in each I/O mode, rewrite them, compare the copy, and remove both
+        checkpoints.
+        """
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
         ways: tuple[IoMode, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)

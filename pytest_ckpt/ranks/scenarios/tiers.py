@@ -255,7 +255,9 @@ class PartnerTransfer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """The names of the hosts, and the ranks of each host, in the same order. The next host stores the copies of a host."""
+    """The names of the hosts, and the ranks of each host, in the same order. The next host stores the copies of a
+    host.
+    """
 
     names: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
