@@ -148,7 +148,7 @@ class KeptLogs:
 
 
 def _first(lines: list[str], maximum_bytes: int) -> list[str]:
-    """Return as many of the first lines as have ``maximum_bytes`` together, but at least one line."""
+    """Return the first lines that have at most ``maximum_bytes`` together, but at least one line."""
     size, count = 0, 0
     for line in lines:
         size += len(line.encode())

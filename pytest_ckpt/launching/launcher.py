@@ -71,8 +71,8 @@ def _unknown(nodes: str, why: str) -> UsageError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """How ranks are started. ``template`` may contain the placeholders below; ``version`` is the first line of
-    ``--version``.
+    """How ranks are started. ``template`` is the launcher's command; it may contain the placeholders below. ``version``
+    is the output for ``--version``.
 
     ``{processes}`` is the number of ranks, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names as ``a,b``,
     ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. Started processes connect to one of ``ports``, if given.

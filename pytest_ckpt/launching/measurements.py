@@ -265,7 +265,7 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the file that this start writes for a subject.
+        """Return the path of the measurement that this start writes for a subject.
 
         If this start only adds patterns, this is a second file in addition to the earlier start's file.
         """
@@ -338,6 +338,6 @@ def possible_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
 
 
 def names_of_run(checkpoints: Collection[PlannedCheckpoint]) -> Names:
-    """Return the names of everything that ranks and checks may create in the run's area."""
+    """Return the names of all files and directories that ranks and checks may create in the run's area."""
     names = possible_names(checkpoints)
     return dataclasses.replace(names, directories=names.directories | {CHECKS_DIRECTORY})

@@ -190,7 +190,9 @@ def _run_check_process(
     run_id: str,
     redactor: Redactor,
 ) -> Observation:
-    """Start a check with these arguments for Python, read its messages, and return its observation."""
+    """Start Python with ``arguments``, which run a check. Read the messages of the check, and return its
+    observation.
+    """
     # -P: a file in the current directory must not replace a module of Python or of this package.
     words = [sys.executable, "-P", *arguments]
     began = time.monotonic()
@@ -327,7 +329,9 @@ class _Listener:
             stream.close()
 
     def _read(self, is_result: bool, descriptor: int) -> bytes | None:
-        """Return the output that has arrived: None if there is no new output, empty at the end."""
+        """Return the output that has arrived. Return None if there is no new output, and empty bytes at the end of the
+        output.
+        """
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:

@@ -44,14 +44,16 @@ def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
 
 
 class EventsOfLaunch:
-    """Adds events to the events of the run, with the seconds since the launch began."""
+    """Appends the events of a launch to the file of the run's events, with the seconds since the launch began."""
 
     def __init__(self, context: LaunchContext, observer: Observer) -> None:
         self._context, self._observer = context, observer
         self._began = time.monotonic()
 
     def keep(self, event: Event) -> None:
-        """Write an event to the run's events; results of patterns are also passed to the observer."""
+        """Append an event to the file of the run's events. If it contains results of a pattern, also pass it to the
+        observer.
+        """
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
         with (self._context.directory / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")

@@ -352,7 +352,7 @@ class RankWatchdog:
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
     def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
-        """Return the failure of the first ended task, as reported by Slurm, or of the cancelled job."""
+        """Return the failure from Slurm's messages: of the task that ended first, or of the job if it was cancelled."""
         cancelled = _CANCELLED.search(launcher_says)
         if cancelled and first["signal"] == _ASKED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"

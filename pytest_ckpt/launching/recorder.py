@@ -54,7 +54,9 @@ class Observer:
 
 
 class HookFailed(Exception):  # noqa: N818 - not an error of ours
-    """A plugin's hook failed. The message names plugin and hook; ``trace`` is the traceback for its author."""
+    """A plugin's hook failed. The message names plugin and hook; ``trace`` is the traceback for the author of the
+    plugin.
+    """
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
@@ -70,10 +72,12 @@ class LaunchHooks:
         return False
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Called before the start of the ranks that measure these subjects. Raises HookFailed."""
+        """Called before the start of the ranks that measure these subjects. Raises HookFailed if a hook fails."""
 
     def after(self, measurement: Measurement) -> None:
-        """Called with each measurement, also a failed one, after the ranks have ended. Raises HookFailed."""
+        """Called with each measurement, even a failed one, after the ranks have ended. Raises HookFailed if a hook
+        fails.
+        """
 
 
 class Recorder:

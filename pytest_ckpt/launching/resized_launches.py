@@ -1,7 +1,7 @@
 """Launches in which the subject's ranks save a checkpoint, and twice and half as many ranks load it.
 
-These launches do not remove the files of a previous launch, as other launches do, so the checkpoint stays on the target
-between them.
+Before any other launch, the files of an earlier launch are removed. Between these launches they are not removed, so the
+checkpoint stays on the target.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type:
 
 
 def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[str | Path]:  # type: ignore[empty-body]
-    """Return directories or files of tests to run with those of pytest-ckpt if the command names no tests.
+    """Return directories or files of tests. If the command names no tests, they run in addition to pytest-ckpt's own.
 
     Called in every process of the run. Example::
 

@@ -122,7 +122,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests of plugins. Refuse a suite without a target, and report the errors of the collection."""
+    """Add the tests of plugins. Refuse tests of the suites if there is no target, and report the errors of the
+    collection.
+    """
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
             raise pytest.UsageError(_NO_TARGET)
@@ -142,8 +144,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def _is_requirement(item: pytest.Item) -> bool:
-    """Whether pytest itself collected this requirement as a test function; in a run, the catalogue creates these
-    tests."""
+    """Return whether pytest itself collected this item as a test function that defines a requirement. In a run, the
+    tests come from the catalogue instead.
+    """
     # If a function was decorated as a requirement, this module has already been imported.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
     return module is not None and module.requirement_of(getattr(item, "function", None)) is not None

@@ -150,7 +150,8 @@ class Plugins(LaunchHooks):
         return list(records.values())
 
     def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """Return the settings that plugins choose: (source, text) by the option's name in ini files. Raises UsageError.
+        """Return the settings that plugins choose: a dictionary of (source, text) by the option's name in ini files.
+        Raises UsageError.
 
         Plugins choose only options that have their default in ``settings``.
         """
@@ -232,7 +233,7 @@ class Plugins(LaunchHooks):
 
     @property
     def is_active(self) -> bool:
-        """Whether a plugin implements a hook around launches."""
+        """Whether a plugin implements `pytest_ckpt_before_measure` or `pytest_ckpt_after_measure`."""
         return any(_BEFORE in p.implements or _AFTER in p.implements for p in self._found)
 
     def before(self, subjects: tuple[str, ...]) -> None:

@@ -71,7 +71,9 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
 
 
 def _is_of_a_checkout(conftest: Path) -> bool:
-    """Whether a conftest belongs to pytest-ckpt: it is next to this package, or equal to the conftest of a checkout."""
+    """Whether a conftest belongs to pytest-ckpt: it is next to this package, or has the content of the conftest in a
+    checkout.
+    """
     if conftest.parent in _OWN_DIRECTORIES:
         return True
     try:
@@ -140,7 +142,7 @@ class VerdictCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the report from the available results and set the exit code of the contract."""
+        """Write the report from the available results, and set the exit code of the run."""
         end_undisturbed()
         self._session = session
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)

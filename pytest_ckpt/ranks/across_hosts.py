@@ -48,7 +48,9 @@ class AcrossHosts:
         self._waits = group.spans_hosts and not is_local
 
     def prepare(self) -> None:
-        """Create the subject's directory for all checkpoints, on every rank, and wait until every host sees it."""
+        """On every rank, create the directory that contains all checkpoints of the subject; then wait until every host
+        sees it.
+        """
         slug = self._subject.slug
         self._store.prepare(slug)
         self._group.wait()

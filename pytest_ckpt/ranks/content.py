@@ -61,14 +61,17 @@ _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class WordChecksums:
-    """The CRC change of a page if one word is XORed into each of its words, restricted to the bits in ``mask``."""
+    """Computes how the CRC of a page changes if one 64-bit word is XORed into each word of the page.
+
+    ``mask`` has an element for each word of the page; only the bits in it are XORed.
+    """
 
     def __init__(self, mask: NDArray[np.uint64]) -> None:
         self._mask = mask
 
     @functools.cached_property
     def tables(self) -> Sums:
-        """For each byte of the word, the CRC contribution of each of its values."""
+        """The contribution to the CRC of each value (0 to 255) of each byte of the 64-bit word."""
         return _tables([linear((self._mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)])
 
 
@@ -148,7 +151,9 @@ def _shift_tables(length: int) -> Sums:
 
 
 def _tables(basis: list[int]) -> Sums:
-    """Return (bytes, 256) tables of the linear function that has these values for the single bits."""
+    """Return the tables of the linear function that maps each single bit to a value of ``basis``: 256 values for each
+    byte.
+    """
     tables = np.zeros((len(basis) // 8, 256), dtype=np.uint32)
     for number, value in enumerate(basis):
         byte, bit = divmod(number, 8)
@@ -157,7 +162,7 @@ def _tables(basis: list[int]) -> Sums:
 
 
 def _apply(tables: Sums, values: NDArray[np.uint32] | NDArray[np.uint64]) -> Sums:
-    """Apply a linear function to many values."""
+    """Return the values of a linear function, given by its ``tables``, for many arguments."""
     digits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     # `take` costs half as much as an index.
     out: Sums = tables[0].take(digits[:, 0])
@@ -364,7 +369,9 @@ class Content:
         self._of_thread = _OfThread()
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
-        """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
+        """Write the bytes ``offset`` .. ``offset + len(out)`` of the tensor ``place`` into ``out``, a contiguous array
+        of bytes.
+        """
         with _buffers_of_a_page():
             for run in self._runs(place, offset, len(out)):
                 self._fill(out[run.start : run.stop], run)
@@ -387,13 +394,13 @@ class Content:
         return bad
 
     def expected(self, place: TensorKey, offset: int, length: int) -> Bytes:
-        """Return a new array with the tensor's bytes ``offset`` .. ``offset + length``."""
+        """Return a new array with the bytes ``offset`` .. ``offset + length`` of the tensor ``place``."""
         out = np.empty(length, dtype=np.uint8)
         self.fill(out, place, offset)
         return out
 
     def crc32(self, place: TensorKey, length: int) -> int:
-        """Return the CRC-32 of the tensor's first ``length`` bytes, without generating them."""
+        """Return the CRC-32 of the first ``length`` bytes of the tensor ``place``, without generating them."""
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):

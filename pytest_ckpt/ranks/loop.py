@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 class CountedLoads:
     """Performs the counted loads of all kept checkpoints, in turns.
 
-    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` removes the
-    files that this rank is about to read from the caches. ``take_in`` is called with the result of every load. If
+    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` drops the
+    cached data of the files that this rank will read next. ``take_in`` is called with the result of every load. If
     ``lends_memory``, a rank has memory for a shard that is larger than its own. If ``knows_bytes``, files have the
     layout's sizes, so the bytes that passed through a cache can be added up.
     """
@@ -170,7 +170,7 @@ class MeasurementLoop:
     def run(self) -> None:
         """Measure, verify, and remove the written files (unless they are kept).
 
-        If the target was replaced when an error occurs, raises ReplacedError, otherwise the original error.
+        If an error occurs and the target was replaced, raises ReplacedError instead of the error.
         """
         try:
             self._measure()
@@ -313,7 +313,7 @@ class MeasurementLoop:
         self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
 
     def _find_ceilings(self) -> None:
-        """Measure the client ceilings, if each save generates its content while it writes."""
+        """Measure the client ceilings if each save generates its content while it writes; otherwise do nothing."""
         if self._task.engine != STREAM or self._task.stages or self._task.codec:
             return
         search = CeilingSearch(
@@ -329,7 +329,7 @@ class MeasurementLoop:
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
-        """Return the number of requests in flight that the ramp found, and record the wrong bytes of its loads."""
+        """Run a ramp and return the number of requests in flight that it found. Record the wrong bytes of its loads."""
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
         # A separate store, so that the requests of the ramp are not counted as the subject's own.
@@ -473,7 +473,9 @@ class MeasurementLoop:
         self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
-        """Drop the files that this rank is about to read; with ``again`` they may have been read before."""
+        """Drop the cached data of the files that this rank will read next, as the task's policy requires. With
+        ``again``, the rank may have read them before.
+        """
         task, results = self._task, self._found
         self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):

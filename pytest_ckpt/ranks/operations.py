@@ -54,9 +54,9 @@ class RankOperation:
     time of the commit only, and ``committed_seconds`` runs from the barrier until the checkpoint was committed.
     ``returned_seconds`` of a save runs from the barrier until the job could continue, and ``staged_seconds`` until the
     job could change its state. ``copying_seconds`` is the part of these times in which the state was copied in memory.
-    ``resident`` contains the resident bytes and all bytes of the files, before a load. ``stalled_seconds`` is the
-    maximum time for which a load waited for its own comparison, not for the storage. ``starved_seconds`` is the time in
-    which a thread was ready to run and had no CPU.
+    ``resident`` contains two numbers about the files before a load: their bytes in the page cache, and all their bytes.
+    ``stalled_seconds`` is the maximum time for which a load waited for its own comparison, not for the storage.
+    ``starved_seconds`` is the time in which a thread was ready to run and had no CPU.
     """
 
     seconds: float
@@ -439,7 +439,7 @@ class Operations(Checkpoints):
             self._activity.tell(event)
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Report the end of a step outside the subject's own saves and loads."""
+        """Report from rank 0 the end of a step that is not one of the subject's own saves and loads."""
         self.send(StepDone(subject=self.subject, kind=kind, index=index, step_seconds=seconds))
 
     def _start(self, at: OperationRef, *, tell: bool) -> None:

@@ -102,7 +102,9 @@ class _PacedSink:
         return self._end - start
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write at an offset. A store with parts accepts only complete parts."""
+        """Write ``data`` at an offset. If the store uses parts, ``data`` is a complete part and is written as a
+        whole.
+        """
         for piece in self._pace.pieces(data, cut=self._sink.part_bytes is None):
             self._sink.write_at(offset, piece)
             self._written(offset, len(piece))

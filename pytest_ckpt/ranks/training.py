@@ -146,7 +146,7 @@ def change_all(state: Sequence[Bytes]) -> None:
 
 
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
-    """Combine each two consecutive batches."""
+    """Return half as many batches: each is the sum of two consecutive ones."""
     return [
         StepBatch(steps=a.steps + b.steps, seconds=a.seconds + b.seconds)
         for a, b in zip(batches[::2], batches[1::2], strict=True)

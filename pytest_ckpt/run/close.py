@@ -45,7 +45,7 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClosedRun:
-    """The report of a run, and sentences for the user that are not in a report."""
+    """The report of a run, and sentences for the user that the report does not contain."""
 
     document: Document
     last_words: tuple[str, ...]

@@ -71,9 +71,10 @@ _OTHER_NODE = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One line: the inspected item, whether it is usable, and the action if it is not.
+    """The result of one check: the name of the inspected item, whether it can be used (``can``), a description, and the
+    remedy if it cannot.
 
-    If a ``needed`` item is missing, no run is possible. Other items limit the evidence of a run.
+    If an item is ``needed`` and cannot be used, no run is possible. Other items limit the evidence of a run.
     """
 
     name: Text
@@ -257,7 +258,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
-    """Check the target, the needs of a run on it, and the obstacles to a certificate."""
+    """Yield findings on the target, on the needs of a run on it, and on the obstacles to a certificate."""
     spec: TargetSpec | None = None
     target = described = None
     plan: Plan | None = None
@@ -307,8 +308,8 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
 def _obstacles(
     settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, visibility: CacheVisibility
 ) -> Iterator[Finding]:
-    """Yield a finding for each known obstacle to a certificate with this command, and for each check that needs a
-    further option.
+    """Yield a finding for each known obstacle to a certificate with this command, and for each optional action that the
+    command does not contain.
     """
     catalogue = offered(REQUIREMENTS, target.capabilities)
     known = obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)

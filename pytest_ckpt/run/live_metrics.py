@@ -68,8 +68,11 @@ def is_endpoint(destination: str) -> bool:
 
 
 def check_destination(settings: Settings) -> None:
-    """Refuse a missing library, a file that cannot be written, and a file in the target or the report. Raises
-    UsageError."""
+    """Check that metrics can be reported to the destination in the settings.
+
+    Raises UsageError if a library is missing, or if the file cannot be written or is in the target or the report
+    directory.
+    """
     destination = settings.metrics
     if not destination:
         return

@@ -72,9 +72,9 @@ class Preflight:
     """The results of successful checks.
 
     ``settings`` are the run's settings, with the suites that the gates select; ``catalogue`` contains the requirements
-    that apply to the target. ``small`` is the target that checks may fill, ``local`` the local tier. ``waiting`` is the
-    launch whose ranks wait for their measurements. These three are None if absent. ``notices`` are sentences for the
-    user.
+    that apply to the target. ``small`` is the volume that checks may fill, ``local`` the local tier, ``waiting`` the
+    launch whose ranks wait for their measurements; each of them is None if there is none. ``notices`` are sentences for
+    the user.
     """
 
     settings: Settings
@@ -94,7 +94,9 @@ class Preflight:
 
 
 def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
-    """Refuse a plan that exceeds the target's free space or number of files, or the user's limits."""
+    """Refuse a plan that needs more space or more files than the target has left, or larger files than this user may
+    write.
+    """
     # Ranks on other hosts have other limits.
     if settings.measures and not settings.hosts and "paths" in facts.capabilities:
         check_file_size(plan, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
@@ -237,7 +239,9 @@ def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
 
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
-    """Refuse options of a suite that is not run. Refuse to fill a volume that other users need or that is too small."""
+    """Refuse an option that belongs to a suite that is not run. If the endurance suite would fill a volume, refuse a
+    volume that other users need or that is too small.
+    """
     for option in OPTIONS:
         if option.suite and option.suite not in settings.suites and settings.is_said(option.flag):
             raise UsageError(

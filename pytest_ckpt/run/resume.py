@@ -332,7 +332,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
 
 
 def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
-    """Yield the files in which the previous starts stored measurements of a subject or check."""
+    """Yield the files in which earlier starts stored the measurements of a subject, or the observation of a check."""
     places = [directory / "measurements", directory / "observations"]
     places += [place for kind in kinds for place in sorted(directory.glob(f"starts/*/{kind}"))]
     slug = name.replace("/", "+")

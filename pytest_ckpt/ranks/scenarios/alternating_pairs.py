@@ -95,7 +95,7 @@ def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
 
 
 def measure_data_of(at: ScenarioContext) -> None:
-    """Compare unique with constant data."""
+    """Measure saves and loads of unique and of constant data, and store the results in the context."""
     turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,

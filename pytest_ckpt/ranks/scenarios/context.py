@@ -29,9 +29,9 @@ class ScenarioContext:
     ``own`` are its saves that are still on the target. ``found`` collects results that do not belong to a pattern.
     ``strategy`` creates a strategy for this rank's files: with constant data (``constant``), with other content
     (``aside``) or without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints of another
-    shard into a store. ``engine`` and ``loader`` create engines. ``drop`` removes files that this rank is about to read
-    from the caches, even if it has read them before. ``drop_own`` does this for files that the rank has not read
-    before. ``local`` and ``tier`` are None if there is no local tier.
+    shard into a store. ``engine`` and ``loader`` create engines. ``drop`` drops the cached data of the files that this
+    rank will read next; the rank may have read them before. ``drop_own`` does the same for files that the rank has not
+    read before. ``local`` and ``tier`` are None if there is no local tier.
     """
 
     group: Group

@@ -383,7 +383,7 @@ class ByCopy:
         """Do nothing, because each process has a separate state."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Copy the state, and begin to change it."""
+        """Copy the state and begin to change it; return a function that writes the copy."""
         engine = self.make(group)
         state = staging(engine)
         engine.fill(ref.number)

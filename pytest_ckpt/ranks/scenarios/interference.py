@@ -60,8 +60,8 @@ class InterferenceScenario:
 
     ``do`` and ``strategy`` save checkpoints into ``store``, whose files accept bytes at ``pace``. Each save has new
     content. ``found`` describes the pace for the report. In turns of ``turn_seconds``, a data loader on each host reads
-    files of ``area`` at ``loader_bytes_per_second``. ``drop`` removes the files that are read next from the caches.
-    Checkpoint numbers follow ``after``.
+    files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of the files that will be read
+    next. Checkpoint numbers follow ``after``.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class InterferenceScenario:
         self._saves_aside += 1
 
     def _aside(self, save: int) -> CheckpointRef:
-        """Return the reference of a save that is not committed; its name is always new."""
+        """Return the reference of a save that is not committed. Each number ``save`` gives another name."""
         return replace(self._neighbour, attempt=save)
 
     def _remove_aside(self) -> None:
@@ -146,7 +146,9 @@ class InterferenceScenario:
             self._removed_aside = max(counts, default=0)
 
     def _two_jobs(self, rank_bytes: int) -> None:
-        """Let each half of the ranks save in turns, while the other half saves at the same pace."""
+        """Use each half of the ranks as a job. In turns, measure saves of one job while the other job saves at the same
+        pace.
+        """
         ranks = math.ceil(self._group.size / 2)
         is_first = self._group.rank < ranks
         saves: dict[bool, list[Operation]] = {True: [], False: []}
@@ -190,7 +192,7 @@ class InterferenceScenario:
         self._pace.until(threading.Event())
 
     def _data_loaders(self, files: Sequence[Files]) -> None:
-        """Read samples on every host, without saves and while all ranks save, in turns."""
+        """In turns, read samples on every host: without saves, and while all ranks save."""
         self._drop(files)
         turns: dict[bool, list[_Turn]] = {False: [], True: []}
         saves: list[float] = []
@@ -272,7 +274,9 @@ class InterferenceScenario:
     def _save(
         self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
     ) -> Operation | None:
-        """Save a checkpoint that is not one of the subject's own, and delete it; return the save on rank 0."""
+        """Save a checkpoint that is not one of the subject's own, and delete it. Return the save on rank 0, and None
+        elsewhere.
+        """
         operation = self._do.save(
             self._strategy,
             self._number,

@@ -35,8 +35,8 @@ _TOGETHER = "The ranks of this engine load together, each only its own files: th
 class LoadPatterns:
     """Measures loads in all these patterns; rank 0 reports each pattern as soon as it is measured.
 
-    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop`` removes
-    the files that this rank is about to read from the caches.
+    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop`` drops
+    the cached data of the files that this rank will read next.
     """
 
     group: Group
@@ -95,7 +95,7 @@ def repeated_loads(
     """Load a checkpoint `LOADS_OF_A_PATTERN` times, cold each time, then free the loader. Return the results, which are
     complete only on rank 0.
 
-    ``names`` are the files that this rank reads; ``drop`` removes them from the caches. All ranks together read
+    ``names`` are the files that this rank reads; ``drop`` drops their cached data. All ranks together read
     ``bytes_each`` bytes of tensors in each load. ``reads`` describes a load for the report.
     """
     operations: list[Operation] = []

@@ -40,7 +40,7 @@ class _CountResults:
 class ScalingScenario:
     """Saves, loads and deletes checkpoints with some of the ranks; the other ranks wait.
 
-    ``drop`` removes the files that this rank is about to read from the caches.
+    ``drop`` drops the cached data of the files that this rank will read next.
     """
 
     group: Group

@@ -51,7 +51,7 @@ class ServingScenario:
     """Measures loads of the weights from two checkpoints. All ranks wrote the first one; a single rank rewrote it as
     the second.
 
-    ``drop`` removes the files that this rank is about to read from the caches.
+    ``drop`` drops the cached data of the files that this rank will read next.
     """
 
     group: Group
@@ -162,7 +162,7 @@ class WeightsEngine:
         self._found = FirstFaults()
 
     def facts(self) -> dict[str, str]:
-        """Return no facts, because it is not an engine of the subject."""
+        """Return no facts, because this is not an engine that a subject names."""
         return {}
 
     def fill(self, checkpoint: int) -> None:

@@ -57,8 +57,8 @@ FileSizes = tuple[tuple[str, int], ...]
 class TierScenario:
     """Saves checkpoints of ``bytes`` over all ranks to the local tier, drains them and restores them.
 
-    ``drop`` removes the files that are read next from the target from the caches. ``do`` are the subject's operations
-    on the target; ``cache`` is the host's cache of the target's files.
+    ``drop`` drops the cached data of files on the target that will be read next. ``do`` are the subject's operations on
+    the target; ``cache`` is the host's cache of the target's files.
     """
 
     group: Group
