@@ -62,9 +62,9 @@ _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return the maximum size of one log in bytes: the logs of all ranks (``processes``) and the launcher share 64 MiB.
+    """Return the maximum size of one log in bytes, which is between 16 KiB and 4 MiB.
 
-    One log has at least 16 KiB and at most 4 MiB.
+    Within these limits, the logs of the launcher and of ``processes`` ranks share 64 MiB.
     """
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 

@@ -65,7 +65,7 @@ class LaunchContext:
 
     @property
     def redactor(self) -> Redactor:
-        """The redactor that masks secrets in every written file: the secrets in options and in the environment."""
+        """The redactor for every written file. It masks the secrets that occur in options and in the environment."""
         return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.file_vocabulary)
 
     @property

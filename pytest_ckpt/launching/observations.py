@@ -303,7 +303,7 @@ class _Listener:
         return f"it has been in {self._call}{of} for {format_seconds(round(time.monotonic() - self._moved))}"
 
     def observation(self) -> Observation | None:
-        """Return the observation that the check reported; None if it ended without one."""
+        """Return the observation that the check reported; None if the check ended without reporting one."""
         try:
             return from_plain(Observation, json.loads(self._result))
         except (ValueError, TypeError, AttributeError):
@@ -425,8 +425,8 @@ class Observations:
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 
     def _silent_since(self) -> str | None:
-        """Return the name of the check that found that the target does not answer. Return None if the target answers,
-        or answers again.
+        """Return the name of the check during which the target stopped answering; None if the target answers, or
+        answers again.
         """
         blocked = self._logs / _BLOCKED
         area = self._context.run_area

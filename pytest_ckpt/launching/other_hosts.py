@@ -131,7 +131,7 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
 def may_have_left_processes(run_directory: Path) -> bool:
     """Return whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
 
-    A launcher that has lost a host may report success; Open MPI does.
+    The exit code is not sufficient: a launcher that has lost a host may report success, as Open MPI does.
     """
     for launch in (run_directory / "launches").glob("[0-9]*"):
         try:

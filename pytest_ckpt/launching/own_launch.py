@@ -51,8 +51,8 @@ class EventsOfLaunch:
         self._began = time.monotonic()
 
     def keep(self, event: Event) -> None:
-        """Append an event to the file of the run's events. If it contains results of a pattern, also pass it to the
-        observer.
+        """Append an event to the file of the run's events. If the event contains results of a pattern, also pass it to
+        the observer.
         """
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
         with (self._context.directory / "events.jsonl").open("a") as events:

@@ -300,7 +300,7 @@ class Progress:
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Changed) -> None:
-        """Print the newest operation of a pattern that has a separate launch, once for each attempt."""
+        """Print one line for each trial of a pattern that has a separate launch, with an operation of the trial."""
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
         elif isinstance(found, Snapshots):

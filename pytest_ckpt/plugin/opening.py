@@ -110,7 +110,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
 
 
 def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
-    """Return the context of the run that the controller opened, in a worker of xdist."""
+    """In a worker of xdist, return the context of the run that the controller opened."""
     packed = config.workerinput[PACKED]  # type: ignore[attr-defined]
     run = unpack(packed)
     extras: tuple[Requirement, ...] = ()
@@ -154,7 +154,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """From now on until pytest ends, print what the run waits for whenever there was no other output for some time."""
+    """Until pytest ends, print the reason for a wait whenever nothing else was printed for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
         telling = contextlib.ExitStack()

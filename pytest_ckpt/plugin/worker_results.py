@@ -45,6 +45,6 @@ def hang(carried: TestResult, report: pytest.TestReport) -> None:
 
 
 def carried_by(report: pytest.TestReport) -> TestResult | None:
-    """Return the decision that a report contains; None if it contains none, as a report of another test or phase."""
+    """Return the decision in a pytest report; None for the report of another test or phase."""
     text = getattr(report, _ATTRIBUTE, None)
     return from_plain(TestResult, json.loads(text)) if text and report.when == "call" else None

@@ -197,7 +197,9 @@ class Canaries:
         return (), "", ()
 
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
-        """Return the seconds to read each part. Each file is opened again, as a library does that ignores caches."""
+        """Return the seconds to read each part. Each file is opened again, as by a library that takes no measures
+        against caches.
+        """
         seconds = []
         buffer = memoryview(bytearray(_READ_BYTES))
         for part in parts:

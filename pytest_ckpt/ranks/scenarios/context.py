@@ -1,4 +1,4 @@
-"""The context of a scenario. Scenarios run after a subject's own saves."""
+"""The context of a scenario. Scenarios run after a subject's own saves and loads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScenarioContext:
-    """A subject after its own saves, and functions that create strategies and engines for it.
+    """A subject after its own saves and loads, and functions that create strategies and engines for it.
 
     ``own`` are its saves that are still on the target. ``found`` collects results that do not belong to a pattern.
     ``strategy`` creates a strategy for this rank's files: with constant data (``constant``), with other content

@@ -126,7 +126,7 @@ class InterferenceScenario:
         return not self._group.any_of(self._pace.is_bypassed)
 
     def _save_aside(self) -> None:
-        """Save this rank's files without a commit, and remove them."""
+        """Save this rank's files to a draft, and discard the draft instead of committing it."""
         clock = Clock(activity=self._activity)
         draft = self._store.begin(self._aside(self._saves_aside), clock)
         self._engine.save(draft, clock)

@@ -51,7 +51,7 @@ class ScalingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Measure every count of clients `TURNS_OF_A_COUNT` times; rank 0 reports the results."""
+        """Measure saves and loads by each count of clients, `TURNS_OF_A_COUNT` times. Rank 0 reports the results."""
         unit, clients = clients_of(self.group.share(self.group.gather(self.group.host)))
         counts = client_counts(max(clients) + 1)
         if self.task.is_collective or len(counts) < 2:

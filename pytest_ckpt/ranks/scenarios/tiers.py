@@ -385,7 +385,7 @@ class PartnerScenario:
         return time.perf_counter() - start
 
     def _read(self, way: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
-        """Yield the pieces of the files in order, each after the rank that receives it."""
+        """Yield (receiving rank, piece) for each piece, in the order of the files."""
         store, buffer = self.tier, self._buffer(way)
         committed = store.open(self.do.ref(number), clock)
         source, opened = None, ""

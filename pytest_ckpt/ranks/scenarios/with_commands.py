@@ -72,7 +72,7 @@ class RunWithCommands(ABC):
         self._count = 0
 
     def run(self) -> None:
-        """Measure, then remove the written files."""
+        """Perform the measurement of the launch, then remove the written files."""
         task = self._task
         self._activity.begin(self._do.all("prepare", self._name))
         self._do.across_hosts.prepare()
