@@ -1,9 +1,9 @@
 """Runs the commands that change the storage, in a process that outlives the controller.
 
-``python -m pytest_ckpt.launching.command_keeper`` reads its commands first, then the name of one command per line. It
-writes the result of each command as a line of JSON. When its input ends, for example because the run was killed, it
-repairs the storage and removes an existing snapshot. It also writes every line to a log, which covers the time after
-the run.
+``python -m pytest_ckpt.launching.command_keeper`` first reads its commands, then the name of one command per line. It
+writes the result of each command as a line of JSON. An owed command is a command that must follow another one: the
+repair after a fault, the removal after a snapshot. When its input ends, for example because the run was killed, the
+process runs the owed command. It also writes every result to a log, which covers the time after the run.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ harm.
 
 
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
-    """Run a command without a shell, with the arguments ``more`` appended; return its result.
+    """Run a command without a shell and return its result. The arguments ``more`` are appended to ``words``.
 
     A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade that exceeds this time
-    continues, and the run no longer waits for it. A process that the command leaves running, such as a restarted
-    server, is not ended.
+    continues, and the run no longer waits for it. If a command leaves a process running, such as a restarted server,
+    this process is not ended.
     """
     began = time.monotonic()
     # Files instead of pipes: a server that the command leaves running would keep a pipe open.
@@ -91,8 +91,8 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 class CommandKeeper:
     """The controller's handle of the process that runs the commands.
 
-    ``close`` returns after the storage is repaired and the snapshot removed, or after this has failed. If the process
-    has ended, each requested and each owed command has a result without an exit code.
+    ``close`` returns after the owed command has succeeded or failed. If the process has ended, each requested or owed
+    command has a result without an exit code.
     """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
@@ -133,7 +133,9 @@ class CommandKeeper:
         return runs if data else runs + self._never_ended()
 
     def close(self) -> list[CommandRun]:
-        """Run the owed command, wait for it, and return the results that were not reported before."""
+        """End the input of the process, so that it runs the owed command. Wait for its end, and return the results that
+        were not returned before.
+        """
         with contextlib.suppress(OSError):
             assert self._process.stdin
             self._process.stdin.close()
@@ -149,7 +151,7 @@ class CommandKeeper:
         return left
 
     def waits_for(self) -> str:
-        """Return the running commands and for how long each has run, as text; empty if no command is running."""
+        """Describe the running commands and for how long each has run; empty if no command is running."""
         now = time.monotonic()
         return "; ".join(
             f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._requests.items()
@@ -191,7 +193,9 @@ class CommandKeeper:
 
 
 class _Served:
-    """The commands of one launch, in the process that runs them. ``owed`` is the command that must still run."""
+    """The commands of one launch, in the process that runs them. ``owed`` is the command that must still run, None if
+    there is none.
+    """
 
     def __init__(self, commands: Mapping[str, str], limit_seconds: float, log: Path) -> None:
         self._commands, self._limit, self._log = commands, limit_seconds, log

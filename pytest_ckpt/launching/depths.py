@@ -1,4 +1,6 @@
-"""The number of requests in flight that a run already knows. Later launches of as many ranks need no ramp."""
+"""The number of requests in flight that a run already knows. Later launches with the same number of ranks need no
+ramp.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from pytest_ckpt.facts.settings import Settings
 
 
 def known_depth(settings: Settings, directory: Path, processes: int) -> RequestDepth | None:
-    """Return the number of requests in flight that is set, or that a ramp with ``processes`` ranks found.
+    """Return the number of requests in flight that the settings contain, or that a ramp with ``processes`` ranks found.
 
-    None if a ramp must find it. ``directory`` is the directory of the run. A resumed run keeps the result of an earlier
-    start.
+    Return None if a ramp must still find it. ``directory`` is the run directory. A resumed run uses the result of an
+    earlier start.
     """
     if settings.io_depth:
         return RequestDepth(requests=settings.io_depth, origin="set")

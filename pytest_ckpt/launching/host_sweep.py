@@ -32,7 +32,7 @@ _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 
 
 def main() -> int:
-    """End the processes, and print the remaining ones."""
+    """End the processes of the run, and print the ids of those that could not be ended."""
     run_id = os.environ[MARK].removesuffix(SWEEP)
     of_a_rank = len(sys.argv) > 1
     launch = os.environ.get(LAUNCH, "") if of_a_rank else ""
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
-    """Return the directories of the sessions in which processes of this host were started."""
+    """Return the session directories that the environments of ``processes`` name."""
     sessions = set()
     for process in processes:
         with contextlib.suppress(OSError):
@@ -62,7 +62,10 @@ def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
 
 
 def _end(session: Path) -> None:
-    """End the Open MPI daemon of a session, which has no mark of the run, and remove the session's directory."""
+    """Kill the Open MPI daemon of a session, and remove the directory of the session.
+
+    The daemon has no mark of the run; the name of the directory contains its process id.
+    """
     if not (named := _SESSION_NAME.fullmatch(session.name)):
         return  # the session of a scheduler, which continues after the run
     with contextlib.suppress(OSError):

@@ -62,9 +62,9 @@ _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return the maximum size of one log in bytes: the logs of all ranks (``processes``) and the launcher share 64 MiB.
+    """Return the maximum size of one log in bytes, which is between 16 KiB and 4 MiB.
 
-    One log has at least 16 KiB and at most 4 MiB.
+    Within these limits, the logs of the launcher and of ``processes`` ranks share 64 MiB.
     """
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
@@ -83,11 +83,11 @@ class BoundedLog:
         file.touch()
 
     def is_now(self, file: Path) -> None:
-        """Set the new path of the file after a move."""
+        """Use ``file`` as the path of the log, after the log was moved there."""
         self._file = file
 
     def write(self, line: str) -> None:
-        """Append a line that is given without its line end."""
+        """Append a line. ``line`` has no line end."""
         self._buffered.append(line + "\n")
 
     def flush(self) -> None:
@@ -117,7 +117,7 @@ class BoundedLog:
 
 
 class KeptLogs:
-    """The logs of one launch, one file per name, in a directory that is created."""
+    """The logs of one launch, one file per name, in ``directory``, which is created."""
 
     def __init__(self, directory: Path, processes: int) -> None:
         directory.mkdir(parents=True)
@@ -126,11 +126,11 @@ class KeptLogs:
         self._logs: dict[str, BoundedLog] = {}
 
     def write(self, name: str, line: str) -> None:
-        """Append a line, given without its line end, to the log of that name."""
+        """Append a line to the log ``name``. ``line`` has no line end."""
         self.log(name).write(line)
 
     def log(self, name: str) -> BoundedLog:
-        """Return the log of that name; the first call creates the file."""
+        """Return the log ``name``; the first call creates the file."""
         if name not in self._logs:
             self._logs[name] = BoundedLog(self._directory / f"{name}.log", self._maximum)
         return self._logs[name]
@@ -141,14 +141,14 @@ class KeptLogs:
             log.flush()
 
     def are_now_in(self, directory: Path) -> None:
-        """Set the new path of the directory after a move."""
+        """Use ``directory`` as the directory of the logs, after they were moved there."""
         self._directory = directory
         for name, log in self._logs.items():
             log.is_now(directory / f"{name}.log")
 
 
 def _first(lines: list[str], maximum_bytes: int) -> list[str]:
-    """Return the first lines up to a total number of bytes, but at least one line."""
+    """Return the first lines that have at most ``maximum_bytes`` together, but at least one line."""
     size, count = 0, 0
     for line in lines:
         size += len(line.encode())
@@ -159,8 +159,9 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
 
 
 def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
-    """Store the command, the variables that were set or changed for it, and the names of variables that were removed.
+    """Write two files: the command, and the differences between its environment and this process's environment.
 
+    The second file contains the variables that were added or changed, and the names of variables that were removed.
     Other variables are not stored, because they may contain secrets.
     """
     (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
@@ -223,8 +224,10 @@ def listener_of(launcher: Launcher, processes: int) -> Listener:
 def started(
     command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchDirectory | None
 ) -> StartedRanks:
-    """Start a launcher whose processes connect to ``callers``. ``scratch``, its directory if any, is removed at the
-    end.
+    """Start a launcher whose processes connect to ``callers``; return the started launch.
+
+    ``scratch`` is the launcher's directory for sockets and segments, None if it needs none. It is removed at the end of
+    the launch.
     """
     process = subprocess.Popen(
         tied_to_this_process(command),
@@ -249,7 +252,7 @@ def started(
 class Launch:
     """Starts the ranks of a job and forwards their reports. ``directory`` is created and receives the logs and reports.
 
-    If another job follows, the ranks wait and run the next job with the same number of ranks.
+    If a job states that another one follows, its ranks wait for the next call of `run`.
     """
 
     def __init__(self, launcher: Launcher, run_id: str, directory: Path, redactor: Redactor) -> None:
@@ -276,16 +279,16 @@ class Launch:
         say: Callable[[str], None] = lambda text: None,
         checkpoints: Sequence[PlannedCheckpoint] = (),
     ) -> Failure | None:
-        """Run the job to its end. Return None if it was completed, else the reason why it ended.
+        """Run the job to its end. Return None if it was completed, otherwise the reason why it ended.
 
-        ``checkpoints`` are the checkpoints that the job measures; an operation on them that takes many times its limit
-        is ended.
+        ``checkpoints`` are the checkpoints that the job measures. If an operation on them takes many times its limit,
+        the job is ended.
 
         ``listener`` receives every event of rank 0; ``tick`` is called several times a second. A launcher that ends
-        before any rank has reported is started again, at most twice. A launcher that is silent until the deadline is
-        started again once, if all ranks are on this host. If waiting ranks do not continue, new ranks are started. Each
-        restart is reported to ``say`` and to the launcher's log. A KeyboardInterrupt is raised after all ranks have
-        ended.
+        before any rank has reported is started again, at most twice. If no rank has reported before the deadline and
+        all ranks are on this host, the launcher is started again once. If waiting ranks do not continue, new ranks are
+        started. Each restart is reported to ``say`` and to the launcher's log. A KeyboardInterrupt is raised after all
+        ranks have ended.
         """
         if not self._logs:
             self._logs = KeptLogs(self._directory, job.processes)
@@ -313,7 +316,7 @@ class Launch:
         return silent if watch.is_silent else _TRIES
 
     def answer(self, word: Any) -> None:
-        """Send a message to rank 0 while it works; if the rank has ended, do nothing."""
+        """Send the message ``word`` to rank 0 during its job. If the rank has ended, do nothing."""
         if self._ranks and self._ranks.rank_0:
             self._ranks.rank_0.send(word)
 
@@ -363,7 +366,7 @@ class Launch:
     def _go_on(
         self, job: Job, checkpoints: Sequence[PlannedCheckpoint], listener: OnEvent, tick: Callable[[], None]
     ) -> Failure | None:
-        """Run a job on the waiting ranks; return why it ended, None if it was completed."""
+        """Run a job on the waiting ranks. Return None if it was completed, otherwise the reason why it ended."""
         assert self._ranks
         self._all_have_the_job = False
         watch = _watch(job, checkpoints)
@@ -378,7 +381,10 @@ class Launch:
         return self._followed(job, watch, listener, tick)
 
     def _followed(self, job: Job, watch: RankWatchdog, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:
-        """Follow the ranks until they have ended or wait for another job; otherwise end the remaining processes."""
+        """Follow the ranks until the job is over. Return None if it was completed, otherwise the reason why it ended.
+
+        Unless the ranks wait for another job, end the remaining processes.
+        """
         assert self._ranks
         try:
             with waits.waiting(watch.waits_for):
@@ -399,7 +405,7 @@ class Launch:
     def _end(self, *, is_complete: bool = True) -> list[int]:
         """End the remaining ranks, and record how they ended; return the ids of processes that could not be ended.
 
-        ``is_complete``: all ranks ended by themselves.
+        ``is_complete`` is recorded: true if all ranks ended by themselves.
         """
         ranks, self._ranks = self._ranks, None
         if ranks is None:

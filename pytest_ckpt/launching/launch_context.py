@@ -65,7 +65,7 @@ class LaunchContext:
 
     @property
     def redactor(self) -> Redactor:
-        """The redactor that masks secrets of options and environment in every written file."""
+        """The redactor for every written file. It masks the secrets that occur in options and in the environment."""
         return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.file_vocabulary)
 
     @property
@@ -78,7 +78,7 @@ class LaunchContext:
 
     @property
     def run_area(self) -> AreaRef:
-        """The run's area; it exists only after the run is opened."""
+        """The run's area on the target. It must have been created."""
         assert self.area is not None
         return self.area
 
@@ -98,15 +98,19 @@ class LaunchContext:
         return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of the run from the target and the local tier; return a sentence for each file that
-        remains.
+        """Remove the files of the run from the target and the local tier; return a sentence for each file that remains.
+
+        With ``keep_area``, the area itself stays.
         """
         target = make_target(self.spec, self.settings.target or "", self.access)
         left = target.clean(self.run_area, names, deadline_seconds, keep_area=keep_area)
         return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
 
     def clean_local(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of the run from the local tier; return a sentence for each file that remains."""
+        """Remove the files of the run from the local tier; return a sentence for each file that remains.
+
+        With ``keep_area``, the area itself stays.
+        """
         if not self.local:
             return []
         tier = PosixTarget(self.settings.local_tier or "", "--ckpt-strategy=tiered:local-tier")
@@ -122,7 +126,9 @@ class LaunchContext:
 
 @functools.cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of our own tables that can be values in a run's files, except words of the plan."""
+    """Return the words of this package's tables that can be values in a run's files. Words of the plan are not
+    included.
+    """
     kinds = (Measurement, Observation, Verdict, Environment)
     words = {word for kind in kinds for word in _literals(kind, set())}
     words |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)

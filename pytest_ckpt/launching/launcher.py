@@ -71,8 +71,8 @@ def _unknown(nodes: str, why: str) -> UsageError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """How ranks are started. ``template`` may contain the placeholders below; ``version`` is the first line of
-    ``--version``.
+    """How ranks are started. ``template`` is the launcher's command; it may contain the placeholders below. ``version``
+    is the output for ``--version``.
 
     ``{processes}`` is the number of ranks, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names as ``a,b``,
     ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. Started processes connect to one of ``ports``, if given.
@@ -97,20 +97,22 @@ class Launcher:
 
     @property
     def is_mpiexec(self) -> bool:
-        """Whether the launcher starts ranks itself, without a scheduler (unless it detects one)."""
+        """Whether the launcher is Open MPI's or Hydra's. These start ranks themselves, unless they detect a
+        scheduler.
+        """
         return self.is_open_mpi or "hydra" in self.version.lower()
 
     @property
     def stays_here(self) -> bool:
-        """Whether the launcher certainly starts every process on this host; a user's launcher may use other hosts by
+        """Whether the launcher certainly starts every process on this host. A user's launcher may choose other hosts by
         itself.
         """
         return self.is_open_mpi and not self.hosts
 
     @property
     def needs_scratch(self) -> bool:
-        """Whether the launcher uses a given directory for its sockets and segments; on other hosts, only Open
-        MPI does.
+        """Whether the launcher needs a directory for its sockets and segments. In a launch on several hosts, only Open
+        MPI needs one.
         """
         return self.is_open_mpi or not self.hosts
 
@@ -121,20 +123,20 @@ class Launcher:
 
     @property
     def may_wait(self) -> bool:
-        """Whether ranks may wait for another job without delaying another launch; a scheduler may delay it until they
+        """Whether ranks may wait for another job. They may not if a scheduler could delay other launches until they
         end.
         """
         return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
-        """Return the host of each rank: slots in the order of the hosts, repeated if there are more ranks than
-        slots.
+        """Return the host of each rank: the slots in the order of the hosts, repeated if there are more ranks than
+        slots. Without hosts, return an empty list.
         """
         slots = [host.name for host in self.hosts for _ in range(host.slots)]
         return [slots[rank % len(slots)] for rank in range(processes)] if slots else []
 
     def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
-        """Return the complete command that starts ``processes`` ranks, each running a module.
+        """Return the complete command that starts ``processes`` ranks. Each rank runs the module ``module``.
 
         With ``calls_back``, the launcher forwards the variables that a rank needs to connect. They are forwarded by
         name, because every user can read the arguments of a command.
@@ -172,7 +174,7 @@ class Launcher:
         return [*words, sys.executable, "-P", "-m", module]
 
     def _over_components(self, processes: int, module: str) -> list[str]:
-        """Return a command of srun with a part for each component that has ranks; all ranks are one MPI world."""
+        """Return a command of srun with a part for each component that has ranks. All ranks form one MPI world."""
         placed = self.places(processes)
         words: list[str] = []
         for number, of_component in enumerate(self.components):
@@ -192,11 +194,11 @@ class Launcher:
         return words
 
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the ranks' environment: the controller's without variables of a launcher, plus the variables that
-        ranks need.
+        """Return the environment for the ranks: the controller's environment without the variables of a launcher, and
+        the variables that ranks need.
 
-        ``scratch`` is a directory for the launcher's own sockets and segments, removed after the launch; empty if the
-        launcher needs none.
+        ``scratch`` is the launcher's directory for sockets and segments, which is removed after the launch; empty if
+        the launcher needs none.
         """
         inherited = os.environ if inherited is None else inherited
         clean = {
@@ -249,10 +251,11 @@ def refuse_inside_mpi(command_line: str) -> None:
 def find_launcher(
     command: str | None, hosts: tuple[HostSlots, ...], where: str = "", ports: tuple[int, int] | None = None
 ) -> Launcher:
-    """Return the launcher to use: the user's command, else the mpiexec next to this Python, else the one on PATH.
+    """Return the launcher to use: ``command`` if given, otherwise the mpiexec next to this Python, otherwise the one on
+    PATH.
 
-    A command that is not on PATH may be next to this Python too. Errors mention ``where`` after the command. Raises
-    UsageError if there is no launcher or it does not run.
+    A command that is not on PATH is searched next to this Python too. Error messages contain ``where``, the place where
+    the user gave the command. Raises UsageError if there is no launcher or it does not run.
     """
     beside = str(Path(sys.executable).parent)
     if command:
@@ -276,9 +279,11 @@ def find_launcher(
 
 
 def _version(program: str, *, is_ours: bool = False) -> str:
-    """Return the first line of the launcher's ``--version``.
+    """Return the version that the launcher prints for ``--version``: the first line, and a later line that contains the
+    word.
 
-    A user's launcher may not know ``--version``; it then exits with an error.
+    A user's launcher may not know ``--version``; it then exits with an error. If ``is_ours``, such an error is not
+    accepted.
 
     Raises UsageError if the launcher does not run or is killed. Otherwise a problem, such as a refusal to run as root,
     would look like a failure of the first launch.

@@ -63,7 +63,8 @@ class Measurements:
         self._wanted &= subjects
 
     def measurement(self, subject: Subject | str) -> Measurement:
-        """Return the measurement of a subject that can run; start the ranks if it does not exist yet.
+        """Return the measurement of a subject; start the ranks if it does not exist yet. The plan must allow the
+        subject to run.
 
         One launch measures all wanted subjects that have the same number of ranks and are not measured yet.
         """
@@ -83,8 +84,8 @@ class Measurements:
         return self._read(subject)
 
     def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
-        """Return the measurement of a subject, with the results of a pattern that has separate launches, if the run
-        requires it.
+        """Return the measurement of a subject, including the pattern ``name``, which has separate launches. If the run
+        does not require the pattern, return the measurement without it.
 
         These patterns are measured last. Patterns that inject a fault come after all others, because a rebuild of the
         storage would slow any other measurement.
@@ -138,9 +139,11 @@ class Measurements:
         return len(list((self._context.directory / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        """End the processes and remove the files of an earlier launch, because its space and names are needed.
+        """End the processes and remove the files that earlier launches left, because the space and the names are
+        needed.
 
-        Return the reason if no launch may follow, because older ranks that still write would disturb the new launch.
+        Return the reason if no launch may follow, because older ranks that still write would disturb the new launch;
+        otherwise None.
         """
         if not self._launches():
             return None
@@ -200,7 +203,7 @@ class Measurements:
                 self._show(subjects, launch_name)
 
     def _launch(self, job: Job, directory: Path) -> Launch:
-        """Return the launch for a job: the waiting ranks if their number fits, or a new launch."""
+        """Return a launch for a job: the launch with waiting ranks if their number fits, otherwise a new launch."""
         launch, self._waiting = self._waiting, None
         if launch and launch.waiting == job.processes:
             launch.move_to(directory)
@@ -245,7 +248,9 @@ class Measurements:
                 pending_file.unlink()
 
     def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
-        """Call the plugins' hooks around a launch by ``call``; return the failure if a hook fails."""
+        """Call ``call``, which calls hooks of plugins. Return None if they succeed; otherwise log the error and return
+        the failure.
+        """
         try:
             call()
         except HookFailed as error:
@@ -260,7 +265,7 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the file that this start writes for a subject.
+        """Return the path of the measurement that this start writes for a subject.
 
         If this start only adds patterns, this is a second file in addition to the earlier start's file.
         """
@@ -295,10 +300,9 @@ def _with(patterns: Patterns, name: Pattern, found: Changed | Resized) -> Patter
 
 
 def measurements_of_starts(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
-    """Return the measurements of a subject that the starts stored in their directory ``kind``, each with the start's
-    number.
+    """Return the measurements of a subject from the starts 1 to ``starts`` of a run, each with the number of the start.
 
-    ``kind`` is the directory of interrupted measurements or of added patterns.
+    ``kind`` is the directory of each start to read: the directory of interrupted measurements or of added patterns.
     """
     files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
     return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
@@ -334,6 +338,6 @@ def possible_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
 
 
 def names_of_run(checkpoints: Collection[PlannedCheckpoint]) -> Names:
-    """Return the names of everything that ranks and checks may create in the run's area."""
+    """Return the names of all files and directories that ranks and checks may create in the run's area."""
     names = possible_names(checkpoints)
     return dataclasses.replace(names, directories=names.directories | {CHECKS_DIRECTORY})

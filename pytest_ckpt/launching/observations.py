@@ -108,11 +108,12 @@ def run_check(
     """Run one check and return its observation. If the check fails or never ends, the observation states this.
 
     ``directory`` is on the target, ``second_directory`` is its path on the second client. The check works in
-    ``within``, the run's own directory below these, and in ``small_directory``; ``reproduce`` omits ``within``, because
-    it is removed with the run. ``commit`` is the commit method of the run's saves. If a check makes no call for
-    ``deadline_seconds``, it is reported as blocked within ten more seconds, and killed. If the kernel does not release
-    the process, it is left running and reported. ``log_directory`` receives the check's output; ``tell`` receives each
-    (call, path) before it is made. ``run_id`` marks its processes as processes of the run.
+    ``within``, the run's own directory below these, and below ``small_directory``. The command that the observation
+    contains for repeating the check omits ``within``, because this directory is removed with the run. ``commit`` is the
+    commit method of the run's saves. If a check makes no call for ``deadline_seconds``, it is reported as blocked
+    within ten more seconds, and killed. If the kernel does not release the process, it is left running and reported.
+    ``log_directory`` receives the check's output; ``tell`` receives each (call, path) before it is made. ``run_id``
+    marks its processes as processes of the run.
     """
     options = _options(
         second_command=second_command,
@@ -189,7 +190,9 @@ def _run_check_process(
     run_id: str,
     redactor: Redactor,
 ) -> Observation:
-    """Start a check with these arguments for Python, read its messages, and return its observation."""
+    """Start Python with ``arguments``, which run a check. Read the messages of the check, and return its
+    observation.
+    """
     # -P: a file in the current directory must not replace a module of Python or of this package.
     words = [sys.executable, "-P", *arguments]
     began = time.monotonic()
@@ -253,8 +256,9 @@ class _Listener:
         self._says: list[str] = []
 
     def follow(self, deadline_seconds: float) -> bool:
-        """Read the output until the check ends, or makes no call within the deadline; return whether the deadline
-        passed."""
+        """Read the output until the check ends, or until it has made no call for the deadline. Return True in the
+        second case.
+        """
         with selectors.DefaultSelector() as selector:
             for stream in self._streams:
                 os.set_blocking(stream.fileno(), False)
@@ -272,7 +276,7 @@ class _Listener:
         return False
 
     def blocked(self, deadline_seconds: float) -> BlockedCall:
-        """Return the call that blocks a check, with the kernel's state of each of its tasks."""
+        """Return the call that blocks a check, with the kernel's state of each task of the check."""
         silent = format_seconds(time.monotonic() - self._moved)
         return BlockedCall(
             message=f"no progress for {silent} (--ckpt-io-timeout {format_seconds(deadline_seconds)})",
@@ -292,21 +296,21 @@ class _Listener:
         )
 
     def waits_for(self) -> str:
-        """Return the current call of the check and how long it has taken, as text; empty before the first call."""
+        """Describe the current call of the check and how long it has taken; empty before the first call."""
         if not self._has_called:
             return ""
         of = f" of {self._path}" if self._path else ""
         return f"it has been in {self._call}{of} for {format_seconds(round(time.monotonic() - self._moved))}"
 
     def observation(self) -> Observation | None:
-        """Return the observation of the check, or None if the check ended earlier."""
+        """Return the observation that the check reported; None if the check ended without reporting one."""
         try:
             return from_plain(Observation, json.loads(self._result))
         except (ValueError, TypeError, AttributeError):
             return None
 
     def describe_end(self) -> str:
-        """Return a description of how a check's process ended that reported no result."""
+        """Describe how the check's process ended, for a check that reported no observation."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
@@ -325,7 +329,9 @@ class _Listener:
             stream.close()
 
     def _read(self, is_result: bool, descriptor: int) -> bytes | None:
-        """Return the output that has arrived: None if there is no new output, empty at the end."""
+        """Return the output that has arrived. Return None if there is no new output, and empty bytes at the end of the
+        output.
+        """
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -419,7 +425,9 @@ class Observations:
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 
     def _silent_since(self) -> str | None:
-        """Return the check that the target did not answer, if it still does not answer; otherwise None."""
+        """Return the name of the check during which the target stopped answering; None if the target answers, or
+        answers again.
+        """
         blocked = self._logs / _BLOCKED
         area = self._context.run_area
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
@@ -433,12 +441,14 @@ class Observations:
         return None
 
     def _lost(self, second: SecondClient) -> str:
-        """Return the reason if a second mount no longer shows files; a client on another host reports this itself."""
+        """Return the reason if a second mount no longer shows the run's files; otherwise empty. A client on another
+        host reports this itself.
+        """
         return "" if second.command else fault_of_second_mount(Path(second.directory), self._context.run_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return the observation of a check. If an earlier check found that the target has died, only refer to that
-        check.
+        """Return ``seen``, the observation of a check. If an earlier check has found that the target has died, return
+        an observation that only refers to that check.
 
         If a target has died, only the first check that notices it reports the cause; the other checks could not be
         performed. A single error does not mean that the target has died: a full volume may return EIO too, and accept
@@ -465,9 +475,9 @@ class Observations:
         )
 
     def _has_ended(self, check: Check) -> bool:
-        """Return whether the storage of a check no longer accepts a file.
+        """Return whether the storage of a check no longer answers, or no longer accepts a file.
 
-        For an object store return True without a test.
+        For an object store, return True without a test.
         """
         area = self._context.small if check.needs == "small directory" else self._context.run_area
         if area is None or check.room == "objects":
@@ -496,8 +506,8 @@ class Observations:
         )
 
     def _of_target(self, check: Check) -> Observation:
-        """Perform a check of files. If the run's directory is replaced before or during the check, the check counts as
-        not run.
+        """Perform a check of files and return its observation. If the run's directory is replaced before or during the
+        check, the check counts as not run.
         """
         before = self._replaced()
         observation = None if before else self._of_files(check)
@@ -563,7 +573,7 @@ class Observations:
 
     @contextlib.contextmanager
     def _claimed(self, check: Check) -> Iterator[None]:
-        """Let only one worker perform this check, while other workers perform other checks.
+        """Let only one worker perform this check. Other workers may perform other checks at the same time.
 
         A worker that waited here finds the file with the result.
         """

@@ -107,7 +107,7 @@ def _ssh_message(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether this is a name of this host, where a launcher starts ranks without ssh."""
+    """Return whether ``host`` is this host, on which a launcher starts ranks without ssh."""
     with contextlib.suppress(OSError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
@@ -117,9 +117,11 @@ def _is_here(host: str) -> bool:
 
 
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
-    """Return the seconds within which a host must confirm the end of all processes: the deadline, from 30 s to 90 s.
+    """Return the seconds within which a host must confirm that all processes have ended: the deadline, but at least 30
+    s and at most 90 s.
 
-    With another launcher than mpiexec, return 90 s: a scheduler that has lost a host delays the other hosts too.
+    With another launcher than mpiexec, return 90 s, because a scheduler that has lost a host delays the other hosts
+    too.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS
@@ -129,7 +131,7 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
 def may_have_left_processes(run_directory: Path) -> bool:
     """Return whether a launch of the run did not end normally, so that its ranks may still run on other hosts.
 
-    A launcher that has lost a host may report success; Open MPI does.
+    The exit code is not sufficient: a launcher that has lost a host may report success, as Open MPI does.
     """
     for launch in (run_directory / "launches").glob("[0-9]*"):
         try:
@@ -142,7 +144,9 @@ def may_have_left_processes(run_directory: Path) -> bool:
 
 
 def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float) -> str:
-    """End the run's processes on these hosts; return why some may still run; empty if every host confirms their end."""
+    """End the run's processes on ``hosts``. Return why some may still run; empty if every host confirms that they have
+    ended.
+    """
     processes = {}
     # A process that does not end is killed; it removes no files itself.
     scratch = ScratchDirectory() if launcher.needs_scratch else None

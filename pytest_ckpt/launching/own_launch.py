@@ -1,4 +1,4 @@
-"""Shared parts of separate launches: their directory, the job of their ranks, the record of their events."""
+"""Functions that separate launches share: their directory, the job of their ranks, the record of their events."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def name_of_launch(number: int) -> str:
-    """Return the directory of a launch, relative to the directory of the run."""
+    """Return the path of a launch's directory, relative to the run directory."""
     return f"launches/{number}"
 
 
 def directory_of_launch(context: LaunchContext, number: int) -> Path:
-    """Return the directory of a launch."""
+    """Return the path of a launch's directory."""
     return context.directory / name_of_launch(number)
 
 
 def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
-    """Return the job of a launch with one task."""
+    """Return a job with one task, for a launch of ``processes`` ranks."""
     settings = context.settings
     depth = known_depth(settings, context.directory, processes)
     return Job(
@@ -44,14 +44,16 @@ def job_of(context: LaunchContext, processes: int, task: Task) -> Job:
 
 
 class EventsOfLaunch:
-    """Adds events to the events of the run, with the seconds since the launch began."""
+    """Appends the events of a launch to the file of the run's events, with the seconds since the launch began."""
 
     def __init__(self, context: LaunchContext, observer: Observer) -> None:
         self._context, self._observer = context, observer
         self._began = time.monotonic()
 
     def keep(self, event: Event) -> None:
-        """Write an event to the run's events; results of patterns are also passed to the observer."""
+        """Append an event to the file of the run's events. If the event contains results of a pattern, also pass it to
+        the observer.
+        """
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
         with (self._context.directory / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")

@@ -60,7 +60,7 @@ class Row:
             self.clock_seconds += seconds
 
     def restart(self) -> None:
-        """Reset the progress: the steps are repeated."""
+        """Reset the progress, because the steps are repeated."""
         self.count, self.done, self.part_done, self.clock_seconds = self.steps.count, 0, 0, 0.0
         self.seconds.clear()
 
@@ -80,9 +80,9 @@ class Row:
 
 
 def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
-    """Return the seconds that the remaining steps take; None if this is unknown, or no steps remain.
+    """Return the seconds that the remaining steps will take; None if this is unknown, or no steps remain.
 
-    ``spent_seconds`` have passed so far. If the time of steps depends on the storage, it is projected at the pace of
+    ``spent_seconds`` have passed so far. If the time of steps depends on the storage, it is estimated from the pace of
     the finished ones; other steps have a fixed time.
     """
     done, remaining = sum(row.bytes_done for row in rows), [row for row in rows if row.done < row.count]
@@ -105,14 +105,17 @@ def _by_clock(row: Row) -> float:
 
 @dataclass(slots=True)
 class WorkSeconds:
-    """The seconds for which ranks worked on steps: in ended launches, and in this launch since its first step."""
+    """The seconds in which ranks worked on steps: in launches that have ended, and in this launch since its first
+    step.
+    """
 
     before: float = 0.0
     since: float | None = None
 
     def begin(self) -> None:
-        """Record the first step of a launch. The time to start the ranks is not counted, because it does not predict
-        later steps.
+        """Record that ranks work on a step. Only the first call in a launch has an effect.
+
+        The time to start the ranks is not counted, because it does not predict later steps.
         """
         self.since = time.monotonic() if self.since is None else self.since
 
@@ -134,12 +137,12 @@ class _Launched:
 
 
 class Progress:
-    """Counts every step of a run, over all its launches and checks, and writes lines.
+    """Counts every step of a run, over all its launches and checks, and prints lines.
 
-    ``steps`` are the steps of all subjects that will be measured, ``checks`` the number of checks of behaviour.
-    ``write`` takes text with its own line ends, ``fresh_line`` ends a line of another writer; if ``live``, a line may
-    be overwritten. Steps that cannot be measured, or that are lost when a launch ends early, are subtracted from the
-    total.
+    ``steps`` are the steps of all subjects that will be measured, ``checks`` is the number of behaviour checks.
+    ``write`` prints text, which contains its own line ends. ``fresh_line`` ends a line that other code has begun. If
+    ``live``, a line may be overwritten. Steps that cannot be measured, or that are lost when a launch ends early, are
+    subtracted from the total.
     """
 
     def __init__(
@@ -212,11 +215,11 @@ class Progress:
         self._line(text)
 
     def checking(self, name: str) -> None:
-        """Show that a check of behaviour begins."""
+        """Show that a behaviour check begins."""
         self._now(f"check {name}")
 
     def checked(self, name: str, seconds: float) -> None:
-        """Show that a check of behaviour has ended; its outcome may follow on the same line."""
+        """Show that a behaviour check has ended. Its outcome may follow on the same line."""
         self._checks_done += 1
         self._checks = max(self._checks, self._checks_done)
         self._line(f"[{self.done}/{self.total}] check {name}: {format_seconds(seconds)} ", end="")
@@ -231,7 +234,9 @@ class Progress:
         self._show(f"{place}{self._doing}, {seconds}{self._left()}")
 
     def end(self) -> None:
-        """End a launch: subtract its missing steps from the total, unless another launch begins with them."""
+        """Record the end of a launch. Subtract its missing steps from the total, except steps that a later launch
+        performs.
+        """
         launched = self._launched
         if launched.begun:
             self._drop(launched.begun - launched.ended, has_failed=True)
@@ -250,7 +255,7 @@ class Progress:
         self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.step_seconds)}{self._left()}")
 
     def _endured(self, row: Row, event: StepDone) -> None:
-        """Show a save of endurance, which is one step with many saves."""
+        """Show a save of the endurance measurement, which is one step with many saves."""
         now = time.monotonic()
         if event.index == 1:
             self._endurance_began = now - event.step_seconds
@@ -264,7 +269,9 @@ class Progress:
         self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.step_seconds)}{self._left()}")
 
     def _ceilings(self, event: CeilingsMeasured) -> None:
-        """Print a line before the first save if the clients cannot save in time, whatever the storage does."""
+        """If the clients cannot generate data fast enough for a save, print this before the first save. The storage
+        cannot change it.
+        """
         planned = self._planned[event.subject]
         makes = sum(ceiling.makes_bytes_per_second for ceiling in event.ceilings)
         needed = planned.demand.save_bytes_per_second
@@ -293,7 +300,7 @@ class Progress:
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Changed) -> None:
-        """Print the newest operation of a pattern that has a separate launch, once for each attempt."""
+        """Print one line for each trial of a pattern that has a separate launch, with an operation of the trial."""
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
         elif isinstance(found, Snapshots):
@@ -321,7 +328,11 @@ class Progress:
         return f"[{self.done}/{self.total}]"
 
     def _left(self) -> str:
-        """Return the remaining time as text, if it is known; checks of behaviour do not predict each other."""
+        """Return a text with the remaining time of the steps and the number of remaining checks; empty if the time is
+        unknown.
+
+        The time of checks is unknown, because checks do not predict each other.
+        """
         rows = list(self._rows.values())
         seconds = seconds_left(rows, self._spent.seconds)
         if seconds is None:
@@ -338,7 +349,9 @@ class Progress:
         return [row for (of, _), row in self._rows.items() if of == subject]
 
     def _drop(self, subjects: Collection[Subject], *, has_failed: bool = False) -> None:
-        """Subtract the missing steps of subjects; if their measurement has not failed, separate launches may follow."""
+        """Subtract the missing steps of subjects. With ``has_failed``, also subtract the steps of separate launches,
+        because these will not follow.
+        """
         for subject in subjects:
             for row in self._rows_of(subject):
                 pattern = PATTERNS.get(row.steps.kind)

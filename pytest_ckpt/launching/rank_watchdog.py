@@ -53,9 +53,9 @@ _START_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowance:
-    """The permitted time of the saves, or the loads, of a subject, and the bytes of each rank's own files.
+    """The permitted time of the saves, or of the loads, of a subject, and the bytes of each rank's own files.
 
-    In a pattern, a rank may load other files than its own; the bytes of its own files are then used as an estimate. A
+    In a pattern, a rank may load files other than its own; the bytes of its own files are then used as an estimate. A
     rank that has saved no files has no pace.
     """
 
@@ -64,8 +64,9 @@ class Allowance:
     rank_bytes: tuple[int, ...]
 
     def exceeded_by(self, rank: int, moved: int, seconds: float) -> str:
-        """Return a sentence if a rank is too slow, given the bytes that it transferred and its seconds; otherwise
-        empty."""
+        """Return a sentence if a rank is too slow; otherwise empty. The rank has transferred ``moved`` bytes in
+        ``seconds``.
+        """
         # Without any progress, the deadline decides.
         if not moved or seconds < self.seconds * _WAITED_SHARE:
             return ""
@@ -84,7 +85,7 @@ Allowances = Mapping[tuple["Subject", "Action"], Allowance]
 
 
 def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: float) -> Allowances:
-    """Return the permitted durations of all operations of a launch that measures these checkpoints."""
+    """Return the permitted time of each operation in a launch that measures ``checkpoints``."""
     allowances: dict[tuple[Subject, Action], Allowance] = {}
     patient = MAXIMUM_DEADLINES * deadline_seconds
     for planned in checkpoints:
@@ -113,7 +114,9 @@ class Pace:
     seconds: float = 0.0
 
     def take(self, before: Beat | None, now: Beat, seconds: float) -> None:
-        """Add the report ``now``, ``seconds`` after the report ``before``. With another operation, begin again."""
+        """Add the report ``now``, which arrived ``seconds`` after the report ``before``. If it belongs to another
+        operation, start again from zero.
+        """
         operation = now.operation.at("operation") if now.operation else None
         if operation != self.operation:
             self.operation, self.moved, self.seconds = operation, 0, 0.0
@@ -122,7 +125,7 @@ class Pace:
             self.moved += now.progress[0] - before.progress[0]
 
     def exceeds(self, allowances: Allowances, rank: int) -> str:
-        """Return a sentence with the reason if the operation takes too long; otherwise empty."""
+        """Return a sentence with the reason if the operation is too slow; otherwise empty."""
         at = self.operation
         allowed = allowances.get((at.subject, at.action)) if at else None
         return allowed.exceeded_by(rank, self.moved, self.seconds) if allowed else ""
@@ -181,7 +184,7 @@ class RankWatchdog:
         self.is_silent = False
 
     def take(self, event: Hello | Beat | Failed) -> None:
-        """Receive an event that a rank reported about itself."""
+        """Record a report of a rank about itself."""
         now = time.monotonic()
         if isinstance(event, Failed):
             self._failures.append(
@@ -216,18 +219,20 @@ class RankWatchdog:
         lane.doing = event
 
     def confirm(self, rank: object) -> None:
-        """Record that all messages of a rank have arrived; ``rank`` is any value that identifies it."""
+        """Record that all messages of a rank have arrived. ``rank`` is any value that identifies the rank."""
         self._confirmed.add(rank)
 
     def add_exit(self, rank: int, ended: float) -> None:
-        """Record the end of a rank's connection at the time ``ended``.
+        """Record that a rank's connection ended at the time ``ended``.
 
-        The first rank that ends without its last message makes the other ranks end.
+        If several ranks end without their last message, the first one has caused the end of the others.
         """
         self._exits.append((ended, rank))
 
     def hung(self) -> Failure | None:
-        """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow."""
+        """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow. Return
+        None if there is no such rank.
+        """
         now = time.monotonic()
         allowed = max(self._deadline, _START_SECONDS)
         if len(self._ranks) < self._processes:
@@ -266,10 +271,10 @@ class RankWatchdog:
         return _where(state.slowest, failure)
 
     def waits_for(self) -> str:
-        """Return a sentence on the rank for which the launch waits.
+        """Return a sentence on the rank for which the launch waits: a rank that is starting, or the rank with the
+        longest time without progress.
 
-        This is a rank that is starting, or the one longest without progress. Two equal reports show that a rank makes
-        no progress; until the second one, the sentence quotes the first.
+        Two equal reports show that a rank makes no progress. Until the second one, the sentence quotes the first.
         """
         now = time.monotonic()
         if missing := self._processes - len(self._ranks):
@@ -309,7 +314,10 @@ class RankWatchdog:
         return failure.kind == "launch" and nothing_told and not failure.stack
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
-        """Return the failure of a launch that has ended; None if it ended normally."""
+        """Return the failure of a launch that has ended; None if it ended normally.
+
+        ``launcher_says`` is the output of the launcher.
+        """
         lost_host = self._lost_host(launcher_says)
         if self._failures:
             first = self._failures[0]
@@ -344,7 +352,7 @@ class RankWatchdog:
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
     def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
-        """Return the failure of the first ended task, as reported by Slurm, or of the cancelled job."""
+        """Return the failure from Slurm's messages: of the task that ended first, or of the job if it was cancelled."""
         cancelled = _CANCELLED.search(launcher_says)
         if cancelled and first["signal"] == _ASKED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"
@@ -393,7 +401,7 @@ class RankWatchdog:
 
 
 def _where(lane: _Lane | None, failure: Failure) -> Failure:
-    """Return a failure to which the operation, phase and file of a lane's last report are added."""
+    """Return ``failure`` with the operation, phase and file of the lane's last report."""
     doing = lane.doing if lane else None
     if doing is None:
         return failure

@@ -54,7 +54,9 @@ class Observer:
 
 
 class HookFailed(Exception):  # noqa: N818 - not an error of ours
-    """A plugin's hook failed. The message names plugin and hook; ``trace`` is the traceback for its author."""
+    """A plugin's hook failed. The message names plugin and hook; ``trace`` is the traceback for the author of the
+    plugin.
+    """
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
@@ -70,10 +72,12 @@ class LaunchHooks:
         return False
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Called before the start of the ranks that measure these subjects. Raises HookFailed."""
+        """Called before the start of the ranks that measure these subjects. Raises HookFailed if a hook fails."""
 
     def after(self, measurement: Measurement) -> None:
-        """Called with each measurement, also a failed one, after the ranks have ended. Raises HookFailed."""
+        """Called with each measurement, even a failed one, after the ranks have ended. Raises HookFailed if a hook
+        fails.
+        """
 
 
 class Recorder:
@@ -103,7 +107,7 @@ class Recorder:
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Record the seconds of a stage before the start of the ranks."""
+        """Record the duration of a stage that precedes the start of the ranks."""
         self._stages[stage] = seconds
 
     def take(self, event: Event) -> None:
@@ -170,7 +174,7 @@ def measurement_of(
     stages: dict[str, float],
     failure: Failure | None,
 ) -> Measurement:
-    """Return the measurement of a subject, as far as rank 0 has reported it."""
+    """Return the measurement of a subject from the events that rank 0 has reported so far."""
     whole, end = planned.layout, stated.end
     ranks = end.ranks if end else ()
     return Measurement(

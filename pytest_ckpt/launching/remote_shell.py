@@ -27,7 +27,10 @@ _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
 
 def spaced(program: str) -> list[str]:
-    """Return the paths of an installation that contain a space, found from one of its programs; longer ones first."""
+    """Return the directories of a launcher's installation whose path contains a space, the longest first.
+
+    ``program`` is the path of a program of the installation.
+    """
     directories = {str(path.parent.parent) for path in (Path(program), Path(program).resolve())}
     return sorted(
         (directory for directory in directories if re.search(r"\s", directory)),
@@ -50,10 +53,10 @@ def remote_shell_environment(places: Sequence[str], environment: Mapping[str, st
 
 
 def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
-    """Return the arguments of a remote command with these paths quoted for a shell, and without arguments that name
-    this program.
+    """Return the arguments of a remote command. The paths ``places`` in them are quoted for a shell, and arguments that
+    name this program are removed.
 
-    A path after a quote is already quoted.
+    A path that follows a quote is already quoted.
     """
     arguments = list(words)
     for number in range(len(arguments) - 2):
@@ -67,13 +70,16 @@ def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
 
 
 def for_sh(command: str) -> str:
-    """Return a command for sh that every kind of login shell passes on unchanged; csh interprets ``!`` even within
-    quotes."""
+    """Return a command line for sh that every login shell forwards unchanged. csh interprets ``!`` even within quotes,
+    so it is escaped.
+    """
     return f"{_ANSWER} -c '" + command.replace("'", r"'\''").replace("!", r"'\!'") + "'"
 
 
 def main() -> None:
-    """Report sh as the shell of the host, or replace this process by the remote shell."""
+    """If the launcher asks for the host's shell, print sh. Otherwise replace this process by the user's remote
+    shell.
+    """
     host, *command = sys.argv[1:]
     if " ".join(command) == _ASKED:
         print(_ANSWER)

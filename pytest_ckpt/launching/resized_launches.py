@@ -1,6 +1,7 @@
 """Launches in which the subject's ranks save a checkpoint, and twice and half as many ranks load it.
 
-Other launches first remove the files that an earlier launch left. Between these launches, the checkpoint stays.
+Before any other launch, the files of an earlier launch are removed. Between these launches they are not removed, so the
+checkpoint stays on the target.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ResizedLaunches:
-    """The launches for one subject; ``found`` are the results so far, ``number`` is the number of the first launch."""
+    """The launches for one subject. ``found`` are the results so far. ``number`` is the number of the first launch."""
 
     def __init__(
         self, name: Pattern, context: LaunchContext, planned: PlannedCheckpoint, number: int, observer: Observer
@@ -37,8 +38,8 @@ class ResizedLaunches:
         self.found = Resized(saved_by=planned.layout.processes)
 
     def run(self) -> None:
-        """Run the launches and fill ``found``; end after the first launch that fails. A size without ranks is not
-        launched.
+        """Run the launches and fill ``found``; stop after the first launch that fails. If the ranks of a size cannot be
+        started here, that launch is left out.
         """
         saved_by = self._planned.layout.processes
         why = {size: self._why_not(size) for size in SIZES}
@@ -70,8 +71,8 @@ class ResizedLaunches:
         )
 
     def _launch(self, size: str, processes: int) -> Failure | None:
-        """Launch the ranks that save (``size`` empty), or the ranks of a size; return the failure, None if they
-        completed.
+        """Launch the ranks that save (``size`` is empty), or the ranks that load (``size`` is their count relative to
+        the ranks that saved). Return the failure; None if they completed.
         """
         context = self._context
         task = dataclasses.replace(

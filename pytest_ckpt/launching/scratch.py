@@ -1,4 +1,4 @@
-"""The directory of a launch for the launcher's sockets and segments, and the process that keeps it.
+"""The directory of a launch for the launcher's sockets and segments, and the process that removes it.
 
 ``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER DIRECTORY`` is that process, a child of the controller. It
 removes the directory after controller and launcher have ended, because a killed controller cannot do so.
@@ -32,7 +32,8 @@ _REMOVE_SECONDS = 10.0
 
 
 class ScratchDirectory:
-    """A new directory for the launcher's sockets and segments; abandoned directories of earlier runs are removed.
+    """A new directory for the launcher's sockets and segments. Creating it also removes abandoned directories of
+    earlier runs.
 
     A lock on the directory is kept until the last process of its owner ends. A process id in the name would not be
     sufficient, because containers that share this memory have separate process ids.
@@ -64,7 +65,9 @@ class ScratchDirectory:
 
 
 def _remove_unless_kept(directory: Path) -> None:
-    """Remove a directory of this user unless a process has locked it, or its file system does not support locks."""
+    """Remove a directory of this user. Do nothing if a process has locked it, or if its file system does not support
+    locks.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -76,7 +79,7 @@ def _remove_unless_kept(directory: Path) -> None:
 
 
 class ScratchKeeper:
-    """The controller's handle of the process that keeps a directory. Call ``remove`` after the launcher has ended."""
+    """The controller's handle of the process that removes a directory. Call ``remove`` after the launcher has ended."""
 
     def __init__(self, directory: ScratchDirectory, launcher: int) -> None:
         self._directory = directory
@@ -113,7 +116,9 @@ def _began(process: int) -> str:
 
 
 def main() -> int:
-    """Wait for the end of the controller, end the launcher, and remove the directory."""
+    """Wait for the end of the controller and then of the launcher, and remove the directory. A launcher that does not
+    end in time is killed.
+    """
     controller, launcher, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     die_with_parent(signal.SIGTERM)

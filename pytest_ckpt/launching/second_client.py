@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """A second client. ``directory`` is the target's path on it. ``command`` starts its agent; empty on this host.
+    """A second client. ``directory`` is the target's path on it. ``command`` starts its agent; empty if the client is a
+    mount on this host.
 
-    The agent connects to one of ``ports``, if given. ``unlike`` is the reason why its results would not apply to the
-    target; empty if they do.
+    The agent connects to one of ``ports``, if given. ``unlike`` is the reason why results of this client would not
+    apply to the target; empty if they do.
     """
 
     directory: str
@@ -41,9 +42,10 @@ class SecondClient:
 def find_second_client(
     settings: Settings, target: TargetFacts, area: AreaRef, launcher: Launcher
 ) -> SecondClient | None:
-    """Return the second client that the settings name. None if they name none, or if the target has no paths.
+    """Return the second client that the settings name. Return None if they name none, or if the target has no paths.
 
-    A second mount must show the run's area, and its caches must be separate from the first mount's. Raises UsageError.
+    A second mount must show the run's area, and its caches must be separate from the first mount's. Raises UsageError
+    if one of these conditions is not met.
     """
     if "paths" not in target.capabilities:
         return None

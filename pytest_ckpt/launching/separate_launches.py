@@ -41,8 +41,9 @@ COMMAND_LOG = "commands.jsonl"
 class LaunchOfCommands:
     """A pattern that is measured in a separate launch, because its commands change the storage.
 
-    ``words`` returns the commands from the settings; ``fields`` are the fields of the result that store the text of
-    each command. ``after`` is the field for a command that ran, or ended, after the ranks had ended.
+    ``empty`` returns a result without measurements, from the text of the commands. ``words`` returns the commands from
+    the settings. ``fields`` maps each field of the result that stores the text of a command to this command. ``after``
+    is the field for a command that ran, or ended, after the ranks had ended.
     """
 
     name: Pattern
@@ -110,8 +111,9 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
 
 
 class LaunchWithCommands:
-    """The separate launch of one subject: its ranks, and the process that runs the commands. ``found`` is the result so
-    far.
+    """The separate launch of one subject: its ranks, and the process that runs the commands.
+
+    ``found`` is the result so far.
     """
 
     def __init__(
@@ -131,8 +133,8 @@ class LaunchWithCommands:
         self.found = row.empty(self._words)
 
     def run(self) -> None:
-        """Run the launch and fill ``found``. After a KeyboardInterrupt, wait for all commands that must follow
-        another.
+        """Run the launch and fill ``found``. After a KeyboardInterrupt, first wait for the command that must still run,
+        such as the repair.
         """
         context, settings = self._context, self._context.settings
         task = dataclasses.replace(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def quieten_benchmark(config: pytest.Config) -> None:
-    """Omit pytest-benchmark's own table unless one of its options was given: the summary of the run has the same
-    values.
+    """Suppress pytest-benchmark's own table, because the summary of the run has the same values. Keep the table if one
+    of pytest-benchmark's options was given.
     """
     plugged = getattr(config, "_benchmarksession", None)
     listed = [*config.invocation_params.args, *config.getini("addopts")]
@@ -51,7 +51,9 @@ def defer_comparison_errors(config: pytest.Config) -> list[str]:
 
 
 def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
-    """Add the seconds of one test's operations, if pytest-benchmark is installed and enabled."""
+    """Add the seconds of one test's operations to pytest-benchmark's results, if pytest-benchmark is installed and
+    enabled.
+    """
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)
     if timed is None or not timed.seconds or plugged is None or benchmarks is None:

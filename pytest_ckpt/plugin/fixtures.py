@@ -40,8 +40,8 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Measurements:
-    """The source of measurements.
+    """The object that performs measurements: its method ``measurement`` returns the measurement of a subject.
 
-    The first request launches the ranks for the subjects of all selected tests of the session.
+    The first call launches the ranks for the subjects of all selected tests of the session.
     """
     return measurements(request.session)

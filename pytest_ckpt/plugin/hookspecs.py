@@ -1,9 +1,9 @@
 """The hooks of plugins: commands, facts, requirements and code that a vendor can add. Each has a tested example.
 
 A plugin is a ``conftest.py`` in a directory given to pytest, a module given with ``-p``, or an installed package with
-an entry point ``pytest11``. A hook takes any of its arguments by name and can omit the others. A hook imports the
-records that it needs from `pytest_ckpt.vendors`. docs/examples/acme is a complete plugin; docs/writing_a_hook.md
-explains it.
+an entry point ``pytest11``. The function of a hook names the arguments that it needs and can omit the others. It
+imports the records that it needs from `pytest_ckpt.vendors`. docs/examples/acme is a complete plugin;
+docs/writing_a_hook.md explains it.
 
 The report and the certificate list every plugin that implements one of these hooks, with its version.
 """
@@ -38,7 +38,7 @@ def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | No
     """Return the command that cuts the storage's power, or None. The command returns when the power is back.
 
     The same as ``--ckpt-actions [power_cut] command``, which takes precedence. The command runs on this host without a
-    shell. Called as `pytest_ckpt_drop_caches` is. Example, for a file system on a loop device::
+    shell. Called once, like `pytest_ckpt_drop_caches`. Example, for a file system on a loop device::
 
         import shlex
         import sys
@@ -54,7 +54,7 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 
     The same as ``--ckpt-actions [failover] fault``, which takes precedence. The command runs on this host without a
     shell, at random moments of separate saves and loads (requirement FAILOVER). It requires the hook
-    `pytest_ckpt_repair_command`, or ``--ckpt-actions [failover] repair``. Called as `pytest_ckpt_drop_caches` is.
+    `pytest_ckpt_repair_command`, or ``--ckpt-actions [failover] repair``. Called once, like `pytest_ckpt_drop_caches`.
     Example::
 
         def pytest_ckpt_fault_command(config, settings):
@@ -68,7 +68,7 @@ def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str
 
     The same as ``--ckpt-actions [failover] repair``, which takes precedence. The command runs after each fault, also if
     the run ends early. The next save begins as soon as the command returns; the command need not wait for a rebuild.
-    Called as `pytest_ckpt_drop_caches` is. Example::
+    Called once, like `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_repair_command(config, settings):
             return "ssh array-admin replace-drive 7"
@@ -79,7 +79,7 @@ def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str
 def pytest_ckpt_launch_command(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that starts the ranks, or None. {processes} and {hosts} are filled in.
 
-    The same as ``--ckpt-launcher``, which takes precedence. Called as `pytest_ckpt_drop_caches` is. Example::
+    The same as ``--ckpt-launcher``, which takes precedence. Called once, like `pytest_ckpt_drop_caches`. Example::
 
         import shlex
         import sys
@@ -122,11 +122,11 @@ def pytest_ckpt_before_measure(config: pytest.Config, subjects: Sequence[str]) -
 def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
     """Run code after each measurement of a launch, when its ranks have ended. ``measurement`` is a copy.
 
-    Also called for a failed measurement (``measurement.failure`` has the reason), so that the plugin can undo its
-    actions of `pytest_ckpt_before_measure`. An exception fails the measurement: a met requirement becomes "not run", a
-    failed one stays failed. Both hooks are called again around each launch in which commands change the storage
-    (FAILOVER, UPGRADE, SNAPSHOT). Then ``measurement.patterns`` contains the findings, and an exception affects only
-    that requirement. Example::
+    The hook is also called for a failed measurement, with the reason in ``measurement.failure``. So the plugin can undo
+    its actions of `pytest_ckpt_before_measure`. An exception fails the measurement: a met requirement becomes "not
+    run", and a failed one stays failed. FAILOVER, UPGRADE, SNAPSHOT and RESHAPED have separate launches, and both hooks
+    are called again before and after these. Then ``measurement.patterns`` contains the findings, and an exception
+    affects only that requirement. Example::
 
         import json
 
@@ -204,7 +204,7 @@ def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type:
 
 
 def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[str | Path]:  # type: ignore[empty-body]
-    """Return directories or files of tests to run with those of pytest-ckpt if the command names no tests.
+    """Return directories or files of tests. If the command names no tests, they run in addition to pytest-ckpt's own.
 
     Called in every process of the run. Example::
 

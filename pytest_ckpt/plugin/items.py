@@ -43,7 +43,9 @@ class SuiteFile(pytest.File):
     """A file of ``suites/``. Its tests come from the catalogue of the run: no test module is imported or rewritten."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for each requirement of this suite that is part of the run, and each of its subjects."""
+        """Yield a test for each pair of a requirement of this suite and one of its subjects, if the requirement is part
+        of the run.
+        """
         for requirement in self.config.stash[RUN].catalogue.values():
             if not requirement.plugin and _place_of(requirement)[0].stem == self.path.stem:
                 yield from _items_of(requirement, self)
@@ -52,12 +54,14 @@ class SuiteFile(pytest.File):
 class PluginFile(pytest.File):
     """A file in which a plugin defines requirements.
 
-    Each requirement is a test, also if the command names other files. If the command names only single tests (``::``),
-    these requirements are not tests.
+    Each of these requirements becomes a test, even if the command names other files. If the command names only single
+    tests (``::``), they do not become tests.
     """
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield a test for each requirement that this file defines, and each of its subjects."""
+        """Yield a test for each pair of a requirement in this file and one of its subjects, if the requirement is part
+        of the run.
+        """
         for requirement in self.config.stash[RUN].catalogue.values():
             if requirement.plugin and _place_of(requirement)[0] == self.path:
                 yield from _items_of(requirement, self)
@@ -71,7 +75,9 @@ def items_of_plugins(session: pytest.Session) -> list[pytest.Item]:
 
 
 class RequirementItem(pytest.Item):
-    """One requirement on one subject, named by its id, so that ``-k REPEAT`` selects it."""
+    """The test of one requirement on one subject. Its name contains the id of the requirement, so that ``-k REPEAT``
+    selects it.
+    """
 
     def __init__(self, *, requirement: Requirement, subject: str, **of_pytest: Any) -> None:
         super().__init__(**of_pytest)
@@ -97,7 +103,7 @@ class RequirementItem(pytest.Item):
         pytest.fail(sentence, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return the location of the requirement."""
+        """Return the file, line and name of the requirement, for pytest's reports."""
         path, line = _place_of(self.requirement)
         return path, line, self.name
 
@@ -160,7 +166,9 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def measurements(session: pytest.Session) -> Measurements:
-    """Return the source of measurements. Its first use launches the ranks, for all measurements of the session."""
+    """Return the session's object that performs measurements. It launches the ranks for the subjects of all selected
+    tests when the first measurement is requested.
+    """
     stash = session.config.stash
     if _MEASUREMENTS not in stash:
         opened, run = stash.get(OPEN_RUN, None), stash[RUN]
@@ -172,7 +180,7 @@ def measurements(session: pytest.Session) -> Measurements:
 
 
 def _observations(session: pytest.Session) -> Observations:
-    """Return the source of observations of checks; each check is performed once."""
+    """Return the session's object that performs checks of behaviour, each once, and returns their observations."""
     stash = session.config.stash
     if _OBSERVATIONS not in stash:
         stash[_OBSERVATIONS] = Observations(stash[RUN], _observer(session))
@@ -193,7 +201,9 @@ def _observer(session: pytest.Session) -> Observer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Selection:
-    """The subjects of all selected tests of the session, and the number of checks that these tests will perform."""
+    """The subjects that the selected tests of the session need, and the number of checks that these tests will
+    perform.
+    """
 
     subjects: frozenset[str]
     checks: int

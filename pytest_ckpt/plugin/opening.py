@@ -46,8 +46,9 @@ _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
 def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open, preview or join a run. ``given`` are options of the command line, ``ini`` options of files. Raises
-    UsageError.
+    """Open a run, preview it, or join it as a worker of xdist. Raises UsageError.
+
+    ``given`` are the options of the command line, ``ini`` those of pytest's configuration files.
     """
     if off := [name for name in _PARTS if config.pluginmanager.is_blocked(name)]:
         raise UsageError(
@@ -66,7 +67,7 @@ def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str
 
 
 def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open a run as its controller; if pytest only lists tests, preview it."""
+    """Open a run as its controller. If pytest only lists tests, create only a preview of the run."""
     command = ["pytest", *config.invocation_params.args]
     refuse_inside_mpi(shlex.join(command))
     if getattr(config.option, "forked", False):
@@ -109,7 +110,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
 
 
 def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
-    """Take part, in a worker of xdist, in the run that the controller opened."""
+    """In a worker of xdist, return the context of the run that the controller opened."""
     packed = config.workerinput[PACKED]  # type: ignore[attr-defined]
     run = unpack(packed)
     extras: tuple[Requirement, ...] = ()
@@ -124,7 +125,8 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
-    """Select the suites of pytest-ckpt and of plugins if the command names no tests.
+    """If the command names no tests, select the suites of pytest-ckpt and of plugins. Replace module names of suites in
+    the command by their paths.
 
     In a checkout of pytest-ckpt, the suites of the checkout are used.
     """
@@ -152,7 +154,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _print_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Until pytest ends, print the reason for a wait if there was no other output for some time."""
+    """Until pytest ends, print the reason for a wait whenever nothing else was printed for some time."""
     lines = TerminalLines(config)
     if lines.is_shown:
         telling = contextlib.ExitStack()

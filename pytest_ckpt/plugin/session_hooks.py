@@ -1,4 +1,4 @@
-"""The pytest hooks, without other code. If there is no target, only the table of options is imported."""
+"""The functions that pytest calls (its hooks). If there is no target, they import only the table of options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-tar
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare the hooks for plugins."""
+    """Declare the hooks that plugins can implement."""
     from pytest_ckpt.plugin import hookspecs  # noqa: PLC0415
 
     pluginmanager.add_hookspecs(hookspecs)
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
-    """Refuse an unknown option with the prefix of pytest-ckpt, after every plugin has declared its options."""
+    """After every plugin has declared its options, refuse an unknown option with the prefix of pytest-ckpt."""
     result = yield
     if any(word.startswith(_OURS) for word in args):
         _, unknown = parser.parse_known_and_unknown_args(args)
@@ -88,7 +88,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Pass the run to a worker of xdist."""
+    """Send the context of the run to a worker of xdist."""
     if run := node.config.stash.get(RUN, None):
         from pytest_ckpt.plugin.opening import PACKED  # noqa: PLC0415
 
@@ -113,14 +113,18 @@ def pytest_collect_file(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Fail the collection if a worker of xdist finds a suite without a target: a worker cannot end the run."""
+    """In a worker of xdist, fail the collection of a suite if the command has no target. A worker cannot end the
+    run.
+    """
     if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests of plugins. Refuse a suite without a target, and report the errors of the collection."""
+    """Add the tests of plugins. Refuse tests of the suites if there is no target, and report the errors of the
+    collection.
+    """
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
             raise pytest.UsageError(_NO_TARGET)
@@ -140,15 +144,16 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def _is_requirement(item: pytest.Item) -> bool:
-    """Whether pytest itself collected this requirement as a test function; in a run, the catalogue creates these
-    tests."""
+    """Return whether pytest itself collected this item as a test function that defines a requirement. In a run, the
+    tests come from the catalogue instead.
+    """
     # If a function was decorated as a requirement, this module has already been imported.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
     return module is not None and module.requirement_of(getattr(item, "function", None)) is not None
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Return a header that states the run's actions and target."""
+    """Return the lines of pytest's header: the plan of the run, its target, and notices."""
     run = config.stash.get(RUN, None)
     if run is None:
         return []

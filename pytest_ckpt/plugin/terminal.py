@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TerminalLines:
-    """Writes to pytest's terminal; ``is_shown`` is False without a terminal (workers of xdist)."""
+    """Writes to pytest's terminal. ``is_shown`` is False in processes without a terminal (workers of xdist)."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._capture = config.pluginmanager.getplugin("capturemanager")
@@ -45,7 +45,7 @@ class TerminalLines:
             self.write("\n")
 
     def write(self, text: str) -> None:
-        """Write text, with its own line ends."""
+        """Write text, which contains its own line ends."""
         if self._reporter is None or self._terminal is None:
             return
         with self._capture.global_and_fixture_disabled():
@@ -57,7 +57,7 @@ class TerminalLines:
             waits.spoke()
 
     def line(self, text: str) -> None:
-        """Write a separate line."""
+        """Write text on a separate line."""
         self.fresh_line()
         self.write(f"{text}\n")
 

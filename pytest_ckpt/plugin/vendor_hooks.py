@@ -47,7 +47,7 @@ TWINS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorPlugin:
-    """A plugin and its name; ``implements`` maps names of hooks to pluggy's records of the functions."""
+    """A plugin that implements hooks. ``implements`` maps the name of each hook to pluggy's record of the function."""
 
     name: str
     version: str
@@ -73,7 +73,7 @@ def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
 
 
 def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPlugin:
-    """Return the record of a plugin with its name and version; `Plugins.of` adds the implemented hooks."""
+    """Return a record with the plugin's name and version. It contains no hooks; `Plugins.of` adds them."""
     distributions = config.pluginmanager.list_plugin_distinfo()
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
@@ -81,7 +81,7 @@ def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPl
 
 
 def with_unique_names(plugins: Iterable[VendorPlugin]) -> tuple[VendorPlugin, ...]:
-    """Return the plugins, with a number added to a name that occurs several times."""
+    """Return the plugins with unique names: a number is added to each repetition of a name."""
     named: dict[str, VendorPlugin] = {}
     for plugin in plugins:
         name, number = plugin.name, 1
@@ -150,7 +150,8 @@ class Plugins(LaunchHooks):
         return list(records.values())
 
     def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """Return the settings that plugins choose: (source, text) by the option's name in ini files. Raises UsageError.
+        """Return the settings that plugins choose: a dictionary of (source, text) by the option's name in ini files.
+        Raises UsageError.
 
         Plugins choose only options that have their default in ``settings``.
         """
@@ -232,17 +233,17 @@ class Plugins(LaunchHooks):
 
     @property
     def is_active(self) -> bool:
-        """Whether a plugin implements a hook around launches."""
+        """Whether a plugin implements `pytest_ckpt_before_measure` or `pytest_ckpt_after_measure`."""
         return any(_BEFORE in p.implements or _AFTER in p.implements for p in self._found)
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Call every plugin, until one fails. Raises HookFailed."""
+        """Call `pytest_ckpt_before_measure` of every plugin, until one fails. Raises HookFailed."""
         for _ in self._call(_BEFORE, subjects=subjects):
             pass
 
     def after(self, measurement: Measurement) -> None:
-        """Call every plugin, each with a copy of the measurement, even if one fails. Raises HookFailed of the first
-        failure.
+        """Call `pytest_ckpt_after_measure` of every plugin, even if one fails; each gets a copy of the measurement.
+        Raises HookFailed with the first failure.
         """
         broke: list[HookFailed] = []
         for plugin in self._found:
@@ -276,8 +277,7 @@ class Plugins(LaunchHooks):
     def differs(
         self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
     ) -> str:
-        """Compare the plugins of this worker with the controller's; return a sentence on the difference, or an empty
-        string.
+        """Compare the plugins of this worker with the controller's. Return a sentence if they differ; otherwise empty.
 
         ``recorded`` and ``rows`` are the controller's plugins and requirements, ``extras`` the requirements of this
         worker.
@@ -293,14 +293,16 @@ class Plugins(LaunchHooks):
         return ""
 
     def _ask(self, hook: str, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer) for a hook. Raises UsageError if a plugin fails."""
+        """Yield (plugin, answer) for each plugin that implements a hook. Raises UsageError if a plugin fails."""
         try:
             yield from self._call(hook, **given)
         except HookFailed as error:
             raise UsageError(str(error), _MEND) from None
 
     def _call(self, hook: str, *, only: VendorPlugin | None = None, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer) of every plugin, or of one plugin. Raises HookFailed if one fails."""
+        """Yield (plugin, answer) for each plugin that implements a hook, or for one plugin (``only``). Raises
+        HookFailed if one fails.
+        """
         for plugin in self._found if only is None else (only,):
             implementation = plugin.implements.get(hook)
             if implementation is None:
@@ -316,14 +318,18 @@ class Plugins(LaunchHooks):
 
 
 def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str, ...]]]:
-    """Return (name, version, hooks) of the plugins that every process of a run must have."""
+    """Return (name, version, hooks) of the plugins that every process of a run must have, with the hooks that workers
+    call too.
+    """
     plugins = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
     return {plugin for plugin in plugins if plugin[2]}
 
 
 @contextlib.contextmanager
 def _checks(plugin: VendorPlugin, hook: str) -> Iterator[None]:
-    """Convert the ValueError of a parser of answers into a UsageError that names the plugin and the hook."""
+    """In the ``with`` block, convert a ValueError about a plugin's answer into a UsageError that names the plugin and
+    the hook.
+    """
     try:
         yield
     except ValueError as error:

@@ -71,7 +71,9 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
 
 
 def _is_of_a_checkout(conftest: Path) -> bool:
-    """Whether a conftest belongs to pytest-ckpt: it is next to this package, or equal to the conftest of a checkout."""
+    """Whether a conftest belongs to pytest-ckpt: it is next to this package, or has the content of the conftest in a
+    checkout.
+    """
     if conftest.parent in _OWN_DIRECTORIES:
         return True
     try:
@@ -87,7 +89,7 @@ def _variables() -> Iterator[str]:
 
 
 class VerdictCollector:
-    """Collects the verdicts of a run; registered on the controller only."""
+    """Collects the verdicts of a run. Only the controller registers it."""
 
     def __init__(
         self, config: pytest.Config, run: OpenRun, plugins: Plugins, reporter: MetricsReporter | None = None
@@ -106,12 +108,12 @@ class VerdictCollector:
         self._of_workers: list[str] = []
 
     def pytest_sessionstart(self) -> None:
-        """Omit the table of pytest-benchmark, and collect the errors of its comparisons."""
+        """Suppress the table of pytest-benchmark, and collect the errors of its comparisons."""
         quieten_benchmark(self._config)
         self._comparison = defer_comparison_errors(self._config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Extract a verdict from a test's report, and pass its seconds to pytest-benchmark."""
+        """Record the verdict of a test from its report, and pass the measured seconds to pytest-benchmark."""
         carried = carried_by(report)
         if carried and carried.crash:
             self._note(carried.crash)
@@ -140,7 +142,7 @@ class VerdictCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the report from the available results and set the exit code of the contract."""
+        """Write the report from the available results, and set the exit code of the run."""
         end_undisturbed()
         self._session = session
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -176,12 +178,12 @@ class VerdictCollector:
             self._session.exitstatus = EXIT_FAILED
 
     def pytest_unconfigure(self) -> None:
-        """Clean the target if pytest ended before its session did."""
+        """If pytest ends before the end of its session, close the run, so that the target is cleaned."""
         if not self._is_closed:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
-        """Close the run. Return None if this failed; the run directory can still be judged."""
+        """Close the run and return the result. Return None if this failed; the run directory can still be judged."""
         closed: ClosedRun | None = None
         try:
             closed = close_run(
@@ -201,6 +203,6 @@ class VerdictCollector:
         return closed
 
     def _note(self, crash: str) -> None:
-        """Record the sentence of a crash; each sentence is printed once."""
+        """Record the sentence on a crash, so that it is printed once."""
         if crash not in self._crashes:
             self._crashes.append(crash)

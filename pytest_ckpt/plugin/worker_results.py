@@ -29,9 +29,9 @@ class SubjectTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TestResult:
-    """The decision of one test; ``timed`` is None if no times were judged.
+    """The decision of one test. ``timed`` is None if no times were judged.
 
-    ``crash`` is the sentence of an internal error; there is no verdict then.
+    ``crash`` is the sentence on an internal error; there is no verdict then.
     """
 
     verdict: Verdict | None = None
@@ -45,6 +45,6 @@ def hang(carried: TestResult, report: pytest.TestReport) -> None:
 
 
 def carried_by(report: pytest.TestReport) -> TestResult | None:
-    """Return the decision of a test; None for a report of another test or phase."""
+    """Return the decision in a pytest report; None for the report of another test or phase."""
     text = getattr(report, _ATTRIBUTE, None)
     return from_plain(TestResult, json.loads(text)) if text and report.when == "call" else None

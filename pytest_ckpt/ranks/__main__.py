@@ -1,5 +1,6 @@
-"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher. It connects to the controller for
-its job."""
+"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher. It connects to the controller,
+which sends the jobs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _LAUNCHERS_SECONDS = 5.0
 
 
 def main() -> int:
-    """Run the job that the controller sends to rank 0; return the exit code of this rank."""
+    """Run the jobs that the controller sends, one after the other; return the exit code of this rank."""
     # A rank must not continue to write after the controller has ended.
     die_with_parent()
     # The module of a vendor's engine may be in the current directory, which comes last and cannot replace other
@@ -68,8 +69,8 @@ def main() -> int:
 
 
 def _keep_segments_in_session() -> None:
-    """Make Open MPI store its segments in its session directory if that is in memory, so that they are removed with
-    it.
+    """Let Open MPI create its shared-memory segments in its session directory, if that directory is in memory. The
+    segments are then removed together with the directory.
     """
     session = os.environ.get(SESSION, "")
     if session.startswith("/dev/shm/"):
@@ -78,7 +79,7 @@ def _keep_segments_in_session() -> None:
 
 
 def _do_job(group: Group, activity: Activity, controller: Controller, bound: Mapping[str, str]) -> bool:
-    """Run the job that the controller sends to rank 0; return whether to wait for another job."""
+    """Receive one job from the controller, through rank 0, and run it; return whether another job may follow."""
     from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import beat_seconds  # noqa: PLC0415
 
@@ -107,9 +108,10 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
 
 @contextlib.contextmanager
 def _libraries_uncollected() -> Iterator[None]:
-    """Exclude the objects of libraries, imported in this block, from garbage collection.
+    """Exclude all objects that exist at the end of the ``with`` block from garbage collection.
 
-    torch's 400,000 permanent objects would slow each collection.
+    Libraries are imported in the block. Without this, the 400,000 permanent objects of torch would slow each
+    collection.
     """
     gc.disable()
     try:
@@ -120,9 +122,11 @@ def _libraries_uncollected() -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    """End this process immediately, because without a controller no other process can end it or remove its files.
+    """Kill this process immediately. Called after the connection to the controller was lost, when no other process can
+    end this one.
 
-    A launcher's daemon that has also lost its connection may wait for minutes, so it is ended after this process.
+    The launcher's daemon on this host may have lost its connection too, and may wait for minutes. So a separate process
+    (`pytest_ckpt.launching.host_sweep`) is started first; it ends the daemon and removes its files later.
     """
     from pytest_ckpt.support.processes import MARK, SWEEP  # noqa: PLC0415
     from pytest_ckpt.support.resources import PACKAGE_HOME  # noqa: PLC0415
@@ -168,9 +172,10 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
 
 @contextlib.contextmanager
 def _tier_of_each_host(group: Group, job: Job) -> Iterator[None]:
-    """Create the run's area in each host's local tier, by one of its ranks, and remove it at the end.
+    """Let one rank of each host create the run's area in the local tier of that host; remove the areas at the end of
+    the ``with`` block.
 
-    On its own host, the controller has created the area.
+    In a launch on a single host, do nothing, because the controller has created the area.
     """
     from pytest_ckpt.support.references import load  # noqa: PLC0415
 

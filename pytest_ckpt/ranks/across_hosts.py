@@ -35,8 +35,8 @@ _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.001, 0.02
 class AcrossHosts:
     """Makes the ranks of several hosts wait until they see files and directories that other hosts created.
 
-    On a single host, and in a local tier, it does not wait. All ranks call its methods together. ``stage`` accumulates
-    the seconds.
+    On a single host, and in a local tier, it does not wait. All ranks call its methods together. ``stage`` returns a
+    context manager that adds the time of the waits to the stages of the measurement.
     """
 
     def __init__(
@@ -48,7 +48,9 @@ class AcrossHosts:
         self._waits = group.spans_hosts and not is_local
 
     def prepare(self) -> None:
-        """Create the subject's directory for all checkpoints, on every rank, and wait until every host sees it."""
+        """On every rank, create the directory that contains all checkpoints of the subject; then wait until every host
+        sees it.
+        """
         slug = self._subject.slug
         self._store.prepare(slug)
         self._group.wait()
@@ -57,8 +59,8 @@ class AcrossHosts:
                 self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
-        """If hosts wait for each other, create a checkpoint's directory on rank 0, and wait until every host
-        sees it.
+        """Create the directory of a checkpoint on rank 0, and wait until every host sees it. Do nothing on a single
+        host or in a local tier.
         """
         if self._waits:
             with self._stage(_SPENT_ON, None):
@@ -96,7 +98,11 @@ class AcrossHosts:
         self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_asked=True)
 
     def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_asked: bool) -> None:
-        """Wait on each rank with ``is_asked``, up to `VISIBLE_WITHIN_SECONDS`; report the hosts that had to wait."""
+        """Report the hosts that had to wait until ``sees`` returned True.
+
+        Ranks with ``is_asked`` call ``sees`` repeatedly, for `VISIBLE_WITHIN_SECONDS` at most. The other ranks do not
+        wait.
+        """
         late = self._waited(sees) if is_asked else None
         gathered = self._group.gather(late)
         by_host: dict[str, DelayedHost] = {}

@@ -45,8 +45,9 @@ class Checkpoints:
         self._entries: dict[int, tuple[Entry, ...]] = {}
 
     def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
-        """Return the reference of the next save of a checkpoint number, which may have been saved and deleted
-        before."""
+        """Return a new reference, for the next save under the number ``checkpoint``. An earlier checkpoint may have had
+        the same number and been deleted.
+        """
         before = self._refs.get(checkpoint)
         attempt = before.attempt + 1 if before else 0
         ref = self._refs[checkpoint] = CheckpointRef(
@@ -55,17 +56,23 @@ class Checkpoints:
         return ref
 
     def ref(self, checkpoint: int) -> CheckpointRef:
-        """Return the reference of a checkpoint's last save. A checkpoint of another process was saved only once."""
+        """Return the reference of the last save under the number ``checkpoint``. A checkpoint that another process
+        saved has only one save.
+        """
         if checkpoint in self._refs:
             return self._refs[checkpoint]
         return CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
 
     def files_of_load(self, checkpoint: int, names: Iterable[str] | None = None) -> list[Files]:
-        """Return the files that this rank reads to restore a checkpoint: the files of its whole chain."""
+        """Return the files that this rank reads to restore a checkpoint, with one entry for each checkpoint of its
+        chain.
+        """
         return [self.files(number, names) for number in self._chain(checkpoint)]
 
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
-        """Return the files of a checkpoint that this rank reads: ``names``, or its own and the shared files."""
+        """Return the files that this rank reads from one checkpoint: ``names`` if given, otherwise its own files and,
+        in a full checkpoint, the shared files.
+        """
         if names is None:
             names = self.own_names(checkpoint)
             if not self.is_delta(checkpoint):
@@ -74,11 +81,11 @@ class Checkpoints:
         return Files(ref=self.ref(checkpoint), names=tuple(names))
 
     def names_of_loads(self, shards: Iterable[RankLayout]) -> tuple[str, ...]:
-        """Return the files of a full checkpoint that a load of these ranks' tensors reads."""
+        """Return the names of the files that contain the tensors of ``shards`` in a full checkpoint."""
         return tuple(dict.fromkeys(name for shard in shards for name in names_to_read(shard, self._rule)))
 
     def own_names(self, checkpoint: int) -> tuple[str, ...]:
-        """Return the files of a checkpoint that this rank saved."""
+        """Return the names of the files that this rank saves in a checkpoint."""
         entries = self._entries.get(checkpoint)
         names = files_of(self._shard, self._rule) if entries is None else entries
         return tuple(file.name for file in names)
@@ -91,7 +98,7 @@ class Checkpoints:
         return self._deltas.chain(checkpoint) if self._deltas else (checkpoint,)
 
     def _bytes(self, checkpoint: int) -> int:
-        """Return the bytes of tensors that this rank saves in a checkpoint."""
+        """Return the number of bytes of tensors that this rank saves in a checkpoint."""
         if self._deltas and self._deltas.is_delta(checkpoint):
             return self._deltas.delta_bytes(self._shard, checkpoint)
         return self._shard.bytes
@@ -103,7 +110,10 @@ class Checkpoints:
 
 
 def size_of_file(store: Store, ref: CheckpointRef, name: str, activity: Activity) -> int | None:
-    """Return the size of a checkpoint's file; None if it is missing, which is not an error of this rank."""
+    """Return the size of the file ``name`` of a checkpoint in bytes; None if the file is missing.
+
+    A missing file is not reported as an error of this rank.
+    """
     try:
         source = store.open(ref, Clock(activity=activity)).source(name)
     except OSError as error:

@@ -46,7 +46,7 @@ class _RankProof:
 
 @dataclass(kw_only=True, slots=True)
 class ClientProof:
-    """Collects the proofs of one rank; `joined` is called by all ranks together."""
+    """Collects the evidence of one rank. All ranks call `joined` together."""
 
     group: Group
     activity: Activity
@@ -56,7 +56,9 @@ class ClientProof:
     _fsyncs: list[FsyncEffect] = field(default_factory=list)
 
     def try_fsync(self, moment: Moment) -> None:
-        """Fsync a separate file of this rank on the target, if fsync makes files durable there."""
+        """Write and fsync an extra file of this rank on the target, and record the effect. Do nothing if files on the
+        target do not become durable by fsync.
+        """
         if not hasattr(self.store, "fsync_counts"):
             return
         for number in range(1, _TRIES + 1):
@@ -67,7 +69,7 @@ class ClientProof:
         self._fsyncs.append(FsyncEffect(rank=self.group.rank, host=self.group.host, moment=moment, **asdict(counts)))
 
     def joined(self) -> ClientProofs:
-        """Return the evidence of all ranks, on rank 0; elsewhere an empty record."""
+        """Return the combined evidence of all ranks on rank 0, and an empty record elsewhere."""
         host = self.group.host
         calls = interposed_calls()
         # If fsync has its effect, calls that a profiler intercepts are only disclosed (`start_hooks`).
@@ -84,9 +86,7 @@ class ClientProof:
 
 
 def fold(ranks: Sequence[_RankProof]) -> ClientProofs:
-    """Combine the evidence of all ranks: for each host the rank with the worst result, and each library or hook
-    once.
-    """
+    """Combine the evidence of all ranks: the worst rank of each host, and each library or hook once."""
     return ClientProofs(
         fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
         clocks=tuple(_worst_clocks(own.clock for own in ranks)),
@@ -149,21 +149,21 @@ class ClockWatch:
         self._worst: ClockSpan | None = None
 
     def begin(self) -> None:
-        """Read the clocks at the begin of an operation."""
+        """Read the clocks at the start of an operation."""
         self._began = _look()
 
     def end(self, of: str) -> None:
-        """Read the clocks at the end of the most recent operation, and keep its span if its difference is the
-        largest so far.
+        """Read the clocks at the end of the operation ``of``. Keep the span of the operation if it has the largest
+        difference so far.
         """
         self._take(self._began, of)
 
     def seconds(self) -> float:
-        """Return the watched time, by the clock that times operations."""
+        """Return the seconds since this watch was created, by the clock that times operations."""
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:
-        """Return the span with the largest difference: one of the operations so far, or the measurement so far."""
+        """Return the span with the largest difference: an operation so far, or the whole measurement so far."""
         self._take(self._began_all, "the measurement")
         assert self._worst
         return self._worst

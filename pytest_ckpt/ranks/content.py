@@ -61,21 +61,26 @@ _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class WordChecksums:
-    """The CRC change of a page if one word is XORed into each of its words, restricted to the bits in ``mask``."""
+    """Computes how the CRC of a page changes if one 64-bit word is XORed into each word of the page.
+
+    ``mask`` has an element for each word of the page; only the bits in it are XORed.
+    """
 
     def __init__(self, mask: NDArray[np.uint64]) -> None:
         self._mask = mask
 
     @functools.cached_property
     def tables(self) -> Sums:
-        """For each byte of the word, the CRC contribution of each of its values."""
+        """The contribution to the CRC of each value (0 to 255) of each byte of the 64-bit word."""
         return _tables([linear((self._mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)])
 
 
 class PageChecksums:
-    """The checksums of pages, each a row of a block in which each word is XORed with bits of one word.
+    """The checksums of pages. A page is a row of a block in which each word is XORed with bits of the page's 64-bit
+    word.
 
-    ``rows`` is (rows, words of 8 bytes); the size of a page is a power of two.
+    ``rows`` is an array with one row for each row of the block, in words of 8 bytes. The size of a page is a power of
+    two.
     """
 
     def __init__(self, rows: NDArray[np.uint64], words: WordChecksums) -> None:
@@ -99,12 +104,12 @@ class PageChecksums:
 
 
 def linear(data: bytes) -> int:
-    """Return L (see the module) of bytes: their CRC-32 without the register's start value and inversion."""
+    """Return L (see the module) of ``data``: its CRC-32 without the register's start value and without inversion."""
     return zlib.crc32(data) ^ of_zeros(len(data))
 
 
 def join(first: int, second: int, second_bytes: int) -> int:
-    """Return L of two byte ranges in succession, from the L of each; the second has ``second_bytes`` bytes."""
+    """Return L of two byte ranges in succession, given the L of each. The second range has ``second_bytes`` bytes."""
     return shift(first, second_bytes) ^ second if first else second
 
 
@@ -146,7 +151,9 @@ def _shift_tables(length: int) -> Sums:
 
 
 def _tables(basis: list[int]) -> Sums:
-    """Return (bytes, 256) tables of the linear function that has these values for the single bits."""
+    """Return the tables of the linear function that maps each single bit to a value of ``basis``: 256 values for each
+    byte.
+    """
     tables = np.zeros((len(basis) // 8, 256), dtype=np.uint32)
     for number, value in enumerate(basis):
         byte, bit = divmod(number, 8)
@@ -155,7 +162,7 @@ def _tables(basis: list[int]) -> Sums:
 
 
 def _apply(tables: Sums, values: NDArray[np.uint32] | NDArray[np.uint64]) -> Sums:
-    """Apply a linear function to many values."""
+    """Return the values of a linear function, given by its ``tables``, for many arguments."""
     digits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     # `take` costs half as much as an index.
     out: Sums = tables[0].take(digits[:, 0])
@@ -229,7 +236,7 @@ def content_seed(seed: int, subject: str) -> int:
 
 
 class _Kind:
-    """Common properties of pages of one number type: the bits of their words that a page's word changes."""
+    """The properties that all pages of one number type share, such as the bits that a page's 64-bit word changes."""
 
     def __init__(self, dtype: Dtype | None, mask: Words) -> None:
         self.dtype, self.mask = dtype, mask if dtype is None else mantissas(mask, dtype)
@@ -239,7 +246,7 @@ class _Kind:
         self.checksums = WordChecksums(self.mask)
 
     def of(self, block: Words) -> Words:
-        """Return a block as numbers of the type."""
+        """Return a block of random bits as numbers of this type."""
         return block if self.dtype is None else as_numbers(block, self.dtype)
 
 
@@ -286,10 +293,10 @@ class _Run(NamedTuple):
 
 
 class _Memory:
-    """Allocates memory for blocks, two in each huge page: outside huge pages, generating and comparing take 10 %
+    """Allocates memory for blocks, two in each huge page. Outside huge pages, generating and comparing take 10 %
     longer.
 
-    A huge page is freed when both of its halves are freed. Safe for several threads.
+    A huge page is freed when both of its halves are freed. Threads may use an instance concurrently.
     """
 
     def __init__(self) -> None:
@@ -321,15 +328,15 @@ class _OfThread(threading.local):
 
 
 class Content:
-    """The content of all checkpoints of one subject. Safe from several threads.
+    """The content of all checkpoints of one subject. Threads may use it concurrently.
 
     It uses 10 MiB at most, and 1 MiB more for each thread that compares.
 
     ``compressible`` is the share of zeros in every page, for buyers who want to test an array's data reduction. With
-    ``constant`` all pages of all checkpoints are equal: the speed with constant and with unique pages shows whether
-    content affects the array. If the types of a rank's ``tensors`` are given, in the order of their numbers, pages
-    compress like such tensors. ``tensor_bits`` is the width of a tensor's number within a rank; every process that
-    makes or compares the content uses the same value.
+    ``constant``, all pages of all checkpoints are equal. The speeds with constant and with unique pages show whether
+    the content affects the array. If ``tensors`` contains the types of a rank's tensors, in the order of their numbers,
+    pages compress like such tensors. ``tensor_bits`` is the width of a tensor's number within a rank; every process
+    that generates or compares the content uses the same value.
     """
 
     def __init__(
@@ -362,15 +369,17 @@ class Content:
         self._of_thread = _OfThread()
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
-        """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
+        """Write the bytes ``offset`` .. ``offset + len(out)`` of the tensor ``place`` into ``out``, a contiguous array
+        of bytes.
+        """
         with _buffers_of_a_page():
             for run in self._runs(place, offset, len(out)):
                 self._fill(out[run.start : run.stop], run)
 
     def differing_pages(self, data: Bytes, place: TensorKey, offset: int = 0) -> list[tuple[int, int]]:
-        """Compare ``data`` with the tensor's bytes from ``offset`` on.
+        """Compare ``data`` with the bytes of a tensor from ``offset`` on.
 
-        Return (start, stop) positions in ``data`` of every page that differs, in order.
+        Return the (start, stop) positions in ``data`` of every page that differs, in order.
         """
         bad: list[tuple[int, int]] = []
         scratch = self._of_thread.scratch = self._of_thread.scratch or _Scratch(self._memory_to_compare)
@@ -385,13 +394,13 @@ class Content:
         return bad
 
     def expected(self, place: TensorKey, offset: int, length: int) -> Bytes:
-        """Return a new array with the tensor's bytes ``offset`` .. ``offset + length``."""
+        """Return a new array with the bytes ``offset`` .. ``offset + length`` of the tensor ``place``."""
         out = np.empty(length, dtype=np.uint8)
         self.fill(out, place, offset)
         return out
 
     def crc32(self, place: TensorKey, length: int) -> int:
-        """Return the CRC-32 of the tensor's first ``length`` bytes, without generating them."""
+        """Return the CRC-32 of the first ``length`` bytes of the tensor ``place``, without generating them."""
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):
@@ -404,14 +413,14 @@ class Content:
         return total ^ of_zeros(length)
 
     def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
-        """Return the place and page number of a whole page of our content; None for any other page."""
+        """Return the tensor and page number of a complete page of this content; None for any other page."""
         for kind in () if self._constant else self._kinds:
             if found := self._origin_in(kind, page.view(np.uint64)[: kind.lanes]):
                 return found
         return None
 
     def _origin_in(self, kind: _Kind, lanes: Words) -> tuple[TensorKey, int] | None:
-        """Return the place and page number of a page, if it is of this kind."""
+        """Return the tensor and the page number of a page if it is of this kind; otherwise None."""
         if len(lanes) < _COMMON:
             return None
         mask, common = kind.mask[: kind.lanes], kind.of(self._first)
@@ -478,7 +487,9 @@ class Content:
             out[start:stop] = made[0].view(np.uint8)[begin : begin + stop - start]
 
     def _runs(self, place: TensorKey, offset: int, length: int) -> Iterator[_Run]:
-        """Yield the runs of bytes ``offset`` .. ``offset + length`` of a tensor; a run ends where its block ends."""
+        """Yield the runs that contain the bytes ``offset`` .. ``offset + length`` of a tensor. A run ends where its
+        block ends.
+        """
         (page, head), done = divmod(offset, PAGE_BYTES), 0
         end = -(-(offset + length) // PAGE_BYTES)
         while page < end:
@@ -527,7 +538,7 @@ def _buffers_of_a_page() -> Iterator[None]:
 
 
 def _group(place: TensorKey, page: int) -> tuple[int, ...]:
-    """Return the group of pages that share a block with this page."""
+    """Return the key of the block that a page uses: checkpoint, rank, group of tensors, group of pages."""
     return place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT
 
 
@@ -539,7 +550,7 @@ def _unmix(word: int) -> int:
 
 
 def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of the differing pages; the first page starts at its byte ``head``."""
+    """Yield (start, stop) of the pages that differ. ``head`` is the offset of the first byte within its page."""
     start = 0
     while start < len(seen):
         stop = min(len(seen), start + PAGE_BYTES - (head if start == 0 else 0))
@@ -549,7 +560,9 @@ def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, i
 
 
 def as_numbers(block: Words, kind: Dtype) -> Words:
-    """Return a block of random bits as numbers of a type; bytes have no exponent and stay unchanged."""
+    """Return a block of random bits as numbers of the type ``kind``. Numbers of one byte have no exponent and stay
+    unchanged.
+    """
     size = ITEM_BYTES[kind]
     if size == 1:
         return block
@@ -562,7 +575,7 @@ def as_numbers(block: Words, kind: Dtype) -> Words:
 
 
 def mantissas(mask: Words, kind: Dtype) -> Words:
-    """Return the bits of ``mask`` outside of exponents, which may differ from page to page.
+    """Return ``mask`` without the bits of exponents. The returned bits may differ from page to page.
 
     In the first word, all bits of ``mask`` are returned.
     """
@@ -577,7 +590,9 @@ def mantissas(mask: Words, kind: Dtype) -> Words:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One wrong range of a tensor, with one kind of fault. ``offset`` and ``bytes`` are in the tensor."""
+    """A wrong range of a tensor, with one kind of fault. ``offset`` is its position in the tensor, ``bytes`` its
+    length.
+    """
 
     kind: FaultKind
     offset: int
@@ -588,10 +603,10 @@ class Finding:
 def compare(
     content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, maximum: int = 20
 ) -> tuple[int, list[Finding]]:
-    """Compare bytes that were read with the expected bytes.
+    """Compare bytes that were read with the expected bytes of a tensor.
 
     ``data`` are the tensor's bytes from ``offset`` on. Return the number of wrong pages, and the first ``maximum``
-    ranges; neighbouring pages with the same kind of fault form one range.
+    wrong ranges. Neighbouring pages with the same kind of fault form one range.
     """
     bad = content.differing_pages(data, place, offset)
     findings: list[Finding] = []

@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 class CountedLoads:
     """Performs the counted loads of all kept checkpoints, in turns.
 
-    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` removes from
-    the caches the files that this rank is about to read. ``take_in`` is called with the result of every load.
-    ``lends_memory``: the plan has memory for shards that are larger than a rank's own. ``knows_bytes``: files have the
+    ``loader`` creates a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` drops the
+    cached data of the files that this rank will read next. ``take_in`` is called with the result of every load. If
+    ``lends_memory``, a rank has memory for a shard that is larger than its own. If ``knows_bytes``, files have the
     layout's sizes, so the bytes that passed through a cache can be added up.
     """
 
@@ -83,11 +83,12 @@ class CountedLoads:
     take_in: Callable[[Loaded], None]
 
     def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
-        """Load ``count`` times; return whether hosts loaded other hosts' files, and the bytes moved by each host.
+        """Load ``count`` times. Return whether hosts loaded the files of other hosts, and how many bytes each host
+        moved at least between a save and a load.
 
         If possible, ranks of several hosts load files that another host has written, because a host does not cache data
-        that it has not read. The moved bytes are required only if some host does not count its cached pages; they are
-        known on rank 0.
+        that it has not read. The bytes are known only on rank 0. They are empty if every host counts its cached pages,
+        because they are not required then.
         """
         order = [kept[number % len(kept)] for number in range(count)]
         wants_another = self.cache.wants_proof or self.group.spans_hosts
@@ -117,7 +118,7 @@ class CountedLoads:
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:
-        """Return the shard of another host that this rank loads; None unless every rank can load one.
+        """Return the shard of another host that this rank loads; None unless every rank can load such a shard.
 
         Containers on one kernel may share one client, so they count as one host here.
         """
@@ -136,9 +137,9 @@ _RESIDENT_WITHOUT_DROP = 0.01
 
 
 class MeasurementLoop:
-    """Runs one task; rank 0 sends every result to the controller as soon as it is known.
+    """Runs one task. Rank 0 sends every result to the controller as soon as it is known.
 
-    ``depth`` is the number of requests in flight of engine ``stream``, as soon as it is known.
+    ``depth`` is the number of requests that the engine ``stream`` keeps in flight; None until it is known.
     """
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
@@ -169,7 +170,7 @@ class MeasurementLoop:
     def run(self) -> None:
         """Measure, verify, and remove the written files (unless they are kept).
 
-        If the target was replaced when an error occurs, raises ReplacedError, otherwise the original error.
+        If an error occurs and the target was replaced, raises ReplacedError instead of the error.
         """
         try:
             self._measure()
@@ -283,7 +284,7 @@ class MeasurementLoop:
             ).measure(engine, self._own.kept, task.operations)
 
     def _engine_facts(self, strategy: Strategy) -> dict[str, str]:
-        """Return descriptions of the engine and the strategy on all ranks."""
+        """Return the descriptions of the engine and the strategy, combined from all ranks."""
         depth = {"depth": self.depth.sentence} if self.depth and self._task.engine == STREAM else {}
         facts = strategy.engine.facts() | depth | self._do.added_facts() | strategy.facts()
         return joined_facts(self._group.gather(facts))
@@ -297,7 +298,7 @@ class MeasurementLoop:
         self._find_ceilings()
 
     def _choose_depth(self) -> None:
-        """Use the given or known number of requests in flight, or else find it by a ramp."""
+        """Set the number of requests in flight: the given or known number, otherwise the result of a ramp."""
         ramp = self._task.ramp
         if self._task.engine != STREAM:
             return
@@ -312,7 +313,7 @@ class MeasurementLoop:
         self._do.send(DepthChosen(subject=self._task.subject, depth=self.depth))
 
     def _find_ceilings(self) -> None:
-        """Measure the client ceilings, if each save generates its content while it writes."""
+        """Measure the client ceilings if each save generates its content while it writes; otherwise do nothing."""
         if self._task.engine != STREAM or self._task.stages or self._task.codec:
             return
         search = CeilingSearch(
@@ -328,7 +329,7 @@ class MeasurementLoop:
         self._do.send(CeilingsMeasured(subject=self._task.subject, ceilings=ceilings))
 
     def _ramped(self, ramp: PlannedRamp) -> RequestDepth:
-        """Return the number of requests in flight that the ramp found, and record the wrong bytes of its loads."""
+        """Run a ramp and return the number of requests in flight that it found. Record the wrong bytes of its loads."""
         from pytest_ckpt.ranks.ramp import Ramp  # noqa: PLC0415 - it takes memory, and most rehearsals have no ramp
 
         # A separate store, so that the requests of the ramp are not counted as the subject's own.
@@ -385,10 +386,10 @@ class MeasurementLoop:
         )
 
     def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
-        """Return the strategy that saves this rank's own files. A text ``aside`` selects content other than the
+        """Return the strategy that saves this rank's own files. If ``aside`` is not empty, the content differs from the
         subject's.
 
-        ``plain``: without the codec, if the task has one.
+        If ``plain``, the strategy does not use the task's codec.
         """
         return self._saving(self._engine(constant=constant, aside=aside, plain=plain), self._store)
 
@@ -419,7 +420,7 @@ class MeasurementLoop:
         return replace(self._options, stages=self._task.stages, by_process=self._task.by_process)
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
-        """Return the simulated training steps during saves that do not block; None if saves block."""
+        """Return the simulated training steps that run during saves; None if saves block training."""
         task = self._task.training
         if task is None:
             return None
@@ -428,13 +429,13 @@ class MeasurementLoop:
         )
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
-        """Return a loader of a shard written by this or another rank."""
+        """Return a loader of a shard, which this rank or another rank has written."""
         return self._made(shard, content_of(self._task, shard), options)
 
     def _made(
         self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False, is_full: bool = False
     ) -> Engine:
-        """Return the engine of a shard; ``is_full``: every save is full, also if the task has deltas."""
+        """Return the engine of a shard. If ``is_full``, every save is a full one, even if the task has deltas."""
         engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
         expect_parts(engine, self._store)
         if (rule := self._task.deltas) and not is_full:
@@ -442,8 +443,10 @@ class MeasurementLoop:
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
-        """Time reads of additional checkpoints, which replace the subject's own, because cached pages cannot all be
-        counted.
+        """Save extra checkpoints and time reads of them, because the cached pages cannot all be counted.
+
+        The kept checkpoints are deleted to make room. If files must stay on the target (``--ckpt-keep-files``), no
+        reads are timed.
         """
         task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
@@ -470,7 +473,9 @@ class MeasurementLoop:
         self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
-        """Drop the files that this rank is about to read; with ``again`` they may have been read before."""
+        """Drop the cached data of the files that this rank will read next, as the task's policy requires. With
+        ``again``, the rank may have read them before.
+        """
         task, results = self._task, self._found
         self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):
@@ -512,7 +517,9 @@ class LoopResults:
     canaries: tuple[CanaryReads, ...] = ()
 
     def take(self, loaded: Loaded, expected_bytes: int) -> Integrity:
-        """Add one of the subject's own loads; return the comparison so far, of ``expected_bytes`` in total."""
+        """Add the result of one of the subject's own loads. Return all comparisons so far, out of ``expected_bytes`` in
+        total.
+        """
         if loaded.operation and loaded.operation.mapped_bytes:
             resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes
             self.worst_resident = max(self.worst_resident or 0.0, resident)

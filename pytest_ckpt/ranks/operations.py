@@ -54,9 +54,9 @@ class RankOperation:
     time of the commit only, and ``committed_seconds`` runs from the barrier until the checkpoint was committed.
     ``returned_seconds`` of a save runs from the barrier until the job could continue, and ``staged_seconds`` until the
     job could change its state. ``copying_seconds`` is the part of these times in which the state was copied in memory.
-    ``resident`` contains the resident bytes and all bytes of the files, before a load. ``stalled_seconds`` is the
-    maximum time for which a load waited for its own comparison, not for the storage. ``starved_seconds`` is the time in
-    which a thread was ready to run and had no CPU.
+    ``resident`` contains two numbers about the files before a load: their bytes in the page cache, and all their bytes.
+    ``stalled_seconds`` is the maximum time for which a load waited for its own comparison, not for the storage.
+    ``starved_seconds`` is the time in which a thread was ready to run and had no CPU.
     """
 
     seconds: float
@@ -74,9 +74,9 @@ class RankOperation:
 
 
 def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
-    """Combine the measurements of all ranks, in rank order.
+    """Return one operation that combines the measurements of all ranks. ``ranks`` is in rank order.
 
-    The slowest rank's own time counts. Rank 0 waits for the slowest rank before it commits, so its clock covers the
+    The time of the slowest rank counts. Rank 0 waits for the slowest rank before it commits, so its clock covers the
     whole save, although it may have started slightly later. The time of a load without stalls is the maximum over ranks
     after each rank's stalls are subtracted. The wait of a save without the copies is computed in the same way.
     """
@@ -118,7 +118,9 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
 
 
 def _copying(ranks: Sequence[RankOperation]) -> float | None:
-    """Return how much sooner all ranks could have continued if copies took no time; None if a rank did not continue."""
+    """Return how many seconds sooner all ranks could have continued if copies took no time; None if a rank did not
+    continue.
+    """
     blocked = [_last((o.returned_seconds, o.staged_seconds)) for o in ranks]
     last = _last(blocked)
     without = _last(None if b is None else b - o.copying_seconds for b, o in zip(blocked, ranks, strict=True))
@@ -136,8 +138,9 @@ def _last(seconds: Iterable[float | None]) -> float | None:
 def summed(
     pairs: Sequence[tuple[DurabilityProof | None, CommitProof | None]], *, saves: int, commits: int
 ) -> Durability:
-    """Add up the durable calls of ``saves`` saves, of which ``commits`` were committed; ``pairs`` contains every rank's
-    proofs."""
+    """Return the sums of the calls that made files, names and commits durable, over ``saves`` saves with ``commits``
+    commits. ``pairs`` contains the proofs of every rank.
+    """
     proofs = [durability for durability, _ in pairs if durability]
     # If a save ended with names pending, the directory of each such rank must still be synced.
     pending = sum(d.names_pending for d in proofs)
@@ -167,7 +170,7 @@ class Loaded:
     rank_bytes: tuple[int, ...]
 
     def integrity(self, expected_bytes: int) -> Integrity:
-        """Return the comparison, out of ``expected_bytes`` in total."""
+        """Return the comparison of this load. The load should have compared ``expected_bytes`` bytes."""
         return Integrity(
             bytes_expected=expected_bytes,
             bytes_checked=self.bytes_checked,
@@ -221,13 +224,13 @@ class Operations(Checkpoints):
         tell: bool = False,
         training: TrainingSteps | None = None,
     ) -> Operation | None:
-        """Save a checkpoint by the strategy: each participating rank saves its own files. Return when the save has
-        ended.
+        """Save a checkpoint by the strategy: each participating rank saves its own files. Return on rank 0 the
+        operation, after the save has ended.
 
         ``at`` identifies the save if it is not one of the subject's own. ``meanwhile`` runs concurrently on this rank;
         its event is set when the save has ended. ``content`` is the number of the content if it differs from the
-        checkpoint's number. The time of a save that is not counted belongs to ``stage``. With ``tell``, rank 0 reports
-        its start. ``training`` runs during the save, once the job may continue.
+        checkpoint's number. The time of a save that is not counted is added to ``stage``. With ``tell``, rank 0 reports
+        the start of the save. ``training`` runs during the save, once the job may continue.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -293,9 +296,10 @@ class Operations(Checkpoints):
         scenario: Scenario = "",
         names: Iterable[str] | None = None,
     ) -> Loaded:
-        """Load a checkpoint as load ``number`` in the engine's steps; compare every byte during or between steps.
+        """Load a checkpoint in the steps of ``engine``, and compare every byte during or between these steps.
 
-        ``names`` are the files that the engine reads if they are not this rank's own.
+        ``number`` is the number of the load in reports. ``names`` are the files that the engine reads if they are not
+        this rank's own.
         """
         at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
         if counted:
@@ -378,8 +382,8 @@ class Operations(Checkpoints):
         self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
-        """Remove the remains of checkpoints and, if no other checkpoint exists (``of_all``), the remains of the
-        subject.
+        """Remove what deleted checkpoints left, such as their directories. With ``of_all``, also remove what the
+        subject left; it must have no checkpoints then.
         """
         self._group.wait()
         if leads(self._group, self._store):
@@ -390,7 +394,7 @@ class Operations(Checkpoints):
         self._group.wait()
 
     def durability(self) -> Durability | None:
-        """Return, on rank 0, the sums of the durable calls of all counted saves."""
+        """Return, on rank 0, how many files, names and commits all counted saves made durable; None elsewhere."""
         gathered = self._group.gather([(s.durability, s.commit) for s in self._saved])
         if self._group.rank != 0:
             return None
@@ -398,7 +402,9 @@ class Operations(Checkpoints):
         return summed(pairs, saves=len(self._saved), commits=self._commits)
 
     def added_facts(self) -> dict[str, str]:
-        """Return the calls that are added to the engine's own in every counted save; all ranks call this together."""
+        """Describe the calls that pytest-ckpt adds to the engine's own calls in every counted save; empty if there are
+        none. All ranks call this together.
+        """
         seconds = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
         longest = longest_seconds(self._group, seconds)
         if not longest:
@@ -410,8 +416,9 @@ class Operations(Checkpoints):
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
-        """Add the seconds of the ``with`` block, on this rank's clock, to a stage of the measurement; ``at`` is the
-        operation."""
+        """Add the seconds of the ``with`` block, on this rank's clock, to the stage ``spent_on`` of the measurement. If
+        ``at`` is given, it becomes this rank's current operation.
+        """
         if at:
             self._activity.begin(at)
         start = time.perf_counter()
@@ -432,7 +439,7 @@ class Operations(Checkpoints):
             self._activity.tell(event)
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Report the end of a step outside the subject's own saves and loads."""
+        """Report from rank 0 the end of a step that is not one of the subject's own saves and loads."""
         self.send(StepDone(subject=self.subject, kind=kind, index=index, step_seconds=seconds))
 
     def _start(self, at: OperationRef, *, tell: bool) -> None:
@@ -452,7 +459,7 @@ class Operations(Checkpoints):
         counted: bool,
         stage: str = "probes",
     ) -> Operation | None:
-        """Gather the operation's times; on rank 0, report and return it."""
+        """Gather the times of all ranks; on rank 0, report the operation and return it."""
         all_own = self._group.gather(own)
         if self._group.rank != 0:
             return None
@@ -463,7 +470,7 @@ class Operations(Checkpoints):
         return operation
 
     def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
-        """Return the faults that this rank found in loads of a checkpoint."""
+        """Return the faults of ``checks``, this rank's comparisons of a checkpoint, with rank and host added."""
         return [
             Fault(
                 kind=f.kind,
@@ -485,7 +492,7 @@ class Operations(Checkpoints):
 
 
 class BackgroundThread(threading.Thread):
-    """Runs an action during an operation; `finish` raises the action's error."""
+    """Runs a function during an operation. `finish` raises the function's error."""
 
     def __init__(self, act: Callable[[threading.Event], None]) -> None:
         super().__init__()
@@ -494,7 +501,7 @@ class BackgroundThread(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Perform the action; keep its error for `finish`."""
+        """Call the function; keep its error for `finish`."""
         try:
             self._act(self._over)
         except BaseException as error:  # it is raised by finish

@@ -1,4 +1,4 @@
-"""Paced saves: a store whose files accept bytes at a limited rate.
+"""Paced saves: a store whose files accept bytes at a limited rate, so that a save takes a given time.
 
 A pace is a schedule from the start of a save. A save that was delayed catches up as fast as the storage allows, so
 short delays do not add up.
@@ -26,10 +26,10 @@ _PIECE_STEP_BYTES = 64 << 10
 
 
 class Pace:
-    """The schedule of one rank's saves: the bytes of its files are spread over ``seconds``.
+    """The schedule of one rank's saves. It spreads the bytes of a save's files over ``seconds``.
 
-    Writes are not paced before `learn`. ``bytes`` counts the bytes written since `begin`. ``is_bypassed``: an engine
-    wrote by calls that are not paced.
+    Saves before the call of `learn` are not paced. ``bytes`` counts the bytes written since `begin`. If
+    ``is_bypassed``, an engine has written by calls that cannot be paced.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -42,12 +42,12 @@ class Pace:
         self.is_bypassed = False
 
     def until(self, over: threading.Event) -> None:
-        """Write without a pace as soon as ``over`` is set."""
+        """Stop the pace as soon as ``over`` is set: from then on, bytes are written without waiting."""
         self._over = over
 
     def learn(self) -> None:
-        """Pace later saves by the bytes of the last save, because files may contain more or fewer bytes than their
-        tensors.
+        """Pace the following saves for as many bytes as the last save wrote. Files may contain more or fewer bytes than
+        their tensors.
         """
         # A rank may have no files.
         if self.bytes:
@@ -55,11 +55,11 @@ class Pace:
             self._piece_bytes = math.ceil(self._rate * _PIECE_SECONDS / _PIECE_STEP_BYTES) * _PIECE_STEP_BYTES
 
     def begin(self) -> None:
-        """Begin a save."""
+        """Start the schedule of a save."""
         self._start, self.bytes = time.perf_counter(), 0
 
     def pieces(self, data: Buffer, *, cut: bool) -> Iterator[memoryview]:
-        """Yield all of ``data``, or pieces of it with ``cut``, each at the time when it may be written."""
+        """Yield ``data`` when it may be written: as a whole, or with ``cut`` in pieces, each at its own time."""
         view = memoryview(data).cast("B")
         step = self._piece_bytes if cut else len(view)
         for offset in range(0, len(view), step or 1):
@@ -73,7 +73,9 @@ class Pace:
             self._wait(end)
 
     def _wait(self, due: float) -> None:
-        """Wait until a moment, unless the storage is behind schedule."""
+        """Wait until the clock reads ``due``, or until the pace is stopped. Return immediately if the save is behind
+        schedule.
+        """
         if (early := due - time.perf_counter()) > 0:
             self._over.wait(early)
 
@@ -91,7 +93,7 @@ class _PacedSink:
         self._end = 0
 
     def write(self, data: Buffer) -> int:
-        """Append all of ``data``; return its bytes."""
+        """Append all of ``data``; return the number of bytes."""
         start = self._end
         for piece in self._pace.pieces(data, cut=True):
             self._sink.write(piece)
@@ -100,7 +102,9 @@ class _PacedSink:
         return self._end - start
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write at an offset. A store with parts accepts only complete parts."""
+        """Write ``data`` at an offset. If the store uses parts, ``data`` is a complete part and is written as a
+        whole.
+        """
         for piece in self._pace.pieces(data, cut=self._sink.part_bytes is None):
             self._sink.write_at(offset, piece)
             self._written(offset, len(piece))
@@ -123,11 +127,11 @@ class _PacedDraft(WrappedDraft):
         self._pace = pace
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file."""
+        """Create a file that accepts bytes at the pace."""
         return cast("Sink", _PacedSink(self._draft.create(name, size), self._pace))
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other method of the wrapped draft. If an engine writes by one of these, it is not paced."""
+        """Return any other attribute of the wrapped draft, and record that an engine may now write without the pace."""
         self._pace.is_bypassed = True
         return getattr(self._draft, name)
 
@@ -139,7 +143,7 @@ class _PacedStore:
         self._store, self._pace = store, pace
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
-        """Begin this rank's part of a checkpoint, and its schedule."""
+        """Return a paced draft for this rank's files of a checkpoint, and start the schedule."""
         draft = self._store.begin(ref, phases)
         self._pace.begin()
         return cast("Draft", _PacedDraft(draft, self._pace))

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class Ramp:
-    """Finds the number of requests in flight.
+    """Finds the best number of requests in flight.
 
-    ``store`` counts the ramp's requests separately from the subject's. ``fault_count`` and ``faults`` are the wrong
-    bytes of scratch loads.
+    ``store`` counts the requests of the ramp separately from the subject's requests. ``fault_count`` and ``faults``
+    describe the wrong bytes in loads of scratch checkpoints.
     """
 
     group: Group
@@ -52,7 +52,7 @@ class Ramp:
     faults: list[Fault] = field(default_factory=list)
 
     def found(self) -> RequestDepth:
-        """Return the number of requests in flight that was found, with the rates of each number that was tried."""
+        """Return the best number of requests in flight, with the rates of each number that was tried."""
         layout = self.task.layout(self.ramp.scale)
         shard = layout.rank(self.group.rank)
         do = Operations(self.group, self.activity, self.task.subject, shard, self.store, rule=self.task.files)
@@ -81,7 +81,9 @@ class Ramp:
     def _step(
         self, do: Operations, shard: RankLayout, content: Content, depth: int, number: int, step_bytes: int
     ) -> RampStep:
-        """Save and load a scratch checkpoint; return the rates, which are the same on all ranks."""
+        """Save and load a scratch checkpoint with ``depth`` requests in flight; return the rates, which are the same on
+        all ranks.
+        """
         options = replace(self.options, depth=depth)
         engine = made_engine(self.task, shard, content, self.group, self.activity, options, plain=True)
         expect_parts(engine, self.store)
@@ -104,7 +106,7 @@ class Ramp:
         return step
 
     def _load(self, do: Operations, engine: Engine, depth: int, number: int) -> Loaded:
-        """Read the scratch checkpoint; it comes from the storage as far as this client's cache can be evicted."""
+        """Evict the scratch checkpoint from this client's cache, as far as possible, and load it."""
         files = [do.files(number)]
         do.await_files(files)
         if not self.cache.is_declared_cold:

@@ -86,7 +86,9 @@ class TrainingSteps:
         self._during = batches
 
     def end_save(self, checkpoint: int) -> None:
-        """Perform the steps after a save, which are also the steps before the next save."""
+        """Perform steps after a save, and record all steps of this save. The steps between two saves belong to both
+        saves.
+        """
         before, self._alone = self._alone, self._steps_alone()
         self._saves.append(
             StepsOfSave(
@@ -144,7 +146,7 @@ def change_all(state: Sequence[Bytes]) -> None:
 
 
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
-    """Combine each two consecutive batches."""
+    """Return half as many batches: each is the sum of two consecutive ones."""
     return [
         StepBatch(steps=a.steps + b.steps, seconds=a.seconds + b.seconds)
         for a, b in zip(batches[::2], batches[1::2], strict=True)

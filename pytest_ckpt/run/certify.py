@@ -63,8 +63,8 @@ class NotCertifiedError(Exception):
 class CertifyRequest:
     """The input of the isolated process.
 
-    ``exit_code`` is pytest's. If ``is_final``, it is also the exit code of the run, whatever the verdicts are. ``pdf``:
-    also write a PDF.
+    ``directory`` is the run directory. ``exit_code`` is pytest's. If ``is_final``, it is also the exit code of the run,
+    whatever the verdicts are. If ``pdf``, a PDF is written too.
     """
 
     directory: str
@@ -74,11 +74,11 @@ class CertifyRequest:
 
 
 def library_homes() -> list[str]:
-    """Return the directories from which this process imports the libraries that the isolated one needs.
+    """Return the directories that contain the libraries of the isolated process, as this process finds them.
 
     Packages of one user and packages on PYTHONPATH, for example from a cluster's modules, are not on the path of
-    ``python -I``. These directories are put at the end of the path, so that they cannot replace the standard library or
-    the packages installed with Python.
+    ``python -I``. The directories are appended to that path, so that they cannot replace the standard library or the
+    packages installed with Python.
     """
     places = []
     for name in _LIBRARIES:
@@ -94,7 +94,7 @@ def _environment() -> dict[str, str]:
 
 def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = None) -> tuple[Document, str]:
     """Write a draft, and let the isolated process create the report from it. Return the report, and a sentence on the
-    PDF.
+    PDF (empty without a PDF).
 
     The isolated process receives the key that ``signer`` read before the run, because the key's file may be missing by
     now. Raises NotCertifiedError and ReportDirectoryError; the directory then contains only the draft, with grade
@@ -132,7 +132,9 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
 
 
 def write_draft(draft: ReadDocument, directory: Path) -> None:
-    """Write a draft report with the grade incomplete; the isolated process later writes the final report."""
+    """Write a draft of the report with the grade incomplete. The isolated process replaces it by the final report
+    later.
+    """
     reasons = [NOT_CERTIFIED_YET, *draft["grade_reasons"]]
     undecided = {"grade": "incomplete", "certified_for": None, "exit_code": EXIT_INCOMPLETE, "grade_reasons": reasons}
     write_atomically(directory / REPORT, report_text({**draft, **undecided}))
@@ -140,7 +142,8 @@ def write_draft(draft: ReadDocument, directory: Path) -> None:
 
 def main(told: str) -> int:
     """Run in the isolated process: judge the directory of a run, write the run's files, and print the sentence on the
-    PDF."""
+    PDF. Return the exit code of the process.
+    """
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
@@ -163,7 +166,9 @@ def main(told: str) -> int:
 
 
 def judged(directory: Path, closing: CertifyRequest) -> Document:
-    """Return the report of a run from its draft and its facts. Raises UsageError for files that no run writes."""
+    """Return the report of a run, judged from its draft and its facts. Raises UsageError for files that no run could
+    have written.
+    """
     draft = read_report(directory)
     if closing.is_final:
         draft["exit_code"] = closing.exit_code

@@ -45,7 +45,7 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClosedRun:
-    """The report of a run, and sentences for the user that are not in a report."""
+    """The report of a run, and sentences for the user that the report does not contain."""
 
     document: Document
     last_words: tuple[str, ...]
@@ -60,14 +60,15 @@ def close_run(
     sections: Callable[[Document], list[Document]] = lambda _document: [],
     recorders: Sequence[str] = (),
 ) -> ClosedRun:
-    """End remaining processes, write a draft report, clean the target, and have the final report created from the
-    draft.
+    """End remaining processes, write a draft report, clean the target, and let a separate process create the final
+    report.
 
     Ctrl-C and SIGTERM do not interrupt this; during the clean-up of the target, they only end the clean-up.
 
     ``exit_code`` is pytest's. With ``final`` (interrupted, internal error) it is the run's exit code. Otherwise the
     verdicts decide, and a failed test outside the suites still counts. ``sections`` returns the plugins' sections for a
-    document. ``recorders`` is the other code that ran in pytest's processes when the session ended.
+    document. ``recorders`` describes foreign code in pytest's processes at the end of the session; it could have
+    changed the results.
     """
     with undisturbed(), run.held:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
@@ -131,7 +132,7 @@ def _draft(
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
 ) -> Document:
-    """Return the report as this process would write it, without a forecast and before the target is cleaned."""
+    """Return the report as pytest's process would write it, without a forecast and before the target is cleaned."""
     judgement = judge_run(
         context.plan,
         context.settings,
@@ -207,14 +208,14 @@ def _measurements(context: RunContext) -> list[Measurement]:
 
 
 def _observations(context: RunContext) -> list[Observation]:
-    """Return the results of the checks of the target, in the order of their table."""
+    """Return the observations of the checks of the target, in the order of the table of checks."""
     files = [context.directory / "observations" / f"{check.name}.json" for check in CHECKS]
     return [read_observation(file) for file in files if file.exists()]
 
 
 def _keep(context: RunContext, document: Document) -> str:
-    """Append the run to its history; return a sentence on the result. An error in the history does not affect the
-    report.
+    """Append the run to its history; return a sentence on the result, empty without a history. An error in the history
+    does not affect the report.
     """
     history = context.settings.history
     if not history:
@@ -233,15 +234,20 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _pending(context: RunContext) -> list[str]:
-    """Return the sentence that the run's area on the target is not cleaned yet, with the command that removes it."""
+    """Return a list with one sentence: the run's area on the target is not cleaned yet, and the command that removes
+    it.
+    """
     area = context.run_area
     command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
 
 
 def _clean(context: RunContext, stays: str) -> list[str]:
-    """Remove the run's directories on the target; return a sentence for each remaining one. A signal ends this
-    early."""
+    """Remove the run's directories on the target; return a sentence for each remaining one. A signal ends the clean-up
+    early.
+
+    If ``stays`` is not empty, it is the reason why the directories may not be removed.
+    """
     try:
         with handled_so(_interrupt), waits.waiting("clean-up"):
             return _cleaned(context, stays)
@@ -268,8 +274,8 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
 def write_report(document: Document, directory: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
     """Write report.json, certificate.html, junit.xml, the digests of all files of the run directory, and the signature.
 
-    With ``pdf`` also write certificate.pdf, and return a sentence about the PDF. A failed PDF does not affect the
-    report.
+    With ``pdf``, also write certificate.pdf and return a sentence about it; otherwise return an empty text. A failed
+    PDF does not affect the report.
     """
     from pytest_ckpt.evidence.manifest import report_text, write_manifest  # noqa: PLC0415
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed

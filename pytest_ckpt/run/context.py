@@ -67,8 +67,8 @@ class RunContext(LaunchContext):
         return [row(r) for r in self.catalogue.values() if r.plugin]
 
     def runs(self, requirement: str) -> bool:
-        """Return whether a requirement is part of this run: selected, in a chosen suite, and with at least one
-        subject.
+        """Return whether a requirement is part of this run: its suite is chosen, the gates select it, and it has at
+        least one subject.
         """
         every = requirements_of_run(self.settings, self.gates, self.catalogue)
         asked = {r.id for r in every if r.suite in self.settings.suites}
@@ -82,7 +82,7 @@ class RunContext(LaunchContext):
         return [str(c.subject) for c in checkpoints_of_requirement(asked, self.plan)]
 
     def is_open(self, subject: Subject) -> bool:
-        """Return whether a subject must still be measured; an earlier start may have measured it."""
+        """Return whether a subject must still be measured. An earlier start may have measured it already."""
         return str(subject) in self.lacking or not (self.directory / "measurements" / f"{subject.slug}.json").exists()
 
     def observed(self, check: str) -> bool:
@@ -90,7 +90,7 @@ class RunContext(LaunchContext):
         return (self.directory / "observations" / f"{check}.json").exists()
 
     def waived(self, verdict: Verdict) -> Verdict:
-        """Return the verdict; it is waived if the run's waivers cover it."""
+        """Return ``verdict``, changed to waived if the run's waivers cover it."""
         return waive([verdict], self.waivers, self.started)[0]
 
     def to_plain(self) -> dict[str, Any]:
@@ -122,9 +122,9 @@ class RunContext(LaunchContext):
         return plain
 
     def pack(self) -> bytes:
-        """Return the context for a worker of the same run.
+        """Return the context as bytes, for a worker of the same run.
 
-        Requirements are code and are not sent; for requirements of plugins, their catalogue rows are sent.
+        Requirements are code and are not included. For the requirements of plugins, their catalogue rows are included.
         """
         return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 

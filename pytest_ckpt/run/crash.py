@@ -33,10 +33,10 @@ class ReportDirectoryError(Exception):
 
 
 def of_report_directory(error: BaseException, directory: Path) -> ReportDirectoryError | None:
-    """Return the message that replaces an error whose cause is that the report directory cannot be written.
+    """If ``error`` was raised because the report directory cannot be written, return the error that replaces it;
+    otherwise None.
 
-    None for any other error. Some errors of writing and copying do not name a file; then a test file is created in the
-    directory.
+    Some errors of writing and copying do not name a file; then a test file is created in the directory.
     """
     if isinstance(error, ReportDirectoryError):
         return error
@@ -54,7 +54,7 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
 
 
 def _refusal_of(directory: Path) -> OSError | None:
-    """Return the error of creating a file in the directory; None if it succeeds. The file is removed again."""
+    """Create a file in the directory and remove it again. Return the error if this fails, otherwise None."""
     file = directory / f".tried.{os.getpid()}"
     try:
         with file.open("wb") as tried:
@@ -70,11 +70,11 @@ def _refusal_of(directory: Path) -> OSError | None:
 
 
 def keep_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
-    """Append an error's traceback to a file in ``directory``, or in a new directory if it is None; return a sentence
-    that names the file.
+    """Append the traceback of ``error`` to a file and return a sentence that names the file.
 
-    If the file cannot be written, the sentence contains the place of the error instead. If the cause of the error is
-    that ``directory`` cannot be written, no file is written, and the sentence states this cause.
+    The file is in ``directory``, or in a new directory if this is None. If the file cannot be written, the sentence
+    contains the line of code that raised the error. If the cause of the error is that ``directory`` cannot be written,
+    no file is written, and the sentence states this cause.
     """
     if directory and (refused := of_report_directory(error, directory)):
         return redactor.text(str(refused))

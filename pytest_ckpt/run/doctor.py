@@ -71,9 +71,10 @@ _OTHER_NODE = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One line: the inspected item, whether it is usable, and the action if it is not.
+    """The result of one check: the name of the inspected item, whether it can be used (``can``), a description, and the
+    remedy if it cannot.
 
-    If a ``needed`` item is missing, no run is possible. Other items limit the evidence of a run.
+    If an item is ``needed`` and cannot be used, no run is possible. Other items limit the evidence of a run.
     """
 
     name: Text
@@ -84,14 +85,18 @@ class Finding:
 
 
 def known_failures(kind: str) -> Iterator[Finding]:
-    """Return the known facts about a kind of file system: the checks that it fails with the default mount options."""
+    """Yield a finding for each known weakness of a kind of file system: the checks that it fails with the default mount
+    options.
+    """
     for row in failures_of_kind(kind):
         description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
         yield Finding(name="file system", can=False, needed=False, description=description, remedy=remedy_of(row))
 
 
 def leftover_findings(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
-    """Return the remains on the target of runs whose controller was killed or is on another host."""
+    """Yield a finding for each item that an earlier run has left on the target, because its controller was killed or is
+    on another host.
+    """
     try:
         for one in leftovers_in_time(spec, text, seconds, access):
             description = f"{one.what}, by {one.why}"
@@ -105,7 +110,7 @@ def leftover_findings(spec: TargetSpec, text: str, seconds: float, access: Acces
 
 
 def silent(name: str, description: str) -> Finding:
-    """Return the finding that something on the target did not answer."""
+    """Return the finding that the target did not answer."""
     return Finding(name=name, can=False, needed=True, description=description, remedy=LOOK_AT_IT)
 
 
@@ -117,7 +122,7 @@ def unknown(name: str, why: str) -> Finding:
 
 
 def clock() -> Finding:
-    """Check the resolution of the monotonic clock, and the kernel's clock source."""
+    """Return a finding on the resolution of the monotonic clock and on the kernel's clock source."""
     step = time.get_clock_info("monotonic").resolution
     source = ""
     with contextlib.suppress(OSError):
@@ -130,7 +135,7 @@ def clock() -> Finding:
 
 
 def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
-    """Import a library in a separate process, because it may crash."""
+    """Return a finding on whether a library can be imported. A separate process imports it, because it may crash."""
     command = [sys.executable, "-c", f"import {name}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
@@ -145,7 +150,9 @@ def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
 
 
 def engines(settings: Settings) -> Finding:
-    """Return the engines that can run here and, for stream, whether its containers match the installed torch."""
+    """Return a finding on the engines that can run here and, for stream, on whether its containers match the installed
+    torch.
+    """
     runs = [spec.name for spec in BUILT_IN if is_installed(spec)]
     runs += [spec.name for spec in settings.engines if spec.owner and is_installed(spec)]
     chosen = ", ".join(spec.name for spec in settings.engines)
@@ -170,7 +177,9 @@ def engines(settings: Settings) -> Finding:
 
 
 def memory_limit(plan: Plan | None) -> Finding:
-    """Check whether this control group permits the needs of a plan's ranks; None: there is no plan."""
+    """Return a finding on whether this control group has enough memory for the ranks of a plan. ``plan`` is None if
+    there is no plan.
+    """
     limit = memory_limit_bytes()
     if limit is None:
         return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
@@ -186,7 +195,9 @@ def memory_limit(plan: Plan | None) -> Finding:
 
 
 def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
-    """Check the memory in which a launcher stores its segments; containers have 64 MiB of it by default."""
+    """Return a finding on the memory in which a launcher stores its segments. In containers it has 64 MiB by
+    default.
+    """
     needed = processes * _BYTES_OF_RANK
     if not os.access(place, os.W_OK):
         description = f"{place} cannot be written: the launcher's segments go to {tempfile.gettempdir()}"
@@ -202,8 +213,8 @@ def shared_memory(processes: int, place: Path = SHARED_MEMORY) -> Finding:
 
 
 def second_node(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Yield a finding on whether the second host or pod has a different kernel; in a pod, also on a missing second
-    host.
+    """Yield a finding on whether the second host or pod has a different kernel. In a pod, also yield one if no second
+    host is named.
     """
     names = list(dict.fromkeys(host.name for host in settings.hosts))
     if settings.second_mount or (len(names) < 2 and _OF_POD not in environment):
@@ -247,7 +258,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
-    """Check the target, the needs of a run on it, and the obstacles to a certificate."""
+    """Yield findings on the target, on the needs of a run on it, and on the obstacles to a certificate."""
     spec: TargetSpec | None = None
     target = described = None
     plan: Plan | None = None
@@ -297,7 +308,9 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
 def _obstacles(
     settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, visibility: CacheVisibility
 ) -> Iterator[Finding]:
-    """Return every known obstacle to a certificate with this command."""
+    """Yield a finding for each known obstacle to a certificate with this command, and for each optional action that the
+    command does not contain.
+    """
     catalogue = offered(REQUIREMENTS, target.capabilities)
     known = obstacles(plan, settings, gates, catalogue, cache_visibility=visibility)
     for obstacle in known:
@@ -314,7 +327,8 @@ def _obstacles(
 def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheVisibility]:
-    """Yield findings on whether the client caches reads of the target or, without a target, of this host's own disk.
+    """Yield findings on whether the client's cache can be dropped, counted and bypassed. Without a target, this host's
+    own disk is used.
 
     The generator returns the visibility of cached pages.
     """

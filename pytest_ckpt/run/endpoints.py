@@ -23,7 +23,8 @@ _BORNE_SHARE = 0.4
 
 @contextlib.contextmanager
 def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[Access]:
-    """Yield the access to the target of a run. If the run starts its own server, the server is ended after the block.
+    """Yield the network access of a run to its target. If the run starts its own server, the server ends with the
+    ``with`` block.
 
     ``targets`` are the known kinds of targets by scheme. Raises UsageError for options that do not fit the target.
     """
@@ -70,7 +71,9 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
 
 
 def _read_bundle(stated: str) -> str:
-    """Return the absolute path of a certificate bundle, which must be the same on all hosts. Raises UsageError."""
+    """Return the absolute path of a certificate bundle. The bundle must have this path on all hosts. Raises UsageError
+    if it contains no certificate.
+    """
     path = user_path(stated, CA_BUNDLE)
     try:
         is_pem = b"-----BEGIN CERTIFICATE-----" in read_user_bytes(path)

@@ -1,6 +1,6 @@
 """Checks whether a plan fits the space of its target and the memory of its hosts, and finds a smaller plan that fits.
 
-`foreseen` checks without starting ranks, and also checks the target.
+A function that refuses a plan raises UsageError. `foreseen` checks without starting ranks, and also checks the target.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
 
 
 def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: int) -> str:
-    """Return the advice to keep fewer checkpoints, if the plan then fits; empty otherwise, and for chains of deltas."""
+    """Return the advice to keep fewer checkpoints if the plan then fits, otherwise an empty text. For chains of deltas
+    there is no such advice.
+    """
     if settings.keep_last or any(strategy.saves_deltas for strategy in settings.strategies):
         return ""
     fewer = replace(settings, keep_last=_FEWEST_KEPT)
@@ -63,9 +65,10 @@ def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: in
 
 
 def check_files(plan: Plan, settings: Settings, free: int | None, checked: int = 0) -> None:
-    """Refuse a plan with more files than the target can still store (``free``; None: the target does not count files).
+    """Refuse a plan with more files than the target can still store.
 
-    ``checked`` is the number of files that conformance checks create.
+    ``free`` is this number; None if the target does not count files. ``checked`` is the number of files that
+    conformance checks create.
     """
     count = checkpoints_at_once(settings)
     names = {c.subject: c.many_names.at_once if c.many_names else 0 for c in plan.runnable}
@@ -79,7 +82,7 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
 
 
 def check_file_size(plan: Plan, limit: int) -> None:
-    """Refuse a plan with files above ``limit`` bytes, RLIMIT_FSIZE of this user; RLIM_INFINITY means unlimited.
+    """Refuse a plan with files above ``limit`` bytes, which is RLIMIT_FSIZE of this user. RLIM_INFINITY means no limit.
 
     Ranks inherit this limit, and the kernel's EFBIG would look like an error of the storage.
     """
@@ -99,8 +102,8 @@ def check_memory(plan: Plan, hosts: Iterable[HostFacts]) -> None:
 
 
 def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]]) -> None:
-    """Refuse a plan whose ranks do not fit; ``hosts`` lists for each host its name, its ranks and its available
-    bytes.
+    """Refuse a plan whose ranks do not fit the memory of their hosts. ``hosts`` lists for each host its name, its ranks
+    and its available bytes.
     """
     for planned in plan.runnable:
         ranks, states = planned.rank_memory_bytes, planned.state_bytes
@@ -122,7 +125,7 @@ def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
-    """Return the largest scale at which the memory or space fits; 0 if no scale fits.
+    """Return the largest scale at which the need fits the memory or space; 0 if there is none.
 
     At ``scale``, ``need`` bytes are needed and ``there`` bytes are available. Only ``scaled`` bytes of the need grow
     with the scale.

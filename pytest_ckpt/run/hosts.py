@@ -47,11 +47,11 @@ _PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostProbe:
-    """The result of the first launch: its failure or the facts of its hosts.
+    """The result of the first launch: its failure, or the facts of its hosts.
 
-    ``differences`` and ``lacks`` are sentences that begin with a host's name: on its target, and on missing libraries
-    of the run's engines. ``tiers`` are the hosts' views of the local tier. ``launch`` has the waiting ranks; None if no
-    ranks wait. ``notices`` are sentences about the launch itself.
+    ``differences`` are sentences on hosts that see another target, ``lacks`` on hosts that lack libraries of the run's
+    engines; each begins with the name of the host. ``tiers`` are the hosts' views of the local tier. ``launch`` is the
+    launch of the waiting ranks; None if no ranks wait. ``notices`` are sentences about the launch itself.
     """
 
     failure: Failure | None
@@ -78,14 +78,14 @@ def see_hosts(
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> HostProbe:
-    """Start this number of ranks once, and collect each host's facts and its view of the target, described by
-    ``facts``.
+    """Start ``processes`` ranks once, and return the facts of each host and its view of the target.
 
-    If ranks may be on other hosts, the controller and each host create a small file in the target. Each host must find
-    the controller's file and the file of the next host. Each host also creates a file in ``local``, the directory of a
-    local tier, which other hosts must not find. All these files are removed. With ``then_wait``, a stack that ends
-    them, the ranks wait for their measurements, if the launcher permits it. With ``streams``, several hosts measure the
-    rate of their network.
+    ``facts`` describe the target as the controller sees it; None without a target. If ranks may be on other hosts, the
+    controller and each host create a small file in the target. Each host must find the controller's file and the file
+    of the next host. Each host also creates a file in ``local``, the directory of a local tier, which other hosts must
+    not find. All these files are removed. If ``then_wait`` is given and the launcher permits it, the ranks then wait
+    for their measurements; closing this stack ends them. With ``streams``, several hosts measure the rate of their
+    network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
@@ -139,13 +139,13 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
 
 
 def host_notices(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
-    """Return the notices about the hosts of a run, which do not prevent the run."""
+    """Return sentences about the hosts of a run that the user should read. They do not prevent the run."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
 
 def clocks_apart(hosts: Sequence[HostFacts]) -> str:
-    """Return a sentence on hosts whose time of day differs from the first host's by more than one second; empty if
-    none does.
+    """Return a sentence on the hosts whose time of day differs from the first host's by more than one second; empty if
+    there are none.
     """
     ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
     apart = [
@@ -162,10 +162,10 @@ def clocks_apart(hosts: Sequence[HostFacts]) -> str:
 
 
 def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
-    """Return a sentence if the launcher placed ranks differently from the list of hosts; empty if not.
+    """Return a sentence if the launcher placed ranks differently from the list of hosts; otherwise empty.
 
-    If hosts have other names than in the list, only the numbers of ranks are compared. With more ranks than slots,
-    nothing is compared.
+    If no host has a name from the list, only the numbers of ranks are compared. With more ranks than slots, nothing is
+    compared.
     """
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
@@ -194,7 +194,7 @@ def _counts(ranks: Mapping[str, int]) -> str:
 
 
 def remedy_on_hosts(facts: TargetFacts) -> str:
-    """Return the remedy if the target differs between hosts."""
+    """Return the remedy for a target that is not the same on all hosts."""
     if "paths" in facts.capabilities:
         return (
             "Mount the same export on every host, at the same path, with the same options and for writing, and "

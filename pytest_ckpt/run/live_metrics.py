@@ -1,8 +1,8 @@
 """Reports live metrics in a separate process, which reads the run's files and receives the verdicts.
 
-Ranks and the controller do not wait for this process during the run. It reads ``events.jsonl``, so it needs no messages
-about operations. It has the lowest CPU priority. A full disk or a dead endpoint causes one warning; after it, the
-process retries every 30 s.
+During the run, ranks and the controller do not wait for this process. It reads ``events.jsonl``, so it needs no
+messages about operations. It has the lowest CPU priority. A full disk or a dead endpoint causes one warning; after it,
+the process retries every 30 s.
 """
 
 from __future__ import annotations
@@ -63,13 +63,16 @@ _LOWEST_PRIORITY = 19
 
 
 def is_endpoint(destination: str) -> bool:
-    """Return whether metrics go to a collector instead of a file."""
+    """Return True if metrics are sent to a collector, and False if they are written to a file."""
     return destination.startswith(f"{OTLP}://")
 
 
 def check_destination(settings: Settings) -> None:
-    """Refuse a missing library, a file that cannot be written, and a file in the target or the report. Raises
-    UsageError."""
+    """Check that metrics can be reported to the destination in the settings.
+
+    Raises UsageError if a library is missing, or if the file cannot be written or is in the target or the report
+    directory.
+    """
     destination = settings.metrics
     if not destination:
         return
@@ -103,7 +106,9 @@ def _is_installed(library: str) -> bool:
 
 
 class MetricsReporter:
-    """The controller's handle of the process that reports metrics. Only `end` waits for its report, at most 10 s."""
+    """The controller's handle of the process that reports metrics. Only `end` waits for the process, for 10 s at
+    most.
+    """
 
     def __init__(self, context: RunContext) -> None:
         destination = context.settings.metrics or ""
@@ -136,12 +141,12 @@ class MetricsReporter:
         self._send(Message(run=_run_facts(context)))
 
     def take(self, verdict: Verdict) -> None:
-        """Report a verdict."""
+        """Send a verdict to the process."""
         self._send(Message(verdict=_verdict_facts(to_plain(verdict))))
 
     def end(self, document: Document | None) -> None:
-        """Report the end of the run, and wait until the process has reported it. Without a document the run had no
-        report.
+        """Report the end of the run, and wait until the process has reported it. ``document`` is the run's report, None
+        if it has none.
         """
         end = None
         if document:
@@ -161,7 +166,9 @@ class MetricsReporter:
             self._fail(f"its process {describe_exit(process.returncode)}")
 
     def warning(self) -> str:
-        """Return the warning about metrics once; empty if there is none, or if it was already returned."""
+        """Return the warning about metrics, but only once. Return an empty text if there is none, or if it was already
+        returned.
+        """
         if self._process and self._process.stdout and not self._warning:
             self._read(self._process.stdout.read() or b"")
         if not self._warning or self._is_warned:
@@ -197,7 +204,7 @@ class MetricsReporter:
             self._fail(lines[-1])
 
     def _fail(self, why: str) -> None:
-        """Set the warning, if no earlier failure has set it."""
+        """Set the warning, unless an earlier failure has set it."""
         self._warning = self._warning or (
             f"METRICS ARE INCOMPLETE: {OPTION} {self._destination}: {why}. The run does not depend on them."
         )
@@ -252,7 +259,9 @@ class _Lines:
         self._rest = b""
 
     def of(self, data: bytes) -> list[bytes]:
-        """Return the complete lines in the data so far; an incomplete last line is kept."""
+        """Add ``data`` and return the lines that are complete now. An incomplete last line is kept for the next
+        call.
+        """
         *lines, self._rest = (self._rest + data).split(b"\n")
         return lines
 
@@ -281,7 +290,9 @@ class _EventsFile:
 
 
 class _Report:
-    """Publishes metrics when they have changed, and repeats them; prints the first failure."""
+    """Publishes metrics when they have changed, and again after some time without a change. Prints the first
+    failure.
+    """
 
     def __init__(self, destination: str, events: Path) -> None:
         self._destination = destination

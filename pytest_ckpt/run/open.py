@@ -55,10 +55,11 @@ class OpenRun:
     """The controller's state of a run, until it is closed.
 
     ``notices`` are sentences for the user. ``began`` is the monotonic time at which opening began. ``cache_visibility``
-    describes whether cached pages of the target can be counted. ``serving`` is closed after the target was cleaned, and
-    ends the server that the run started itself. ``waiting`` is the launch whose ranks have inspected their hosts and
-    wait for their measurements; None: ranks are started for the measurements. ``held`` is a lock that excludes other
-    starts from the report directory. ``of_all_starts`` is the context of a resumed run; None if the run has one start.
+    describes whether cached pages of the target can be counted. ``serving`` is closed after the target was cleaned;
+    this ends a server that the run started itself. ``waiting`` is the launch whose ranks have inspected their hosts and
+    wait for their measurements; None if ranks must be started for the measurements. ``held`` contains a lock that
+    excludes other starts from the report directory. ``of_all_starts`` is the context of a resumed run; None if the run
+    has one start.
     """
 
     context: RunContext
@@ -74,7 +75,9 @@ class OpenRun:
 
     @property
     def whole(self) -> RunContext:
-        """The context of the report: this start's context, with the measurements of other suites by earlier starts."""
+        """The context for the report: the context of this start, extended by suites that only earlier starts
+        measured.
+        """
         return self.of_all_starts or self.context
 
 
@@ -91,9 +94,9 @@ def open_run(
     """Check everything, then create the run directory and the run's area on the target. Raises UsageError and Crash.
 
     ``extras`` are the requirements of plugins; ``plugins`` lists the active plugins with their facts. ``recorders``
-    is the other code in this process. ``targets`` are the known kinds of targets. With ``measures_here``, the ranks
-    that inspected their hosts wait for the measurements. If opening fails or is interrupted, everything that was
-    created is removed, except the file of a crash.
+    describes foreign code in this process, which could change the results. ``targets`` are the known kinds of targets.
+    With ``measures_here``, the ranks that inspected their hosts wait for the measurements. If opening fails or is
+    interrupted, everything that was created is removed, except the traceback file of a crash.
     """
     directory = user_path(settings.report, "--ckpt-report")
     try:
@@ -109,7 +112,9 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Return whether the name is free; False if that cannot be determined, such as on a dead mount."""
+    """Return whether ``directory`` does not exist. Return False if that cannot be determined, for example on a dead
+    mount.
+    """
     try:
         return not is_there(directory)
     except OSError:
@@ -224,7 +229,9 @@ def _open(
 
 @contextlib.contextmanager
 def _undone_undisturbed() -> Iterator[None]:
-    """Ignore a second signal during the clean-up after the first one, so that all created files are removed."""
+    """If a signal ends the ``with`` block, ignore further signals during the clean-up, so that all created files are
+    removed.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -238,8 +245,8 @@ def preview_run(
     extras: Sequence[Requirement] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> RunContext:
-    """Return the context of a run after all checks that need neither a launch nor writes; it suffices to list the
-    tests.
+    """Perform all checks that need neither a launch nor writes. Return the context of a run, which is sufficient to
+    list its tests.
     """
     run_id = _new_id()
     _check_evidence(settings)
@@ -249,14 +256,16 @@ def preview_run(
 
 
 def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
-    """Create the run's area on a target; ``undo`` removes it again."""
+    """Create the run's area on a target. Closing ``undo`` removes it."""
     area = target.create_area(run_id)
     undo.callback(lambda: target.clean(area, Names(), _REMOVE_SECONDS))
     return area
 
 
 def _make_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
-    """Create the report directory, which ``undo`` removes; return the new path of an earlier run's report."""
+    """Create the report directory; closing ``undo`` removes it. Return the new path of an earlier run's report, None if
+    there is none.
+    """
     try:
         aside = rename_earlier_report(directory)
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -270,14 +279,16 @@ def _make_report_directory(settings: Settings, directory: Path, undo: contextlib
 
 
 def _of_all_starts(context: RunContext, resumption: Resumption) -> RunContext:
-    """Return the context of the report: with the suites, hosts and checkpoints of all starts."""
+    """Return the context for the report of a resumed run, with the suites, hosts and checkpoints of all starts."""
     environment = dataclasses.replace(context.environment, hosts=resumption.hosts)
     return dataclasses.replace(context, settings=resumption.settings, plan=resumption.plan, environment=environment)
 
 
 @contextlib.contextmanager
 def _refused_before_the_run(directory: Path) -> Iterator[None]:
-    """Raise UsageError if the report directory cannot be written, for example because it is full."""
+    """Convert an error in the ``with`` block into a UsageError if its cause is that the report directory cannot be
+    written.
+    """
     try:
         yield
     except OSError as error:
@@ -340,7 +351,8 @@ def _new_id() -> str:
 
 
 def _check_evidence(settings: Settings) -> Signer | None:
-    """Return the signer of the report, None without ``--ckpt-sign``; also check history, metrics and PDF.
+    """Return the signer of the report, None without ``--ckpt-sign``. Also check that history, metrics and PDF can be
+    written.
 
     If one of them is unusable, the run ends before its first write, instead of after hours.
     """

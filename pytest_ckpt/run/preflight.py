@@ -1,4 +1,6 @@
-"""Checks all conditions of a run before the first write; each problem has a remedy."""
+"""Checks all conditions of a run before the first write. A check that refuses something raises UsageError with a
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +72,9 @@ class Preflight:
     """The results of successful checks.
 
     ``settings`` are the run's settings, with the suites that the gates select; ``catalogue`` contains the requirements
-    that apply to the target. ``small`` is the target that checks may fill, ``local`` the local tier. ``waiting`` is the
-    launch whose ranks wait for their measurements. These three are None if absent. ``notices`` are sentences for the
-    user.
+    that apply to the target. ``small`` is the volume that checks may fill, ``local`` the local tier, ``waiting`` the
+    launch whose ranks wait for their measurements; each of them is None if there is none. ``notices`` are sentences for
+    the user.
     """
 
     settings: Settings
@@ -92,7 +94,9 @@ class Preflight:
 
 
 def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
-    """Refuse a plan that exceeds the target's free space or number of files, or the user's limits."""
+    """Refuse a plan that needs more space or more files than the target has left, or larger files than this user may
+    write.
+    """
     # Ranks on other hosts have other limits.
     if settings.measures and not settings.hosts and "paths" in facts.capabilities:
         check_file_size(plan, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
@@ -114,13 +118,14 @@ def check(
     access: Access = NO_ACCESS,
     then_wait: contextlib.ExitStack | None = None,
 ) -> Preflight:
-    """Check settings, target, space, launcher, hosts and memory; raise one UsageError with all errors.
+    """Check settings, target, space, launcher, hosts and memory, and return the results. Raises one UsageError with all
+    errors.
 
     Errors of the target and of the gates are raised immediately, because no further check is possible without these.
 
     With ``probe``, a directory for logs, the ranks are started once, without torch, to inspect their hosts. With
-    ``then_wait``, a stack that ends them, they then wait. ``targets`` are the known kinds of targets by scheme,
-    ``access`` describes how the run's own target is reached.
+    ``then_wait``, these ranks then wait for their measurements; closing this stack ends them. ``targets`` are the known
+    kinds of targets by scheme. ``access`` describes how the run's own target is reached.
     """
     if not settings.target:
         raise UsageError(
@@ -197,7 +202,7 @@ def check(
 
 
 def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
-    """Refuse options, and engines, that need a capability which the target lacks."""
+    """Refuse options and engines that need a capability if the target does not have it."""
     needs: tuple[tuple[str, object, Capability], ...] = (
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
         ("--ckpt-actions [power_cut] command", settings.power_cut, "paths"),
@@ -234,7 +239,9 @@ def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
 
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
-    """Refuse options of a suite that is not run. Refuse to fill a volume that other users need or that is too small."""
+    """Refuse an option that belongs to a suite that is not run. If the endurance suite would fill a volume, refuse a
+    volume that other users need or that is too small.
+    """
     for option in OPTIONS:
         if option.suite and option.suite not in settings.suites and settings.is_said(option.flag):
             raise UsageError(
@@ -321,8 +328,8 @@ def check_report_place(report: Path, facts: TargetFacts) -> None:
 
 
 def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str) -> Path:
-    """Return the resolved directory that an option names; raise UsageError if one of it and the target contains the
-    other.
+    """Return the resolved directory that ``option`` names. Raises UsageError if this directory contains the target, or
+    the target contains it.
     """
     place, target = resolved_user_path(given, option), place_on_this_host(facts)
     if target and (place == target or target in place.parents or place in target.parents):
@@ -331,7 +338,9 @@ def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str
 
 
 def _names_in(place: Path, report: Path) -> set[str]:
-    """Return the names in a directory; empty if it does not exist yet. Raises UsageError and OSError."""
+    """Return the names of the files in a directory; empty if the directory does not exist yet. Raises UsageError and
+    OSError.
+    """
     if not is_there(place):
         return set()
     try:
@@ -355,7 +364,7 @@ def rename_earlier_report(report: Path) -> Path | None:
 
 
 def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> PosixTarget | None:
-    """Return the local tier if a strategy saves to it. Raises UsageError if it cannot be used."""
+    """Return the local tier; None if no strategy saves to one. Raises UsageError if it cannot be used."""
     if not settings.has_tiers or not settings.local_tier:
         return None
     tier = PosixTarget(settings.local_tier, _LOCAL, TIER_OPENER)
@@ -417,7 +426,9 @@ def check_system(settings: Settings, gates: Gates) -> None:
 
 
 def check_commands(settings: Settings) -> None:
-    """Refuse a fault or snapshot command without the command that reverts it, and commands of suites that are off."""
+    """Refuse a fault or snapshot command without the command that undoes it. Also refuse commands of suites that are
+    not run.
+    """
     _check_both(
         {
             "--ckpt-actions [failover] fault": settings.fault_command,
@@ -456,7 +467,8 @@ def _check_both(given: dict[str, str | None], why: str) -> None:
 
 
 def gauge_of(directory: str, seconds: float) -> str | None:
-    """Return the call that counts cached pages in a directory, or None; creates and removes a 4 MiB file.
+    """Return the call that counts cached pages of files in a directory; None if no call counts correctly. Creates and
+    removes a 4 MiB file.
 
     Raises NoAnswerError and RefusedError.
     """
@@ -465,8 +477,8 @@ def gauge_of(directory: str, seconds: float) -> str | None:
 
 
 def cache_visibility(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheVisibility:
-    """Return whether a target's cached pages can be counted; if this is not known, a file in ``directory`` on it is
-    tested.
+    """Return whether the cached pages of a target can be counted. If this is not known yet, it is tested with a file in
+    ``directory``, which is on the target.
     """
     if (known := cache_visibility_before_writes(target)) != "not_tested":
         return known

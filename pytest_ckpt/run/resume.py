@@ -94,7 +94,7 @@ _BROKEN = "the process that ran the measurement was ended"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """The run of a report directory as left by its earlier starts.
+    """The run of a report directory, in the state in which its last start left it.
 
     ``is_closed``: the last start wrote its report. ``has_gaps``: the last start ended early or omitted a test.
     """
@@ -113,10 +113,12 @@ class EarlierRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumption:
-    """The results that a start keeps from an earlier start, and the measurements that it repeats.
+    """The results that a start keeps from earlier starts, and the measurements that it repeats.
 
-    ``settings`` and ``plan`` cover the whole run: all suites that any start measured. ``hosts`` are the hosts of its
-    saves and loads. ``lacking`` are subjects with a kept measurement to which patterns are added.
+    ``number`` is the number of this start. ``settings`` and ``plan`` cover the whole run: all suites that any start
+    measured. ``hosts`` are the hosts of its saves and loads. ``lacking`` are subjects with a kept measurement to which
+    patterns are added. ``broken`` and ``broken_checks`` were interrupted. ``replaced`` were measured under other
+    conditions.
     """
 
     number: int
@@ -131,7 +133,9 @@ class Resumption:
 
 
 def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
-    """Return the run of a report directory. The lock in ``held`` excludes other starts. Raises UsageError."""
+    """Return the run of a report directory, and lock it against other starts until ``held`` is closed. Raises
+    UsageError.
+    """
     if not (directory / SESSION).is_file():
         raise UsageError(
             f"{OPTION}: {directory} contains no run.",
@@ -182,8 +186,9 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
 
 
 def lock_run(directory: Path, held: contextlib.ExitStack) -> None:
-    """Lock a directory's run against other starts until ``held`` is closed. Raises UsageError if another start is
-    running."""
+    """Lock the run of a directory against other starts until ``held`` is closed. Raises UsageError if another start is
+    running.
+    """
     file = os.open(directory / SESSION, os.O_RDONLY)
     held.callback(os.close, file)
     try:
@@ -199,7 +204,9 @@ def lock_run(directory: Path, held: contextlib.ExitStack) -> None:
 
 
 def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> Resumption:
-    """Return the results that a checked start keeps, and the measurements that it repeats. Raises UsageError."""
+    """Decide what a start of an earlier run keeps and repeats, and return this. ``checked`` are the results of the
+    start's preflight. Raises UsageError if the run cannot be resumed.
+    """
     for name in _OF_TARGET:
         before, now = getattr(earlier.target, name), getattr(checked.facts, name)
         if before != now:
@@ -242,11 +249,11 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 
 
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
-    """Move to ``starts/`` the records of the last start that the next one replaces. Raises OSError.
+    """Move records of the last start to ``starts/`` if the next start will write them again. Raises OSError.
 
-    The session, the plan, the report and the certificate are copied. Then the files that the next start writes again
-    are removed.
-    Measurements and checks that stay valid are not moved. If the process is killed, the next start completes the move.
+    First the session, the plan, the report and the certificate are copied. Then the files that the next start writes
+    again are removed. Measurements and checks that stay valid are not moved. If the process is killed, the next start
+    completes the move.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)
@@ -278,7 +285,7 @@ def archive(earlier: EarlierRun, resumption: Resumption) -> None:
 
 
 def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]:
-    """Remove the files of a killed start from the target; return a sentence for each remaining one."""
+    """Remove the files that a killed start left on the target; return a sentence for each remaining file."""
     area = earlier.area
     # A server that the start ran itself has ended with it.
     if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):
@@ -302,7 +309,7 @@ def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
 
 
 def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
-    """Remove an interrupted measurement, which this start repeats. If only a pattern with a separate launch was
+    """Remove an interrupted measurement, because this start repeats it. If only a pattern with a separate launch was
     interrupted, remove only that pattern.
     """
     for file in _files_of(earlier.directory, str(measurement.subject)):
@@ -325,7 +332,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
 
 
 def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
-    """Yield the files in which the previous starts stored measurements of a subject or check."""
+    """Yield the files in which earlier starts stored the measurements of a subject, or the observation of a check."""
     places = [directory / "measurements", directory / "observations"]
     places += [place for kind in kinds for place in sorted(directory.glob(f"starts/*/{kind}"))]
     slug = name.replace("/", "+")
@@ -380,7 +387,7 @@ class _Subjects:
         )
 
     def _differences(self, planned: PlannedCheckpoint, measurement: Measurement) -> tuple[str, ...]:
-        """Return the conditions that differ from the measurement's conditions."""
+        """Return a sentence for each condition of this start that differs from the conditions of the measurement."""
         before, now = self._tasks(planned)
         ignored = _MEASURING_NOTHING | {
             name
@@ -397,12 +404,14 @@ class _Subjects:
         return tuple(filter(None, sentences))
 
     def _lacks(self, planned: PlannedCheckpoint, measurement: Measurement) -> bool:
-        """Return whether requested patterns were not measured; an early failure is a result, and is kept."""
+        """Return whether requested patterns were not measured. False for a failed measurement, because the failure is a
+        result and is kept.
+        """
         wanted = Task.of(planned, self._checked.settings, 0).patterns
         return not measurement.failure and not all(_has(measurement, name) for name in wanted)
 
     def _failed(self, measurement: Measurement) -> tuple[str, ...]:
-        """Return the requirements that a measurement failed, by this start's limits."""
+        """Return the ids of the requirements that a measurement fails under the limits of this start."""
         earlier = self._earlier
         asked = [
             r
@@ -420,8 +429,8 @@ def _has(measurement: Measurement, name: Pattern) -> bool:
 
 
 def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
-    """Yield the measurements that the last start did not complete: the interrupted ones, and those that it did not
-    write.
+    """Yield the measurements that the last start did not complete: the interrupted ones, and those that it began and
+    did not write.
     """
     written = set()
     for planned in earlier.plan.checkpoints:
@@ -483,7 +492,7 @@ def _of_check(check: Check, before: Settings, now: Settings) -> Iterator[str]:
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
-    """Return a sentence on a changed condition; empty if the condition is the same."""
+    """Return a sentence if the condition ``name`` has changed; otherwise empty."""
     if to_plain(before) == to_plain(now):
         return ""
     return f"{name.replace('_', ' ')}: {short(before)}, now {short(now)}"
@@ -517,7 +526,9 @@ def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
 
 
 def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
-    """Return the settings of the whole run: this start's settings, and earlier settings of suites that it omits."""
+    """Return the settings of the whole run: the settings of this start, and earlier settings for the suites that this
+    start omits.
+    """
     before = earlier.settings
     carried = [suite for suite in before.suites if suite not in now.suites]
     if not carried:

@@ -1,4 +1,4 @@
-"""Connections from ranks and second clients to the process that had them started (the listener).
+"""Connections from ranks and second clients to the process that started them through a launcher (the listener).
 
 Standard input and output of a launcher are not reliable. Open MPI drops input above 4,096 bytes for another host. Hydra
 ends if input arrives faster than it is read. The last line before a rank's end may be lost. So each rank, and the agent

@@ -22,19 +22,20 @@ Address = tuple[str, int]
 
 
 def own_addresses() -> list[str]:
-    """Return this host's addresses, IPv4 first, without addresses such as loopback that refer to another host when used
-    there."""
+    """Return the addresses at which other hosts can reach this host, IPv4 first. Addresses such as loopback, which mean
+    another host there, are left out.
+    """
     texts = [*_of_version_4(), *_of_version_6()]
     return [text for text in dict.fromkeys(texts) if _means_this_host(ipaddress.ip_address(text))]
 
 
 def to_text(addresses: list[Address]) -> str:
-    """Return addresses as one word for an environment variable."""
+    """Return addresses as a text without spaces, for an environment variable."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
 
 def from_text(text: str) -> list[Address]:
-    """Return the addresses in the output of `to_text`. Raises ValueError."""
+    """Return the addresses in a text that `to_text` returned. Raises ValueError."""
     pairs = [word.rpartition(":") for word in text.split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in pairs]
 
@@ -64,7 +65,11 @@ def _of_version_6() -> list[str]:
 
 
 def bound_within(ports: tuple[int, int] | None, backlog: int) -> socket.socket:
-    """Return a socket that listens on a port of a range, which several launches may share. Raises UsageError."""
+    """Return a socket that listens on the first free port of the range ``ports``; without a range, the kernel chooses
+    the port.
+
+    Several launches may share a range. Raises UsageError if no port of the range is free.
+    """
     if ports is None:
         return _bound(0, backlog)
     first, last = ports

@@ -1,5 +1,6 @@
-"""The side of a started process, which connects to the process that had it started. It needs only the standard
-library."""
+"""The connecting side: a rank or an agent connects to the process that started it through a launcher. This module needs
+only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +36,11 @@ _PROBES = 6
 
 
 class NoConnection(Exception):  # noqa: N818 - the name states what is missing
-    """No process that knows the secret answers. The message contains the reason and the remedy."""
+    """No process that knows the secret answers at the addresses. The message contains the reason and the remedy."""
 
 
 class Caller:
-    """A connection to the process that had this one started; returned by `call`."""
+    """A connection to the process that started this one through a launcher; `call` returns it."""
 
     def __init__(self, link: socket.socket, seal: Seal, unframed: FrameReader) -> None:
         self._link = link
@@ -48,7 +49,7 @@ class Caller:
         self._turn = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Send a message; concurrent threads send one after the other. Raises OSError if the other side has ended."""
+        """Send a message. Threads may call this concurrently. Raises OSError if the other side has ended."""
         with self._turn:
             self._link.sendall(framed(self._seal, message))
 
@@ -59,7 +60,7 @@ class Caller:
         return self._unframed.message()
 
     def has_more(self) -> bool:
-        """Return whether unreceived data or the end of the connection have arrived."""
+        """Return whether data that were not yet received, or the end of the connection, have arrived."""
         return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
     def give_up_after(self, seconds: float) -> None:
@@ -93,7 +94,8 @@ class Caller:
 
 
 def call() -> Caller:
-    """Connect to the addresses in the environment, and return the first connection that proves its identity.
+    """Connect to the addresses in the environment, and return the first connection whose other side proves that it
+    knows the secret.
 
     The variables are removed from the environment, because child processes do not need the secret. Raises NoConnection.
     """

@@ -65,7 +65,7 @@ class Seal:
 
 
 def seals(secret: bytes, nonces: bytes) -> tuple[Seal, Seal]:
-    """Return the authentication of both directions of a connection: from the connecting process, and to it.
+    """Return the two seals of a connection: one for messages from the connecting process, and one for messages to it.
 
     ``nonces`` are random bytes; each side has chosen half of them.
     """
@@ -114,7 +114,7 @@ class FrameReader:
 
 
 def exactly(link: socket.socket, count: int) -> bytes:
-    """Return exactly this number of bytes. Raises EOFError if the stream ends earlier."""
+    """Read exactly ``count`` bytes. Raises EOFError if the stream ends earlier."""
     data = b""
     while len(data) < count:
         if not (more := link.recv(count - len(data))):

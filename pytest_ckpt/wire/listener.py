@@ -116,14 +116,14 @@ class Connection:
 
 
 class Listener:
-    """Accepts connections as long as it is open. ``fileno`` is readable if a message can be taken.
+    """Accepts connections as long as it is open. The descriptor `fileno` is readable when `take` has something to do.
 
     With ``only_this_host``, processes on the network cannot connect. ``callers`` is the expected number of connections.
-    On the network it listens on one of ``ports``, first to last, or on a port chosen by the kernel. Raises UsageError
+    On the network it listens on the first free port of ``ports``, or on a port chosen by the kernel. Raises UsageError
     if no port is free.
 
-    A peer that does not prove that it knows the secret is disconnected after 10 s. The oldest are disconnected earlier
-    if there are too many, or if this process may not open more descriptors.
+    A peer that does not prove within 10 s that it knows the secret is disconnected. The oldest such peers are
+    disconnected earlier if there are too many, or if this process may not open more descriptors.
     """
 
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
@@ -144,7 +144,7 @@ class Listener:
         self._unauthenticated: dict[Connection, None] = {}
 
     def __enter__(self) -> Listener:
-        """Return this listener, which listens since it was created."""
+        """Return this listener. It has been listening since it was created."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -161,8 +161,9 @@ class Listener:
         return self._selector.fileno()
 
     def take(self) -> list[tuple[Connection, Any]]:
-        """Return the messages of authenticated connections, without waiting; `ENDED` is the last message of a
-        connection."""
+        """Return the messages that have arrived on authenticated connections, without waiting. `ENDED` is the last
+        message of each connection.
+        """
         messages: list[tuple[Connection, Any]] = []
         if self._full_until is not None and time.monotonic() >= self._full_until:
             self._full_until = None
@@ -234,7 +235,9 @@ class Listener:
         return [(caller, ENDED)] if caller.is_known else []
 
     def _watch(self, caller: Connection) -> None:
-        """Also wait until the network accepts more bytes, as long as some are unsent."""
+        """Let the selector also report when the network accepts more bytes of a connection, as long as some are
+        unsent.
+        """
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
         if self._selector.get_key(caller.link).events != wanted:
             self._selector.modify(caller.link, wanted, caller)
@@ -248,7 +251,9 @@ class Listener:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files to this number, if permitted, because each connection needs one."""
+    """Raise this process's limit of open files to ``count``, or to the permitted maximum. Each connection needs one
+    file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -260,11 +265,11 @@ def _bound_here() -> socket.socket:
 
 
 def _seconds_since_last_segment(link: socket.socket) -> float:
-    """Return how many seconds ago the last segment with an acknowledgement arrived; on a closed connection this is the
+    """Return how many seconds ago the last segment with an acknowledgement arrived. On a closed connection this is the
     FIN.
 
-    If several connections are found closed in one pass, this value shows the first one. The resolution is a kernel
-    tick, 1 to 10 ms. Raises OSError.
+    If several connections are found closed in one pass, this value shows which one was closed first. The resolution is
+    a kernel tick, 1 to 10 ms. Raises OSError.
     """
     (milliseconds,) = struct.unpack_from("=I", link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60), _LAST_ACK_RECV)
     return float(milliseconds) / 1000

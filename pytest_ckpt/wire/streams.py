@@ -1,5 +1,5 @@
-"""TCP streams between two hosts, which measure the rate of their network. A connecting host must prove that it knows a
-secret.
+"""TCP streams between two hosts, to measure the rate of their network. The connecting host must prove that it knows a
+secret, the token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CALLER, _CALLED = b"who calls", b"who is called"
 
 
 class StreamListener:
-    """Listens for the streams of one other host. Raises UsageError if no port is free."""
+    """Listens for the streams of another host. Raises UsageError if no port is free."""
 
     def __init__(self, token: bytes, ports: tuple[int, int] | None) -> None:
         self._token = token
@@ -36,7 +36,9 @@ class StreamListener:
         self.addresses = tuple(own_addresses())
 
     def accepted(self, seconds: float) -> list[socket.socket]:
-        """Return the streams of the peer that knows the token, all or none; other peers are disconnected."""
+        """Wait up to ``seconds`` for all streams of the peer that knows the token, and return them; empty if one is
+        missing. Other peers are disconnected.
+        """
         links: list[socket.socket] = []
         end = time.monotonic() + seconds
         while len(links) < STREAMS and (left := end - time.monotonic()) > 0:
@@ -55,7 +57,9 @@ class StreamListener:
 
 
 def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Return the streams to another host, all or none, through the first address that answers correctly."""
+    """Return all streams to another host, at the first address where a peer proves that it knows the token; empty if
+    there is none.
+    """
     end = time.monotonic() + _CONNECT_SECONDS
     for number, address in enumerate(addresses):
         links: list[socket.socket] = []
@@ -73,7 +77,7 @@ def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.
 
 
 def sent(links: Sequence[socket.socket], seconds: float) -> None:
-    """Send on all streams for ``seconds``, then close them for writing; a broken stream ends earlier."""
+    """Send on all streams for ``seconds``, then close them for writing. Sending on a broken stream ends earlier."""
 
     def send(link: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -88,7 +92,8 @@ def sent(links: Sequence[socket.socket], seconds: float) -> None:
 
 
 def received(links: Sequence[socket.socket], seconds: float) -> float | None:
-    """Receive on all streams until they end; return the bytes a second of all streams, None if no bytes arrived.
+    """Receive on all streams until they end. Return the rate of all streams together in bytes per second; None if no
+    bytes arrived.
 
     Bytes of the first quarter of the time are omitted, because a stream starts slowly.
     """
@@ -111,7 +116,9 @@ def received(links: Sequence[socket.socket], seconds: float) -> float | None:
 
 
 def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
-    """Send and receive one after the other, in the opposite order to the other side; return the receive rate."""
+    """Send and receive one after the other; the other side uses the opposite order. Return the receive rate in bytes
+    per second; None if no bytes arrived.
+    """
     if sends_first:
         sent(links, seconds)
         return received(links, seconds)
@@ -122,7 +129,7 @@ def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bo
 
 @contextlib.contextmanager
 def closing(*links: Sequence[socket.socket]) -> Iterator[None]:
-    """Close streams at the end."""
+    """Close the streams at the end of the ``with`` block."""
     try:
         yield
     finally:
@@ -148,7 +155,7 @@ def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
 
 
 def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
-    """Return whether a peer knows the token. Both sides exchange proofs, which do not reveal the token."""
+    """Return whether the peer knows the token. Both sides exchange proofs, which do not reveal the token."""
     link.settimeout(min(seconds, _PROOF_SECONDS))
     nonce = secrets.token_bytes(_NONCE_BYTES)
     with contextlib.suppress(OSError, EOFError):

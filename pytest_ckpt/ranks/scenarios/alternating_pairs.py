@@ -1,6 +1,7 @@
-"""Saves and loads of one checkpoint in two ways, in turns, so that drift of the storage affects both equally.
+"""Saves and loads of one checkpoint in two ways, in turns, so that drift of the storage affects both ways equally.
 
-With unique and with constant data, they show whether the content affects the storage's speed.
+If one way saves unique data and the other constant data, the times show whether the content affects the storage's
+speed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class PairTimes:
-    """The seconds of operations by kind and by way (first or second), and the faults of all loads."""
+    """The seconds of operations, by kind and by way (True for the second way), and the number of faults in all
+    loads.
+    """
 
     seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
     fault_count: int = 0
@@ -33,7 +36,7 @@ class PairTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlternatingPairs:
-    """Measures pairs of operations with an additional checkpoint, saved under ``number``.
+    """Saves, loads and deletes an extra checkpoint in two ways, in turns. The checkpoint is saved under ``number``.
 
     ``strategy`` creates a strategy; its argument is True for the second way. ``drop`` removes files from the caches.
     ``looked_at`` is called with the engine after every save and load.
@@ -49,7 +52,7 @@ class AlternatingPairs:
     looked_at: Callable[[Engine, OperationKind], None] = lambda _engine, _kind: None
 
     def measure(self, pairs: int) -> PairTimes:
-        """Measure ``pairs`` pairs of operations and return the results; only rank 0 has the seconds."""
+        """Save and load ``pairs`` times in each way; return the results. Only rank 0 has the seconds."""
         timed, steps = PairTimes(), 0
         for pair in range(pairs):
             # Pairs alternate in which way comes first.
@@ -77,7 +80,7 @@ class AlternatingPairs:
 
 
 def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
-    """Measure pairs in which the second way saves constant data; return the results on rank 0."""
+    """Measure ``pairs`` pairs. The second way saves constant data. Return the results on rank 0, and None elsewhere."""
     timed = turns.measure(pairs)
     seconds = timed.seconds
     if not seconds:
@@ -92,7 +95,7 @@ def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
 
 
 def measure_data_of(at: ScenarioContext) -> None:
-    """Compare unique with constant data."""
+    """Measure saves and loads of unique and of constant data, and store the results in the context."""
     turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,

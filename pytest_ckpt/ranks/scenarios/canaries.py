@@ -1,10 +1,11 @@
 """Timed reads of extra checkpoints, which detect a cache that the kernel does not report.
 
-A canary is a part of such a checkpoint, which is saved and located like every other one. It is read after the save and
-a cache drop, and again immediately. It is read after a second drop, and again immediately. Finally another client reads
-it, if there is one. A cache could distinguish these checkpoints from the judged ones by their number or time. So parts
-of the judged checkpoints are read first in the same way, after a drop and immediately again. `judging.cold` evaluates
-the times.
+Extra checkpoints are saved and located like all other checkpoints. A canary is a part of an extra checkpoint. It is
+read after the save and a cache drop, and again immediately. After a second drop, it is read twice in the same way.
+Finally another client reads it, if there is one.
+
+A cache could distinguish extra checkpoints from the judged checkpoints by their number or time. So parts of the judged
+checkpoints are read first: after a drop, and again immediately. `judging.cold` evaluates the times.
 """
 
 from __future__ import annotations
@@ -52,13 +53,14 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canaries:
-    """Performs the timed reads on all hosts concurrently; the first rank of each host reads the parts that it saved
+    """Performs the timed reads on all hosts concurrently. The first rank of each host reads the parts that it saved
     itself.
 
-    ``second`` is the same area through another mount of this host, if there is one. ``drop`` drops the caches as before
-    every load. ``maximum`` is the number of extra checkpoints for which there is space after ``make_room``. Their
-    numbers follow ``after``. ``files`` defines the files of ranks in a checkpoint. ``judged`` are the numbers of the
-    judged checkpoints, which are stored in the same way; ``make_room`` removes them.
+    ``second`` is the run's area through another mount of this host, if there is one. ``drop`` drops the caches in the
+    same way as before every load. ``make_room`` removes the judged checkpoints. ``maximum`` is the number of extra
+    checkpoints for which there is space after that; their numbers follow ``after``. ``files`` defines the files of
+    ranks in a checkpoint. ``judged`` are the numbers of judged checkpoints that are stored in the same way as the extra
+    ones.
     """
 
     group: Group
@@ -125,8 +127,8 @@ class Canaries:
         return tuple(each for each in gathered if each)
 
     def _of_judged(self, numbers: Sequence[int], *, is_leader: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read parts of the judged checkpoints after a drop, and immediately again; return the seconds of both
-        reads.
+        """Read parts of the judged checkpoints after a drop, and again immediately; return the seconds of the first and
+        of the second reads.
         """
         if not numbers:
             return (), ()
@@ -137,7 +139,11 @@ class Canaries:
         return seconds
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
-        """Return how many checkpoints contain enough timed reads for the leader of every host, or 0 and the reason."""
+        """Return the number of extra checkpoints that the timed reads need, and an empty text. If this number is not
+        possible, return 0 and the reason.
+
+        Together, the extra checkpoints contain enough parts for the first rank of every host (``leaders``).
+        """
         minimum = min(len(self._parts(leader, [0])) for leader in leaders)
         wanted = -(-MINIMUM_CANARIES // minimum) if minimum else 0
         if minimum and wanted <= self.maximum:
@@ -159,7 +165,7 @@ class Canaries:
         return parts[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the seconds of each part's first read, and of an immediate second read.
+        """Read each part twice in succession; return the seconds of the first and of the second reads.
 
         Even a tiny cache can serve the second read.
         """
@@ -171,9 +177,10 @@ class Canaries:
     ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
         """Let the next host, or a second mount, read the parts that each host's first rank saved.
 
-        The rank that saved receives the seconds, the name of the reading client, and that client's own times for
-        comparison. For a host, these are the reads of its own parts; for a mount, the immediate second reads. The
-        storage has read these parts before, so they may be in its own memory.
+        Return, on these first ranks, the seconds of the reads, the name of the client that read, and own times of that
+        client for comparison. The own times of a host are the first reads of its own parts; the own times of a mount
+        are its immediate second reads. All values are empty if there is no other client. The storage has read these
+        parts before, so they may be in its own memory.
         """
         kernels: list[str] = self.group.share(self.group.gather(boot_id()))
         # Containers on one kernel may share a client, so another container does not count as another client.
@@ -190,8 +197,9 @@ class Canaries:
         return (), "", ()
 
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
-        """Return the seconds to read each part. Each file is opened anew, as by a library that does not handle
-        caches."""
+        """Return the seconds to read each part. Each file is opened again, as by a library that takes no measures
+        against caches.
+        """
         seconds = []
         buffer = memoryview(bytearray(_READ_BYTES))
         for part in parts:

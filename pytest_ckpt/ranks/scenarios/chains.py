@@ -41,8 +41,9 @@ def measure_chains(
     task: Task,
     own: SavesRetained,
 ) -> None:
-    """Save a chain, delete all older checkpoints, load the chain; then delete one of its deltas and look for its
-    file."""
+    """Save a chain, delete all older checkpoints and load the chain. Then delete one delta of the chain and record
+    whether its file is missing.
+    """
     rule = task.deltas
     if rule is None or task.keep:
         why = "Checkpoints were to be kept (--ckpt-keep-files), and this deletes them."
@@ -85,7 +86,7 @@ def measure_chains(
 
 
 def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
-    """Return, on rank 0, the used bytes of the volume; None if the target does not report them."""
+    """Return, on rank 0, the used bytes of the volume. Return None elsewhere, or if the target does not report them."""
     if group.rank != 0 or "volume" not in store.capabilities:
         return None
     return cast("StoreOnVolume", store).volume(task.subject.slug).used_bytes
@@ -94,7 +95,10 @@ def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
 def _freed_bytes(
     group: Group, activity: Activity, store: Store, task: Task, before: int | None, deleted_bytes: int
 ) -> int | None:
-    """Wait for some time until the deleted files' space is free; return, on rank 0, the freed bytes."""
+    """Wait until the space of deleted files is free, for `_SPACE_SECONDS` at most; return, on rank 0, the freed bytes.
+
+    ``before`` are the used bytes before the deletion. If they are None, return None immediately.
+    """
     freed = None
     with activity.wait():
         if before is not None:
@@ -109,6 +113,6 @@ def _freed_bytes(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure the deletion of checkpoints before a chain of deltas."""
+    """Measure the deletion of the checkpoints that are older than a chain of deltas."""
     strategy = at.strategy(aside="chains")
     measure_chains(at.group, at.activity, at.do, at.store, strategy, at.cache, at.drop, at.task, at.own)

@@ -31,7 +31,7 @@ class _Counts:
         self.seconds: dict[OperationKind, tuple[float, ...]] = {"save": (), "load": ()}
 
     def look_at(self, engine: Engine, kind: OperationKind) -> None:
-        """Add the values of an engine's save or load; an engine without a codec adds nothing."""
+        """Add the values of a save or load by ``engine``. An engine without a codec adds nothing."""
         if not isinstance(engine, CompressedEngine):
             return
         before = 0.0 if kind == "save" else self._seconds_before
@@ -43,7 +43,10 @@ class _Counts:
 
 
 def measure_compression(group: Group, do: Operations, task: Task, turns: AlternatingPairs, *, whole_bytes: int) -> None:
-    """Report the results of all pairs; the second way uses the codec."""
+    """Measure pairs and report the results. The second way uses the codec.
+
+    ``whole_bytes`` is the size of a checkpoint before compression.
+    """
     counts = _Counts(group)
     timed = replace(turns, looked_at=counts.look_at).measure(PAIRS)
     seconds = timed.seconds

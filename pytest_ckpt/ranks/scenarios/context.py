@@ -1,4 +1,4 @@
-"""The context of a scenario, which follows a subject's own saves and loads."""
+"""The context of a scenario. Scenarios run after a subject's own saves and loads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class ScenarioContext:
     """A subject after its own saves and loads, and functions that create strategies and engines for it.
 
-    ``own`` are its saves that are still on the target; ``found`` collects results outside patterns. ``strategy``
-    creates a strategy for this rank's files: with constant data (``constant``), with other content (``aside``) or
-    without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints of another shard into a
-    store. ``engine`` and ``loader`` create engines. ``drop`` removes files from the caches that this rank is about to
-    read and may have read before. ``drop_own`` does this for files that the rank has not read before. ``local`` and
-    ``tier`` are None if there is no local tier.
+    ``own`` are its saves that are still on the target. ``found`` collects results that do not belong to a pattern.
+    ``strategy`` creates a strategy for this rank's files: with constant data (``constant``), with other content
+    (``aside``) or without the codec (``plain``). ``saver`` creates a strategy that saves full checkpoints of another
+    shard into a store. ``engine`` and ``loader`` create engines. ``drop`` drops the cached data of the files that this
+    rank will read next; the rank may have read them before. ``drop_own`` does the same for files that the rank has not
+    read before. ``local`` and ``tier`` are None if there is no local tier.
     """
 
     group: Group

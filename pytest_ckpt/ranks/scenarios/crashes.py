@@ -1,12 +1,14 @@
 """Training is killed during a background save: committed checkpoints must load, and uncommitted ones must not.
 
-During the save, retention deletes the checkpoint before the newest committed one. So only the newest remains when a
-save is interrupted. In every second save that is killed, the ranks do not request the commit: the kill comes before the
-commit, however fast the storage is.
+During each save that will be killed, retention deletes the second-newest committed checkpoint. So only the newest
+committed checkpoint remains when the save is killed. A fast save may commit before the ranks can kill it. So in every
+second save the ranks do not request the commit until they kill the save. These saves are certainly killed before their
+commit.
 
-Each rank forks a process that simulates its training process. This process copies its state, then changes the state
-while it writes the copy; or it drains a save from a local tier. The ranks kill these processes at a random moment and
-inspect the remaining files. The checkpoints are small versions of the subject's, in a separate area.
+Each rank forks a process that simulates its training process. Without a local tier, this process copies its state, then
+changes the state while it writes the copy. With a local tier, it drains a save to the target. The ranks kill these
+processes at a random moment and inspect the remaining files. The checkpoints are small versions of the subject's, in a
+separate area.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def measure_crashes(
     drop: Callable[[Sequence[Files]], None],
     local: AreaRef | None,
 ) -> None:
-    """Kill as many saves as the task requires, of a small version of the subject's checkpoint."""
+    """Save a small version of the subject's checkpoint and kill the save, as many times as the task requires."""
     assert task.crashes
     whole = task.layout()
     share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
@@ -124,7 +126,11 @@ def measure_crashes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Cut:
-    """A save killed after ``seconds`` by rank 0's clock. ``committed_seconds`` is infinite if it was not committed."""
+    """The result of a save that was killed after ``seconds`` by rank 0's clock.
+
+    ``committed_seconds`` is infinite if no commit was reported. ``reached`` is the last step that all processes had
+    reached.
+    """
 
     seconds: float
     committed_seconds: float
@@ -133,11 +139,12 @@ class _Cut:
 
 @dataclass(kw_only=True, slots=True)
 class CrashScenario:
-    """Saves of ``bytes`` over all ranks, each under a separate number.
+    """Starts saves of ``bytes`` over all ranks, each under a separate number, and kills them.
 
-    ``way`` defines how a save is begun and written. ``make()`` returns a new engine for loads. ``attach()`` returns the
-    area for another process. ``drop`` drops the caches as before every load. ``random`` gives the same numbers on all
-    ranks. ``passing`` are names that this rank's files have only during a save.
+    ``way`` defines how a save is begun and written. ``make()`` returns a new engine for loads. ``attach()`` opens the
+    area again, for use in a forked process. ``drop`` drops the caches in the same way as before every load. ``random``
+    gives the same numbers on all ranks. ``planned`` is the number of saves to kill. ``passing`` are names that this
+    rank's files have only during a save.
     """
 
     group: Group
@@ -206,12 +213,12 @@ class CrashScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
     def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0, *, withholds: bool = False) -> _Cut:
-        """Save in separate processes, then kill them: ``moment`` seconds after all have copied, or after the save if it
-        is None.
+        """Save in forked processes, then kill these processes. Return, on all ranks, the time of the kill and the last
+        step that the processes had reached.
 
-        If ``withholds``, the ranks do not request the commit before the kill. During the save, delete checkpoint
-        ``older``, if there is one. Return, on all ranks, the time of the kill and the stage that the processes had
-        reached.
+        The kill comes ``moment`` seconds after all processes have copied; if ``moment`` is None, it comes after the
+        commit. If ``withholds``, the ranks do not request the commit before the kill. During the save, checkpoint
+        ``older`` is deleted, if it is not 0.
         """
         at = self.do.one("crashes", "save", ref.number)
         self.way.before(ref, at)
@@ -251,10 +258,11 @@ class CrashScenario:
             self._pause()
 
     def _until_over(self, child: ForkedProcess, moment: float | None, *, withholds: bool) -> tuple[float, float]:
-        """Unless ``withholds``, commit the checkpoint after all ranks have written; return the save's end and the time
-        of the commit.
+        """Wait until the moment of the kill. Return the seconds until then, and the seconds until the commit (infinite
+        without one).
 
-        If one rank sees the end, all ranks end together.
+        Unless ``withholds``, request the commit after all ranks have written. All ranks return together, as soon as one
+        of them sees the moment.
         """
         start, committed = time.perf_counter(), math.inf
         leads, is_requested = self.group.rank == 0, False
@@ -275,8 +283,9 @@ class CrashScenario:
             self._pause()
 
     def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str], group: Group) -> None:
-        """Act as this rank's training process: copy the state, change it, and write the copy; rank 0 commits on
-        request."""
+        """Run in the forked process: begin this rank's save, write its files on request, and on rank 0 commit on
+        request.
+        """
         store, clock = self.attach(), Clock(activity=Activity())
         write = self.way.begin(ref, store, clock, group)
         tell(COPIED)
@@ -295,7 +304,7 @@ class CrashScenario:
             raise OSError(0, f"a save in a separate process failed: {child.error}")
 
     def _load(self, number: int) -> str:
-        """Load the newest committed checkpoint and compare it; return its error."""
+        """Load the committed checkpoint ``number`` and compare it; return the error, empty if there is none."""
         missing = sum(self.group.share(self.group.gather(self._missing(number))))
         if missing:
             return f"{counted(missing, 'file is', 'files are')} missing"
@@ -325,7 +334,9 @@ class CrashScenario:
         return missing
 
     def _delete(self, number: int) -> None:
-        """Remove the remains of a checkpoint; a process that was killed early may have left none."""
+        """Remove the files and the directory of a checkpoint. Some may not exist, because a process may have been
+        killed early.
+        """
         for name in (*self.do.own_names(number), *self.passing):
             with contextlib.suppress(FileNotFoundError):
                 self.store.delete(self.do.ref(number), (name,))
@@ -343,15 +354,16 @@ class CrashScenario:
 
 
 class InBackground(Protocol):
-    """The protocol of a save in a process that will be killed."""
+    """Protocol: how a save that will be killed is begun and written."""
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """Do the work for which a job waits, on all ranks together, before the process exists."""
+        """On all ranks together, before the process is forked, do work that blocks the job."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Do the work for which a job waits, in the process; return a function that writes this rank's files.
+        """In the forked process, do work that blocks the job; return a function that writes this rank's files to
+        ``store``.
 
-        The function writes to ``store``. ``group`` are the processes of all ranks.
+        ``group`` are the forked processes of all ranks.
         """
 
     def after(self, ref: CheckpointRef) -> None:
@@ -360,9 +372,9 @@ class InBackground(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByCopy:
-    """The process copies the state and changes it while the copy is written.
+    """The process copies the state, and changes the state while the copy is written.
 
-    ``make(group)`` returns an engine that saves a copy, for a process of the group.
+    ``make(group)`` returns an engine that copies the state before it saves, for a process of the group.
     """
 
     make: Callable[[Group], Engine]
@@ -371,7 +383,7 @@ class ByCopy:
         """Do nothing, because each process has a separate state."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Copy the state, and begin to change it."""
+        """Copy the state and begin to change it; return a function that writes the copy."""
         engine = self.make(group)
         state = staging(engine)
         engine.fill(ref.number)
@@ -385,9 +397,10 @@ class ByCopy:
 
 @dataclass(kw_only=True, slots=True)
 class ByDrain:
-    """The ranks save to the local tier, and the process drains it. ``make()`` returns an engine; ``do`` operates there.
+    """The ranks save to the local tier, and the process drains this save to the target.
 
-    ``attach()`` returns the local tier for another process.
+    ``do`` performs operations in the local tier. ``make()`` returns an engine. ``attach()`` opens the local tier again,
+    for use in a forked process.
     """
 
     group: Group

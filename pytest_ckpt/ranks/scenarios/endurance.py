@@ -37,7 +37,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LongRun:
-    """Measures both patterns in a store without other files of the subject; rank 0 reports each result immediately.
+    """Measures both patterns of this module in ``store``; rank 0 reports each result immediately.
 
     Every save by ``strategy`` has different content. The checkpoint numbers follow ``after``.
     """
@@ -64,8 +64,8 @@ class LongRun:
     def endure(self, requested_seconds: float) -> None:
         """Save repeatedly for ``requested_seconds``, and keep the newest two checkpoints.
 
-        With 0 s, end when the times are steady or the limit of rounds is reached. If saves are so fast that too many
-        times would have to be stored, each save waits for its turn.
+        With 0 s, end when the times are steady or the limit of rounds is reached. If saves are so fast that more than
+        `MAXIMUM_ENDURANCE_SAVES` times would be stored, saves start at fixed intervals.
         """
         began = time.perf_counter()
         every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
@@ -102,7 +102,9 @@ class LongRun:
             self._send("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
-        """Save on the volume as it is, and with ballast at each level. The ballast is always removed."""
+        """Save on the volume as it is. Then fill it with ballast to each level in turn, and save at each level. The
+        ballast is always removed.
+        """
         if not NEEDS["near_full"] <= self._store.capabilities:
             self._send("near_full", None, "The target has no volume that could be filled.")
             return
@@ -141,10 +143,11 @@ class LongRun:
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
-        """Write ballast until the used share of the volume is ``level``; return the ballast's bytes on all ranks.
+        """Write ballast until the used share of the volume is ``level``; return the bytes of this ballast over all
+        ranks.
 
-        None if the volume refused bytes before. Ballast has content that cannot be compressed or deduplicated. It is
-        written, because reserved space does not fill a volume.
+        Return None if the volume has refused bytes before. Ballast has content that cannot be compressed or
+        deduplicated. It is written, because reserved space does not fill a volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
@@ -165,8 +168,9 @@ class LongRun:
         return True
 
     def _ballast(self, content: Content, size: int, mark: int) -> Iterator[memoryview]:
-        """Yield ``size`` bytes in pieces, all in the same memory. A piece counts as written when the next one is
-        requested."""
+        """Yield ``size`` bytes of ballast in pieces, all in the same memory. A piece counts as written when the next
+        one is requested.
+        """
         piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
         for done in range(0, size, _PIECE_BYTES):
             part = piece[: min(_PIECE_BYTES, size - done)]
@@ -195,14 +199,18 @@ class LongRun:
 
 
 def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
-    """Return whether another save follows; rank 0 decides, because it knows the seconds."""
+    """Return whether another save follows, given the times of the saves, and the elapsed and the requested seconds.
+    Only rank 0 knows the times of the saves.
+    """
     if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
         return True
     return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure the patterns that need hours and space; files that are no longer needed are deleted first."""
+    """Measure endurance and, if planned, saves on a nearly full volume. Files that are no longer needed are deleted
+    first.
+    """
     task, do = at.task, at.do
     assert task.endurance
     if not task.keep:

@@ -1,4 +1,4 @@
-"""Saves and loads that may fail without the end of the run: all ranks agree on the failure, and no rank waits for ever.
+"""Saves and loads that may fail without ending the run: all ranks agree on a failure, and no rank waits for ever.
 
 An OSError of the storage ends the operation on all ranks. Any other error does not come from the storage and ends the
 run. If a rank could not write, the checkpoint is not committed. Each operation reports the longest time in which a rank
@@ -60,7 +60,7 @@ class TrialResult:
 
 @dataclass(slots=True)
 class ComparisonTotals:
-    """The comparisons so far; on rank 0 for all ranks."""
+    """The sums of all comparisons so far. On rank 0 they cover all ranks."""
 
     expected: int = 0
     checked: int = 0
@@ -106,9 +106,9 @@ class OperationsThatMayFail:
         self.compared = ComparisonTotals()
 
     def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
-        """Delete the old checkpoint of a number, then save one under this number with new content.
+        """Delete the previous checkpoint under ``number``, then save one with new content under this number.
 
-        ``later`` is started with the clock, on rank 0.
+        ``later``, which only rank 0 has, requests a command some time after the save has started.
         """
         self._content += 1
         error = self.discard(number, at)
@@ -152,7 +152,10 @@ class OperationsThatMayFail:
     def load(
         self, number: int, at: OperationRef, later: DelayedRequest | None = None, *, clone: Store | None = None
     ) -> TrialResult:
-        """Load an uncached checkpoint from the target or from a clone, and compare every byte."""
+        """Load an uncached checkpoint from the target or from a clone, and compare every byte.
+
+        ``later``, which only rank 0 has, requests a command some time after the load has started.
+        """
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
         silence, seconds = SilenceWatch(self._activity), 0.0
@@ -204,7 +207,9 @@ class OperationsThatMayFail:
         return tried
 
     def discard(self, number: int, at: OperationRef) -> str:
-        """Delete the checkpoint under a number, complete or not; return this rank's error."""
+        """Delete the checkpoint under ``number``, whether it is complete or not. Return the error of this rank, or a
+        remark that another rank had one; empty if no rank had an error.
+        """
         ref = self._refs.get(number)
         if ref is None:
             return ""
@@ -238,7 +243,7 @@ class OperationsThatMayFail:
             self._store.finish_delete(ref)
 
     def _met(self, act: Callable[[], object]) -> str:
-        """Perform an action; return a description of its storage error, empty without an error."""
+        """Call ``act``; return a description of the storage error that it raises, or an empty text."""
         try:
             act()
         except OSError as error:
@@ -250,7 +255,7 @@ class OperationsThatMayFail:
         return ""
 
     def _tried(self, kind: TriedKind, error: str, seconds: float, silence: SilenceWatch) -> TrialResult:
-        """Return the result of an operation, agreed among all ranks.
+        """Combine the results of all ranks for one operation, and return the same result on each rank.
 
         Times of different hosts are not compared; each rank uses its own clock.
         """

@@ -1,4 +1,7 @@
-"""Contention: two jobs save concurrently, or data loaders read samples during saves. All saves are paced."""
+"""Contention: two jobs save concurrently, or data loaders read samples during saves.
+
+All saves are paced: each spreads its bytes over a given time (`pytest_ckpt.ranks.paced`).
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,12 @@ _BYPASSED = "This engine writes its files without the store of a run, so its sav
 
 
 class InterferenceScenario:
-    """Saves at a ``pace`` during other work, in turns; rank 0 reports each result immediately.
+    """Measures paced saves during other work, in turns; rank 0 reports each result immediately.
 
-    ``do`` and ``strategy`` save checkpoints of the paced size into the paced ``store``, each with new content.
-    ``found`` describes the pace for the report. In turns of ``turn_seconds`` the data loaders of ``area`` read at
-    ``loader_bytes_per_second``; ``drop`` removes from the caches the files that are read next.
+    ``do`` and ``strategy`` save checkpoints into ``store``, whose files accept bytes at ``pace``. Each save has new
+    content. ``found`` describes the pace for the report. In turns of ``turn_seconds``, a data loader on each host reads
+    files of ``area`` at ``loader_bytes_per_second``. ``drop`` drops the cached data of the files that will be read
+    next. Checkpoint numbers follow ``after``.
     """
 
     def __init__(
@@ -122,7 +126,7 @@ class InterferenceScenario:
         return not self._group.any_of(self._pace.is_bypassed)
 
     def _save_aside(self) -> None:
-        """Save this rank's files, and remove them without a commit."""
+        """Save this rank's files to a draft, and discard the draft instead of committing it."""
         clock = Clock(activity=self._activity)
         draft = self._store.begin(self._aside(self._saves_aside), clock)
         self._engine.save(draft, clock)
@@ -130,7 +134,7 @@ class InterferenceScenario:
         self._saves_aside += 1
 
     def _aside(self, save: int) -> CheckpointRef:
-        """Return the reference of a save that is not committed; its name is always new."""
+        """Return the reference of a save that is not committed. Each number ``save`` gives another name."""
         return replace(self._neighbour, attempt=save)
 
     def _remove_aside(self) -> None:
@@ -142,7 +146,9 @@ class InterferenceScenario:
             self._removed_aside = max(counts, default=0)
 
     def _two_jobs(self, rank_bytes: int) -> None:
-        """Let each half of the ranks save in turns, while the other half saves at the same pace."""
+        """Use each half of the ranks as a job. In turns, measure saves of one job while the other job saves at the same
+        pace.
+        """
         ranks = math.ceil(self._group.size / 2)
         is_first = self._group.rank < ranks
         saves: dict[bool, list[Operation]] = {True: [], False: []}
@@ -171,7 +177,9 @@ class InterferenceScenario:
             send(self._do, "neighbour", found)
 
     def _save_concurrently(self, over: threading.Event) -> None:
-        """Save this rank's files while the other job saves, for as long as a save within its limit may last."""
+        """Save this rank's files repeatedly, until the save of the other job is over (``over`` is set), but at most
+        `CONCURRENT_SAVES` times.
+        """
         self._pace.until(over)
         for save in range(CONCURRENT_SAVES):
             # The first save uses the content that was generated before this turn.
@@ -184,7 +192,7 @@ class InterferenceScenario:
         self._pace.until(threading.Event())
 
     def _data_loaders(self, files: Sequence[Files]) -> None:
-        """Read samples on every host, without saves and while all ranks save, in turns."""
+        """In turns, read samples on every host: without saves, and while all ranks save."""
         self._drop(files)
         turns: dict[bool, list[_Turn]] = {False: [], True: []}
         saves: list[float] = []
@@ -233,8 +241,8 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
-        """Return how reads used the page cache, as text; if hosts differ, with the number of hosts for each I/O
-        mode.
+        """Return a text that describes how reads used the page cache. If hosts differ, it contains the number of hosts
+        for each way.
         """
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
@@ -266,7 +274,9 @@ class InterferenceScenario:
     def _save(
         self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
     ) -> Operation | None:
-        """Save a checkpoint that is not one of the subject's own, and delete it; return the save on rank 0."""
+        """Save a checkpoint that is not one of the subject's own, and delete it. Return the save on rank 0, and None
+        elsewhere.
+        """
         operation = self._do.save(
             self._strategy,
             self._number,
@@ -283,13 +293,16 @@ class InterferenceScenario:
         return operation
 
     def _next(self) -> int:
-        """Return the number of the next content; after the last number, numbers are used again."""
+        """Return the number of the next content. After the largest number, continue with the first."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 
 
 class _Turn(NamedTuple):
-    """The data loaders of all hosts in one turn; the slowest host counts. Only rank 0 has the results."""
+    """The results of the data loaders of all hosts in one turn; they are complete only on rank 0.
+
+    ``p99`` covers the reads of all hosts. ``waited`` and ``client_busy`` are the maximum over hosts.
+    """
 
     reads: int
     p99: float
@@ -329,11 +342,11 @@ class _Reader:
         self._hear()
 
     def begin(self) -> None:
-        """Start the reads in the process."""
+        """Start the reads."""
         self._say("")
 
     def end(self) -> SampleReads:
-        """Stop the reader; return its reads."""
+        """Stop the reads and end the process; return the reads."""
         self._say("")
         document = self._hear()
         self._process.communicate()
@@ -379,7 +392,9 @@ def measure(at: ScenarioContext) -> None:
 
 
 def _scenario(at: ScenarioContext, task: PacedTask, layout: Layout, shard: RankLayout) -> InterferenceScenario:
-    """Return the scenario that saves this rank's ``shard`` of the paced checkpoint."""
+    """Return the scenario for ``task``: this rank saves its ``shard`` of the checkpoint that ``layout`` describes, at
+    the pace of the task.
+    """
     pace = Pace(task.seconds)
     store = paced_store(at.store, pace)
     do = Operations(at.group, at.activity, at.do.subject, shard, store, rule=at.task.files)

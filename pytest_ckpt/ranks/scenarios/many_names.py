@@ -37,7 +37,7 @@ _SHORTEST_SECONDS = 1e-9
 
 
 class ManyNamesScenario:
-    """Performs the steps in ``tree``, and stops on all ranks after the first call that failed."""
+    """Performs the steps in the directory ``tree``. After the first call that failed, all ranks stop."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ManyNamesScenario:
         self._do.send(PatternMeasured(subject=self._do.subject, name="metadata", found=found))
 
     def _many(self) -> bool:
-        """Create, look up, list and remove the files; return whether no call failed."""
+        """Create, look up, list and remove the files; return True if every call succeeded."""
         names, tree, rank, ranks = self._names, self._tree, self._group.rank, self._group.size
         made = [names.directory(number) for number in names.directories_of(rank, ranks)]
         own = [names.path(file) for file in names.files_of(rank, ranks)]
@@ -109,10 +109,11 @@ class ManyNamesScenario:
         )
 
     def _old_checkpoints(self) -> bool:
-        """Create the files of old checkpoints by all ranks, and remove them by rank 0; return whether no call failed.
+        """Create the files of old checkpoints on all ranks, and remove them on rank 0; return True if every call
+        succeeded.
 
-        In jobs, one rank removes an old checkpoint (shutil.rmtree). Its listing must be complete, so rank 0 awaits the
-        names of other hosts first.
+        In jobs, one rank removes an old checkpoint (shutil.rmtree). Its listing must be complete, so rank 0 first waits
+        until it sees the names that other hosts created.
         """
         old = [old_checkpoint(number) for number in range(REMOVALS)]
         own = self._names.old_files_of(self._group.rank, self._group.size)
@@ -125,7 +126,9 @@ class ManyNamesScenario:
         )
 
     def _removed(self, directory: str) -> bool:
-        """Remove a directory as an old checkpoint is removed, timed; return whether no call failed."""
+        """Let rank 0 remove ``directory`` in the way in which jobs remove an old checkpoint, and record the time.
+        Return True if every call succeeded.
+        """
         self._cache.forget_names()
         is_done = self._by_rank_0("unlink", lambda: self._remove(directory))
         if is_done and self._group.rank == 0:
@@ -159,8 +162,8 @@ class ManyNamesScenario:
         self._look_again("not listed", self._not_listed)
 
     def _look_again(self, kind: NameFaultKind, still_missing: Callable[[list[str]], list[str]]) -> None:
-        """Look repeatedly for missing names that another host may have created, up to the STALE limit; record the rest
-        as faults.
+        """Look for the missing names repeatedly, up to the STALE limit, because another host may have created them.
+        Record the names that are still missing as faults of this ``kind``.
         """
         missing, end = self._missing, time.monotonic() + VISIBLE_WITHIN_SECONDS
         while missing and self._group.spans_hosts and time.monotonic() < end:
@@ -214,7 +217,9 @@ class ManyNamesScenario:
             self._faults.append(NameFault(kind=kind, rank=rank, host=host, name=paths[0], count=len(paths)))
 
     def _timed(self, call: NameCall, count: int, work: Callable[[], None]) -> bool:
-        """Let all ranks perform a step, after names were dropped; return whether no call failed."""
+        """Drop cached names; then let all ranks perform ``work`` and record its time, as a step of ``count`` names.
+        Return True if every call succeeded.
+        """
         self._cache.forget_names()
         is_done = self._together(call, work)
         if is_done and self._group.rank == 0:
@@ -225,11 +230,13 @@ class ManyNamesScenario:
         return is_done
 
     def _by_rank_0(self, call: NameCall, work: Callable[[], None]) -> bool:
-        """Let rank 0 work while the others wait; return whether no call failed."""
+        """Let rank 0 perform ``work`` while the other ranks wait; return True if every call succeeded."""
         return self._together(call, work if self._group.rank == 0 else lambda: None)
 
     def _together(self, call: NameCall, work: Callable[[], None]) -> bool:
-        """Let all ranks work at the same time; return whether no call failed. Rank 0 knows the seconds of each rank."""
+        """Let all ranks perform ``work`` at the same time; return True if every call succeeded. Rank 0 then knows the
+        seconds of each rank.
+        """
         self._parts += 1
         at, failure, self._left_out_seconds = self._do.one("metadata", "", self._parts), None, 0.0
         with self._do.stage("probes", at):
@@ -259,7 +266,9 @@ class ManyNamesScenario:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Perform the steps in a directory of the run's area, which the clean-up removes if an error leaves it."""
+    """Perform the steps in a directory of the run's area. If an error leaves the directory, the clean-up of the run
+    removes it.
+    """
     names, do = at.task.metadata, at.do
     assert names
     if "paths" not in at.store.capabilities:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def measure_notice(
     group: Group, activity: Activity, do: Operations, strategy: Strategy, task: Task, *, whole_bytes: int
 ) -> None:
-    """Save; as soon as the job may continue, send a notice to all ranks, which then save their present state.
+    """Begin a save. As soon as the job may continue, send a notice to all ranks, which then save their present state.
 
-    If the first save continues in the background, this is the worst moment, because the next save waits for it. All
-    notices use the same two checkpoint numbers.
+    If the first save continues in the background, this is the worst moment, because the next save waits for it. This is
+    repeated with the same two checkpoint numbers. ``whole_bytes`` is the size of a checkpoint.
     """
     first = task.operations + PATTERNS["preempt"].first
     seconds = []

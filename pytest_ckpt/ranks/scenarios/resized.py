@@ -110,7 +110,7 @@ class ResizedRun:
                 cache.drop(self._task.drop_caches, files)
 
     def _names(self) -> tuple[str, ...]:
-        """Return the files that contain this rank's parts."""
+        """Return the names of the saved files that contain this rank's parts of tensors."""
         savers = dict.fromkeys(part.rank for tensor in self._tensors for part in tensor.parts_of(self._group.rank))
         names = (name for rank in savers for name in names_to_read(self._layout.rank(rank), self._task.files))
         return tuple(dict.fromkeys((*names, *self._task.files.shared)))

@@ -33,10 +33,10 @@ _TOGETHER = "The ranks of this engine load together, each only its own files: th
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPatterns:
-    """Measures all patterns on a checkpoint that is on the target; rank 0 reports each as soon as it is known.
+    """Measures loads in all these patterns; rank 0 reports each pattern as soon as it is measured.
 
-    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop``
-    removes from the caches the files that this rank is about to read.
+    ``loader`` creates a loader for a shard; None if ranks can only load together, each its own files. ``drop`` drops
+    the cached data of the files that this rank will read next.
     """
 
     group: Group
@@ -48,7 +48,7 @@ class LoadPatterns:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self, checkpoint: int) -> None:
-        """Load the checkpoint in every pattern, `LOADS_OF_A_PATTERN` times, without cached data."""
+        """Load a checkpoint of the target in every pattern, `LOADS_OF_A_PATTERN` times each, without cached data."""
         hosts = self.group.share(self.group.gather(self.group.host))
         for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
             if reading.not_run or self.loader is None:
@@ -92,10 +92,11 @@ def repeated_loads(
     bytes_each: int,
     restart: RestartReads | None = None,
 ) -> LoadPattern:
-    """Load a checkpoint `LOADS_OF_A_PATTERN` times, cold each time, and free the loader; complete only on rank 0.
+    """Load a checkpoint `LOADS_OF_A_PATTERN` times, cold each time, then free the loader. Return the results, which are
+    complete only on rank 0.
 
-    ``names`` are the files that this rank reads, ``drop`` empties their caches. All ranks together read ``bytes_each``
-    bytes of tensors in each load, as ``reads`` describes.
+    ``names`` are the files that this rank reads; ``drop`` drops their cached data. All ranks together read
+    ``bytes_each`` bytes of tensors in each load. ``reads`` describes a load for the report.
     """
     operations: list[Operation] = []
     checked, fault_count = 0, 0

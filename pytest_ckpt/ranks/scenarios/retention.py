@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class SavesRetained:
-    """The subject's saves and deletes. ``kept`` are the checkpoints on the target; ``saves`` contains, on rank 0, each
-    save's result.
+    """The subject's saves and deletes. ``kept`` are the numbers of the checkpoints on the target. ``saves`` contains,
+    on rank 0, the result of each save.
 
-    ``retain`` is the number of newest checkpoints to keep; 0: all.
+    ``retain`` is the number of newest checkpoints to keep; with 0, all are kept.
     """
 
     def __init__(self, do: Operations, *, retain: int) -> None:
@@ -39,9 +39,10 @@ class SavesRetained:
         return statistics.median([o.seconds for o in self.saves] or [0.0])
 
     def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
-        """Save checkpoints 1 to ``count``; on rank 0 return the cost of deletions, if checkpoints were deleted.
+        """Save checkpoints 1 to ``count``, and delete the oldest ones if more exist than are retained. Return, on rank
+        0, the cost of deletions; None elsewhere, or if no checkpoint had to be deleted.
 
-        Steps of ``training`` run during each save. The next save begins after they have run undisturbed for a while.
+        Steps of ``training`` run during each save. The next save begins after steps have run undisturbed for a while.
         """
         if training:
             with self._do.stage("content", self._do.all("content")):
@@ -71,7 +72,9 @@ class SavesRetained:
         self.kept = []
 
     def _save_while_deleting(self, strategy: Strategy, checkpoint: int) -> Retention | None:
-        """Save another checkpoint while the oldest is deleted; return, on rank 0, the cost of deletions."""
+        """Save another checkpoint while the oldest one is deleted. Return, on rank 0, the cost of deletions; None
+        elsewhere.
+        """
         do, oldest = self._do, self.kept.pop(0)
         operation = do.save(strategy, checkpoint, role="beside deletion", meanwhile=lambda _over: do.delete_own(oldest))
         self.kept.append(checkpoint)

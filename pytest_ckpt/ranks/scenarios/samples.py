@@ -34,11 +34,11 @@ _BLOCK_BYTES = 4096
 
 @dataclass(kw_only=True, slots=True)
 class SampleReads:
-    """The reads of a host's data loader, on the monotonic clock of that host.
+    """The reads of a host's data loader. Times are on the monotonic clock of that host.
 
-    ``reads`` are (begin, seconds) of each read. ``waits`` are (begin, seconds) of each wait of training for an empty
-    queue. ``busy`` is the share of the time in which the process used a CPU, or a thread waited for one. ``way``
-    describes how reads used the page cache.
+    ``reads`` are (begin, seconds) of each read. ``waits`` are (begin, seconds) of each wait of training for a sample,
+    because the queue was empty. ``busy`` is the share of the time in which the process used a CPU, or a thread waited
+    for one. ``way`` describes how reads used the page cache.
     """
 
     reads: list[tuple[float, float]] = field(default_factory=list)
@@ -133,7 +133,9 @@ class _Untimed:
 
 
 def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
-    """Open the files so that every read comes from the storage, and read a block as a test."""
+    """Open the files so that every read comes from the storage, and read a block as a test; return their data
+    loader.
+    """
     store: Store = load(area.opener)(area)
     opened = [store.open(of.ref, _Untimed()).source(name, fresh=True) for of in files for name in of.names]
     opened[0].read_into(0, mmap.mmap(-1, _BLOCK_BYTES))
@@ -142,7 +144,7 @@ def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader
 
 
 def main() -> None:
-    """Read the files listed on standard input until the input signals the end."""
+    """Read the files that the standard input lists, from its second line to its end or third line."""
     # The process must not continue to read after its rank has ended.
     die_with_parent()
     request = json.loads(sys.stdin.readline())

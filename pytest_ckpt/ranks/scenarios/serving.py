@@ -1,6 +1,6 @@
-"""Serving: replicas load a model's weights concurrently, uncached and cached; one client rewrites them as other files.
+"""Serving: replicas load a model's weights concurrently, uncached and cached; one rank rewrites them as new files.
 
-The weights are separate files: written by all ranks, read by replicas in parts, rewritten by one rank.
+All ranks write the weights, each some of the files. Replicas read them in parts. Finally a single rank rewrites them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ _COPIED_BYTES = 2 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingScenario:
-    """Measures loads of the weights from two checkpoints: one that all ranks wrote, and one that a single rank rewrote.
+    """Measures loads of the weights from two checkpoints. All ranks wrote the first one; a single rank rewrote it as
+    the second.
 
-    ``drop`` removes from the caches the files that this rank is about to read.
+    ``drop`` drops the cached data of the files that this rank will read next.
     """
 
     group: Group
@@ -64,7 +65,9 @@ class ServingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Write the weights, load them in each I/O mode, rewrite them, compare the copy, and remove both."""
+        """Write the weights, load them in each I/O mode, rewrite them, compare the copy, and remove both
+        checkpoints.
+        """
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
         ways: tuple[IoMode, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
@@ -159,7 +162,7 @@ class WeightsEngine:
         self._found = FirstFaults()
 
     def facts(self) -> dict[str, str]:
-        """Return no facts, because it is not an engine of the subject."""
+        """Return no facts, because this is not an engine that a subject names."""
         return {}
 
     def fill(self, checkpoint: int) -> None:
@@ -225,7 +228,9 @@ class WeightsEngine:
             return _mapped(path)
 
     def _read_files(self, files: Collection[int], clock: Clock) -> Ring[_Piece]:
-        """Read this rank's parts of the open files in one pass, and compare them concurrently."""
+        """Read this rank's parts of the open files in one pass, and compare them concurrently. Return the ring of
+        buffers, which has the times of this pass.
+        """
 
         def read(piece: _Piece, buffer: Bytes) -> int:
             try:

@@ -55,10 +55,10 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Checkpoints of ``bytes`` over all ranks, saved to the local tier, drained and restored.
+    """Saves checkpoints of ``bytes`` over all ranks to the local tier, drains them and restores them.
 
-    ``drop`` removes from the caches the files that are read from the target next. ``do`` are the subject's operations
-    on the target; ``cache`` is the host's cache of the target's files.
+    ``drop`` drops the cached data of files on the target that will be read next. ``do`` are the subject's operations on
+    the target; ``cache`` is the host's cache of the target's files.
     """
 
     group: Group
@@ -127,7 +127,8 @@ class TierScenario:
         ).measure()
 
     def _take_turns(self) -> tuple[int, int]:
-        """Save to the local tier, without and during drains; return the last drained checkpoint and the newest one.
+        """Save to the local tier, without and during drains. Return the numbers of the last drained checkpoint and of
+        the newest checkpoint.
 
         The newest checkpoint is not drained. At the end, the local tier contains only the newest checkpoint, and the
         target only the drained one.
@@ -150,7 +151,9 @@ class TierScenario:
         return on_target, newest
 
     def _save(self, saves: SyncStrategy, number: int, drained: tuple[Drains, int] | None = None) -> float | None:
-        """Save to the local tier, and drain another checkpoint concurrently; return rank 0's seconds."""
+        """Save checkpoint ``number`` to the local tier, and concurrently drain another checkpoint, if one is given.
+        Return the seconds of the save on rank 0, and None elsewhere.
+        """
         at = self.do.one("tiers", "save", number - self.task.operations - PATTERNS["tiers"].first + 1)
         pending: list[InFlight] = []
 
@@ -179,7 +182,10 @@ class TierScenario:
     def _restore(
         self, index: int, expected_tier: Literal["local", "target"], expected: int, near: HostCache
     ) -> TierRestore:
-        """Choose the newest complete checkpoint; load it if it is the expected one."""
+        """Choose the newest complete checkpoint, load it if it is the expected one, and return the result.
+
+        ``near`` is the host's cache of the local tier's files.
+        """
         self.activity.begin(self.do.one("tiers", "load", index))
         tier, number = self._newest_whole()
         integrity, seconds = None, 0.0
@@ -205,8 +211,9 @@ class TierScenario:
         return tuple(dict.fromkeys((*self._sizes[number], *self.task.files.shared)))
 
     def _newest_whole(self) -> tuple[Tier, int]:
-        """Return, on all ranks, the newest checkpoint for which all ranks have their files; the local tier is
-        preferred."""
+        """Return, on all ranks, the tier and number of the newest checkpoint for which all ranks have their files. The
+        local tier is preferred. Return an empty tier and 0 if there is no such checkpoint.
+        """
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
         # Lower numbers are the subject's own checkpoints, which are older.
@@ -248,7 +255,9 @@ class PartnerTransfer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """The ranks of each host, in the order of the hosts; the next host stores a host's copies."""
+    """The names of the hosts, and the ranks of each host, in the same order. The next host stores the copies of a
+    host.
+    """
 
     names: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
@@ -265,7 +274,7 @@ class Hosts:
         return cls(names=tuple(names.values()), ranks=tuple(map(tuple, by_leader.values())))
 
     def to_partners(self) -> list[PartnerTransfer]:
-        """Return the partner that receives each rank's files."""
+        """Return the transfers of each rank's files to a rank of the next host."""
         return [
             PartnerTransfer(owner=owner, source=owner, to=partners[place % len(partners)])
             for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
@@ -275,9 +284,11 @@ class Hosts:
 
 @dataclass(kw_only=True, slots=True)
 class PartnerScenario:
-    """Two checkpoints of ``bytes`` in the local tiers and on partners; then the last host loses all its files.
+    """Saves two checkpoints of ``bytes`` to the local tiers and copies them to partners; then the last host loses all
+    its files.
 
-    ``do`` are operations in the local tier, ``cache`` is the host's cache for it.
+    ``do`` performs operations in the local tier; ``cache`` is the host's cache of the local tier's files. Checkpoint
+    numbers follow ``after``.
     """
 
     group: Group
@@ -293,7 +304,7 @@ class PartnerScenario:
     _buffers: dict[PartnerTransfer, Bytes] = field(default_factory=dict)
 
     def measure(self) -> NodeLoss:
-        """Save and copy twice, lose a host, return its files, load, and remove all checkpoints."""
+        """Save and copy twice, let a host lose its files, send its files back, load, and remove all checkpoints."""
         do, self._hosts = self.do, Hosts.of(self.group)
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         older = self.after + PATTERNS["tiers"].first + _COPIES
@@ -340,7 +351,9 @@ class PartnerScenario:
         return tuple(self.group.share(self.group.gather(tuple(sizes))))
 
     def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
-        """Send files of checkpoint ``number``, and commit the received files as ``new``; return rank 0's seconds."""
+        """Transfer files of checkpoint ``number``, and commit the received files as checkpoint ``new``. Return the
+        seconds on this rank's clock.
+        """
         mine, group = self.group.rank, self.group
         self._buffers.clear()
         self.activity.begin(self._at("save", new))
@@ -372,7 +385,7 @@ class PartnerScenario:
         return time.perf_counter() - start
 
     def _read(self, way: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
-        """Yield the pieces of files in order, each with the rank that receives it."""
+        """Yield (receiving rank, piece) for each piece, in the order of the files."""
         store, buffer = self.tier, self._buffer(way)
         committed = store.open(self.do.ref(number), clock)
         source, opened = None, ""
@@ -390,7 +403,9 @@ class PartnerScenario:
                 source.close()
 
     def _write(self, way: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
-        """Write a piece when its bytes have arrived in the buffer; yield before the first piece and after each."""
+        """Write the pieces of the files in order. Yield before each piece, until its bytes have arrived in the buffer,
+        and after the last.
+        """
         buffer, sink = self._buffer(way), None
         yield
         for piece in self._pieces(way.owner):
@@ -428,14 +443,16 @@ class PartnerScenario:
         return sum(self.group.share(self.group.gather(wrong)))
 
     def _lose(self, lost: Sequence[int], copies: Sequence[PartnerTransfer], newest: int) -> None:
-        """Delete all files that a host stores: its ranks' files, and its copies of another host's files."""
+        """Delete all files that the host of the ranks ``lost`` stores: its own files, and its copies of another host's
+        files.
+        """
         if self.group.rank in lost:
             self.do.delete_own(newest)
         self._delete_held([way for way in copies if way.to in lost], newest)
         self._remove_directory(newest, on=lost)
 
     def _delete_held(self, copies: Sequence[PartnerTransfer], number: int) -> None:
-        """Delete copies on the hosts that store them."""
+        """Delete copies of checkpoint ``number`` on the hosts that store them."""
         ref = self.do.ref(number + _TO_COPY)
         for way in copies:
             if way.to == self.group.rank:

@@ -48,8 +48,9 @@ _EARLIEST, _LATEST = 0.1, 0.9
 
 
 class RunWithCommands(ABC):
-    """Base class of the launches with commands. It uses two checkpoints in turns: one is complete, the other may be
-    overwritten."""
+    """Base class of the launches in which commands run. It uses two checkpoint numbers in turns: one for a complete
+    checkpoint, the other for the next save.
+    """
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
@@ -71,7 +72,7 @@ class RunWithCommands(ABC):
         self._count = 0
 
     def run(self) -> None:
-        """Measure, then remove the written files."""
+        """Perform the measurement of the launch, then remove the written files."""
         task = self._task
         self._activity.begin(self._do.all("prepare", self._name))
         self._do.across_hosts.prepare()
@@ -103,7 +104,9 @@ class RunWithCommands(ABC):
         """Save and load, and report the results. Return whether the storage is in its original state."""
 
     def _watched(self) -> AbstractContextManager[None]:
-        """Record the load of the ranks' hosts within the block: for each operation, and for the whole block."""
+        """Return a context manager that records the load of the ranks' hosts: for each operation in its block, and for
+        the whole block.
+        """
         return self._do.host_load.spanning(self._name)
 
     @property
@@ -111,7 +114,9 @@ class RunWithCommands(ABC):
         return self._group.rank == 0
 
     def _share(self) -> float:
-        """Return a random fraction of an operation's duration, the same on all ranks."""
+        """Return the random fraction of an operation's duration after which a command is requested. It is the same on
+        all ranks.
+        """
         return self._random.uniform(_EARLIEST, _LATEST)
 
     def _later(self, command: Command, seconds: float) -> DelayedRequest | None:
@@ -133,7 +138,7 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _hold(self, tried: TrialResult) -> TrialResult:
-        """Return the result of an operation on unchanged storage. Raises OSError if the operation failed."""
+        """Return ``tried``, an operation on unchanged storage. Raises OSError if the operation failed."""
         if tried.failed:
             raise OSError(0, f"no fault was injected, but a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
@@ -143,7 +148,7 @@ class RunWithCommands(ABC):
         return bool(self._group.share(seen))
 
     def _heard(self, request: RequestedCommand | None) -> CommandRun:
-        """Return on all ranks the result of a command requested by rank 0, after it has ended."""
+        """Wait until a command that rank 0 requested has ended; return its result on all ranks."""
         with self._activity.wait():
             run = request.wait() if request else None
         shared: CommandRun = self._group.share(run)
@@ -157,7 +162,7 @@ class FailoverRun(RunWithCommands):
     """The failover launch of one task; rank 0 reports all known results after each fault."""
 
     def _measure(self) -> bool:
-        """Save and load undisturbed, then with a broken component."""
+        """Save and load undisturbed, then with a fault in the storage."""
         with self._watched():
             saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         self._undisturbed = (saved.operation, loaded.operation)
@@ -172,7 +177,11 @@ class FailoverRun(RunWithCommands):
         return not not_run
 
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
-        """Inject a fault during an operation, repair it and save; return the reason if the launch cannot continue."""
+        """Inject a fault during an operation, repair it and save. Return the reason why the launch cannot continue;
+        empty if it can.
+
+        ``usual_seconds`` is the duration of an undisturbed operation of this kind.
+        """
         share = self._share()
         listed: list[OperationTrial] = []
         request: RequestedCommand | None = None
@@ -282,7 +291,9 @@ class UpgradeRun(RunWithCommands):
     """The upgrade launch of one task; rank 0 reports the results at the end."""
 
     def _measure(self) -> bool:
-        """Save and load undisturbed, then during the command until it has returned or an operation has failed."""
+        """Save and load undisturbed. Then save and load in turns until the command has returned or an operation has
+        failed.
+        """
         with self._watched():
             saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
             share, moment = self._share(), 0.0
@@ -387,7 +398,9 @@ class SnapshotRun(RunWithCommands):
         )
 
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
-        """Return the run's area in the clone, or why it is not accessible; the same on all ranks."""
+        """Return the run's area in the clone, and an empty text. If the area is not accessible, return None and the
+        reason. The result is the same on all ranks.
+        """
         with self._activity.in_phase("open"):
             clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
         whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
@@ -397,7 +410,11 @@ class SnapshotRun(RunWithCommands):
         return clone, ""
 
     def _look(self, clone: Store, before: int, saved_during: TrialResult) -> tuple[bool, str]:
-        """Return whether the save is committed in the clone, and the error of a checkpoint that is committed there."""
+        """Return whether the save during the snapshot is committed in the clone, and the error of loads from the clone
+        (empty without one).
+
+        Checkpoint ``before`` is loaded in any case, and the save's checkpoint if it is committed there.
+        """
         # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
         number = self._free if saved_during.failed else self._whole
         is_committed = self._try.is_committed(number, clone)
