@@ -113,10 +113,10 @@ def cluster_chart(
     cluster_size: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
-    """Return a chart of the largest cluster that each measurement is sufficient for, and the chosen cluster.
+    """Return a chart that shows for each measurement the largest cluster that it is sufficient for.
 
-    The axis is logarithmic. ``bands``, by subject, are projections from fewer clients, drawn as a pale bar from the low
-    to the high bound.
+    A line marks ``cluster_size``. The axis is logarithmic. ``bands``, by subject, are projections from fewer clients,
+    drawn as a pale bar from the low to the high bound.
     """
     bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
@@ -416,9 +416,9 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], cluster_size: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return the chart of the largest cluster that each checkpoint's times are sufficient for.
+    """Return the chart of the largest cluster that the times of each checkpoint are sufficient for.
 
-    ``forecasts`` add projections from fewer clients.
+    ``forecasts`` are projections from fewer clients, which the chart then also shows.
     """
     bands = {row["subject"]: row["projected"] for row in forecasts}
     return Markup(cluster_chart("cluster", sizes, cluster_size, bands))

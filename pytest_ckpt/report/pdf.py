@@ -142,9 +142,9 @@ def _loaded() -> Any:
 
 
 def _prepared(page: str) -> str:
-    """Add to an HTML page what the printer needs: rules for print, styles inside each picture, and one text for each.
+    """Return an HTML page with what the printer needs: rules for print, and styles inside each picture.
 
-    That text replaces the title of the picture, and contains its title and description.
+    The alternative text of a picture becomes a single text, which contains its title and description.
     """
     rules = (resources.directory("templates") / "pdf.css").read_text(encoding="utf-8")
     page = page.replace("</style>", f"{rules}</style>", 1)

@@ -24,7 +24,7 @@ RehearsalResult = Literal["passed", "failed", "incomplete"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """The saves, or the loads, of one subject. Values that were not measured are None."""
+    """All saves of one subject, or all its loads. Values that were not measured are None."""
 
     kind: str
     operations: tuple[Document, ...]

@@ -17,10 +17,11 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 
 
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
-    """Return how many operations lie between a load and the last use of its checkpoint, at least; 0 without loads.
+    """Return the smallest number of operations between a load and the previous use of its checkpoint; 0 without loads.
 
     ``saves`` and ``loads`` are the numbers of the checkpoints, in the order of the operations. A host moves its part of
-    a checkpoint through its memory in each operation, so before each load it moves at least that many parts.
+    a checkpoint through its memory in each operation. So at least this many parts pass through the memory before a
+    checkpoint is loaded.
     """
     moved = [*saves, *loads]
     return min(

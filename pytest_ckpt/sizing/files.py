@@ -113,7 +113,8 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 class WholeFile(NamedTuple):
     """A file of complete tensors. A tensor has one row for each rank that saves a part of it.
 
-    ``tensors`` contains for each name the part that one rank saves, and all ranks that save a part of the same size.
+    ``tensors`` contains for each name one rank's part, and the numbers of all ranks that save a part. All parts of a
+    tensor have the same size.
     """
 
     name: str

@@ -112,7 +112,7 @@ class RankLayout:
 
     @property
     def largest_file_bytes(self) -> int:
-        """Tensor bytes of its largest file."""
+        """Tensor bytes of the rank's largest file."""
         return max(file.bytes for file in self.files)
 
 
@@ -223,7 +223,7 @@ class Layout:
 
 
 def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: float = 1.0) -> Layout:
-    """Return the layout of a model's checkpoint; a name identifies a model of the workload.
+    """Return the layout of a model's checkpoint; ``of`` is a model, or the name of a model of the workload.
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
@@ -494,7 +494,7 @@ def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors of a user's model that a scale keeps.
 
     Only the last rank has remainders, the tensors with elements that could not be divided evenly. They are reduced
-    separately, so that of the other tensors it keeps the same ones as every rank.
+    separately, so that the last rank keeps the same other tensors as every rank.
     """
     full = tuple(tensors)
     if scale == 1:

@@ -72,13 +72,13 @@ class Amount(NamedTuple):
 class PatternRow(NamedTuple):
     """One pattern.
 
-    ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only. It is a function of a
-    `ScenarioContext`; patterns that are measured together name the same function. With ``has_own_launch`` it is a class
-    with the parameters of `RunWithCommands`, for a separate launch. ``is_asked`` returns whether the settings require
-    the pattern. ``amount`` returns None if these ranks cannot measure it. ``first`` is the number of its first
-    checkpoint, after the subject's own checkpoints. ``lasts``: it takes hours or much space, and runs after all other
-    patterns. ``names`` are files that only its checkpoints contain, ``beside`` files that it writes outside of
-    checkpoints.
+    ``label`` names one of its steps. ``scenario`` refers to a function of a `ScenarioContext`, as ``module:name``; only
+    ranks import it. Patterns that are measured together name the same function. With ``has_own_launch``, ``scenario``
+    refers to a class with the parameters of `RunWithCommands`, for a separate launch. ``is_asked`` returns whether the
+    settings require the pattern. ``amount`` returns None if these ranks cannot measure it. ``first`` is the number of
+    its first checkpoint, after the subject's own checkpoints. ``lasts``: the pattern takes hours or much space, and
+    runs after all other patterns. ``names`` are files that only the pattern's checkpoints contain, ``beside`` files
+    that it writes outside of checkpoints.
     """
 
     name: Pattern

@@ -1,7 +1,7 @@
 """The plan of a run: its writes, reads, launches and needs, also in plain types. Pure.
 
-``plan --json`` prints the plain form, and a run stores it. The preflight compares it with machine and target before the
-first write, the run executes it, and the report repeats it.
+``plan --json`` prints the plan in plain types, and a run stores this form. The preflight compares the plan with machine
+and target before the first write, the run executes the plan, and the report repeats it.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class PlannedCheckpoint:
     """One planned measurement: a layout, its demands on the storage, and its needs, in bytes.
 
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` the space of all checkpoints that exist
-    concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of it that grows with
-    the model. ``not_run`` is the reason if it cannot run as requested, ``rehearsal`` the reason if it can run but
-    cannot be certified. ``scenarios`` describes the additional measurements. ``deltas`` defines which saves contain
-    only changed pages; None: all are full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace``
-    is the pace of saves during other work; None: no such saves. ``ramp`` finds the number of requests in flight; None:
-    it is set, or the engine has none. ``many_names`` are the empty files of the suite metadata; None: they are not
-    measured.
+    concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of this memory that
+    grows with the model. ``not_run`` is the reason if the measurement cannot run as requested, ``rehearsal`` the reason
+    if it can run but cannot be certified. ``scenarios`` describes the additional measurements. ``deltas`` defines which
+    saves contain only changed pages; None: all are full. ``drains`` defines which saves a local tier drains; None: no
+    tier. ``pace`` is the pace of saves during other work; None: no such saves. ``ramp`` finds the number of requests in
+    flight; None: the user sets this number, or the engine has none. ``many_names`` are the empty files of the suite
+    metadata; None: they are not measured.
     """
 
     layout: Layout
@@ -106,7 +106,7 @@ class PlannedCheckpoint:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts that run its ranks."""
+        """The number of hosts that run the ranks."""
         return sum(1 for memory in self.host_memory_bytes if memory)
 
     @property

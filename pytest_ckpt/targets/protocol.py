@@ -408,7 +408,10 @@ class AreaView(Protocol):
         """The device of the directory's file system in the kernel's form ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
-        """During a block, show a file to other hosts; yield the reason if this is impossible, otherwise no text."""
+        """During a block, show a file to other hosts.
+
+        Yield the reason if this is impossible, otherwise an empty text.
+        """
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
         """Look for another host's file for some time; return empty if it is found, otherwise what was found."""
@@ -455,9 +458,9 @@ class StoreOfPaths(Store, Protocol):
         """Return a directory at the top of the area, which need not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Write and fsync a test file in the subject's directory; return the dirty bytes that the kernel counted.
+        """Write and fsync a test file in the subject's directory; return how many bytes were not yet on the device.
 
-        Raises OSError.
+        The kernel counts them before and after the fsync. Raises OSError.
         """
 
     def replaced(self) -> str:
@@ -481,7 +484,7 @@ class TierStore(Store, Protocol):
 
 
 class WrappedDraft:
-    """Base of drafts that write their files in their own way and leave everything else to another draft, ``draft``."""
+    """Base of drafts that create files in their own way and use another draft, ``draft``, to seal, commit and abort."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft

@@ -2,8 +2,8 @@
 
 Objects are block blobs, parts are blocks. Azure has no ids of uploads, so the name of each block contains the id that
 the adapter gave to the upload. Completing an upload commits the list of its blocks. To abort the upload of a new blob,
-the adapter commits an empty list, which discards the blocks, and deletes the empty blob. It finds unfinished uploads by
-the names of the uncommitted blocks of all blobs. It computes a suffix range from the size of the blob.
+the adapter commits an empty list, which discards the blocks, and deletes the empty blob. The adapter finds unfinished
+uploads by the names of the uncommitted blocks of all blobs. It computes a suffix range from the size of the blob.
 
 The key of the account stays in this process. Source of the signature: Microsoft, "Authorize with Shared Key", for
 version 2009-09-19 and later.
@@ -189,7 +189,10 @@ class AzureAdapter(S3Adapter):
         return answer_of(top, headers)
 
     def _page(self, what: str, place: str, **words: str) -> tuple[ET.Element, Mapping[str, str]]:
-        """Return a page of the blobs in the container, and the headers of the answer; ``words`` is the query."""
+        """Return a page of the blobs in the container, and the headers of the answer.
+
+        ``words`` are parameters of the query.
+        """
         query = [("restype", "container"), ("comp", "list"), *((name, value) for name, value in words.items() if value)]
         answer = self._wire.ask(what, "GET", place, key=self._container, query=query)
         return _parsed(answer, place), answer.headers
@@ -288,7 +291,7 @@ class AzureAdapter(S3Adapter):
         return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
     def _range(self, what: str, place: str, key: str, asked: str) -> str:
-        """Return a range that Azure accepts, in place of the requested range; Azure has no suffix ranges."""
+        """Convert a requested range to a range that Azure accepts, because Azure has no suffix ranges."""
         if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
             return asked
         size = int(self._wire.ask(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))

@@ -80,7 +80,7 @@ class DialectOfGoogle:
 def _signer() -> Callable[[str], dict[str, str]]:
     """Return a function that takes the URL of a request and returns the headers that authenticate it.
 
-    Raises NoCredentialsError, and so does the function.
+    This call and the returned function raise NoCredentialsError.
     """
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
         raise NoCredentialsError("google-auth is not installed")
@@ -178,7 +178,10 @@ def part_key(key: str, upload: str, number: int) -> str:
 
 
 def joined_key(key: str, upload: str, level: int, number: int) -> str:
-    """Return the key of a temporary object that several parts are composed into."""
+    """Return the key of a temporary object that several parts are composed into.
+
+    ``number`` counts these objects from 0 in each ``level`` of composition.
+    """
     return f"{below_upload(key, upload)}joined-{level}-{number:05d}"
 
 

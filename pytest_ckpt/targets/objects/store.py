@@ -189,7 +189,7 @@ class ObjectsDraft(DraftWithoutPaths):
         self._adopted: list[str] = []
 
     def create(self, name: str, size: int | None) -> ObjectSink:
-        """Begin an object."""
+        """Begin an object of ``size`` bytes; None: the size is unknown. Raises FileExistsError if the object exists."""
         key = f"{self._key}/{name}"
         with self._phases.phase("open", name):
             if name in self._sinks or self._bucket.is_there(key):

@@ -29,9 +29,9 @@ _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
 def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
-    """Write a test file, fsync it, and return the dirty bytes that the kernel counted before and after the fsync.
+    """Write a test file, fsync it, and return how many of its bytes were not on the device before and after the fsync.
 
-    The file is removed. Raises OSError.
+    The kernel counts these bytes. The file is removed. Raises OSError.
     """
     file = directory / f"canary-{own_name()}"
     mount = mount_of(directory.resolve())
@@ -86,9 +86,9 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Return how many written bytes a device counted during an fsync, from its counter ``before`` and ``after``.
+    """Return the counts of an fsync, computed from the written bytes of the device ``before`` and ``after`` it.
 
-    Writes by other processes are included.
+    Writes by other processes to the same device are included.
     """
     if before is None or after is None:
         return FsyncCounts(

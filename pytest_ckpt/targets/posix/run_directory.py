@@ -244,10 +244,10 @@ _REMOVE_SECONDS_OF_A_NAME = 0.005
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
-    """A directory or file of an earlier run that has ended: the run's directory, or a file by which hosts recognised
-    the target.
+    """An entry of an earlier run on the target: the run's directory, or a file by which hosts recognised the target.
 
-    If ``elsewhere`` is set, the controller was on that host, and this host cannot determine whether it has ended.
+    The controller of the run has ended. If ``elsewhere`` is set, the controller was on that host, and this host cannot
+    determine whether it has ended.
     """
 
     path: Path
@@ -428,9 +428,10 @@ def _has_owner_record(directory: int, run_id: str) -> bool:
 
 
 def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Remove the known files, and the directories that become empty, below an open directory.
+    """Remove known files, and directories that are then empty, below an open directory.
 
-    Return (path, reason) of each remaining entry. ``prefix`` is the path of the directory in the run's directory.
+    Return (path, reason) of each remaining entry. ``prefix`` is the path of the open directory in the run's directory,
+    and ``names`` are the paths of known files.
     """
     left: list[tuple[str, str]] = []
     for name in sorted(os.listdir(directory), key=MARKER.__eq__):

@@ -292,7 +292,7 @@ class PosixStore:
         return PosixNames(self._directory / name)
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Write and fsync a test file in the subject's directory; return the kernel's counts of dirty bytes."""
+        """Write and fsync a test file in the subject's directory; return how many bytes were not yet on the device."""
         return fsync_counts(self._directory / subject)
 
     def find_gauge(self, subject: str) -> str | None:

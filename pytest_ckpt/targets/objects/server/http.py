@@ -32,9 +32,10 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[str, str]) -> ET.Element:
-    """Return a page of keys that begin after the query's token; keys with the same prefix are listed as this prefix.
+    """Return a page of keys, which begins after the token in the query.
 
-    The prefix ends with the query's delimiter; without a delimiter, every key is listed.
+    With a delimiter in the query, keys that have the same text up to the delimiter after the prefix are listed once, as
+    this text.
     """
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = query.get("continuation-token", "") or query.get("start-after", "")
