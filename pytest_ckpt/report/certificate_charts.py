@@ -113,10 +113,10 @@ def cluster_chart(
     cluster_size: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
-    """Return a chart of the largest cluster that each measurement is sufficient for, and the chosen cluster.
+    """Return a chart that shows for each measurement the largest cluster that it is sufficient for.
 
-    The axis is logarithmic. ``bands``, by subject, are projections from fewer clients, drawn as a pale bar from the low
-    to the high bound.
+    A line marks ``cluster_size``. The axis is logarithmic. ``bands``, by subject, are projections from fewer clients,
+    drawn as a pale bar from the low to the high bound.
     """
     bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
@@ -174,7 +174,7 @@ def cluster_chart(
 
 
 def stages_bar(key: str, stages: Mapping[str, float]) -> str:
-    """Return a bar that shows how long each activity of the run took."""
+    """Return a horizontal bar whose sections show how long each activity of the run took."""
     whole = sum(stages.values())
     if whole <= 0:
         return ""
@@ -232,7 +232,7 @@ class BackgroundSave:
 
 
 def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSave]:
-    """Return the saves of a measurement during which the job continued; empty if saves blocked the job."""
+    """Return the times of the saves in a measurement during which the job continued; empty if saves blocked the job."""
     if not measurement or not (measurement.get("patterns") or {}).get("training"):
         return []
     whole = from_plain(Measurement, measurement)
@@ -328,11 +328,11 @@ def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int) -> str:
-    """Return a chart of the share of time lost to training over cluster size, with a curve for each row.
+    """Return a chart of the share of time that is not spent on training, over cluster size, with a curve for each row.
 
-    ``rows`` is the table ``training`` of a report. Both axes are logarithmic. A point is hollow if the limits of that
-    cluster are not met. A letter marks both ends of each curve; if curves overlap, their letters are stacked in their
-    order.
+    ``rows`` is the table ``training`` of a report. Both axes are logarithmic. A point is hollow if the measured times
+    miss the limits of that cluster size. A letter marks both ends of each curve; if curves overlap, their letters are
+    stacked in the order of their heights.
     """
     curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
     points = [point for _, of_row in curves for point in of_row]
@@ -380,9 +380,9 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], cluster_size: int
 
 
 def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
-    """Return the cluster sizes whose numbers fit below the axis without overlap.
+    """Return the cluster sizes that fit as numbers below the axis without overlap.
 
-    The chosen size has priority, then larger sizes.
+    ``cluster_size`` has priority, then larger sizes.
     """
     shown: list[int] = []
     for size in sorted(sizes, key=lambda size: (size != cluster_size, -size)):
@@ -393,7 +393,10 @@ def _with_room(sizes: Sequence[int], x: Axis, cluster_size: int) -> list[int]:
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Return the letters at heights at which they do not overlap, from the top; letters without space are omitted."""
+    """Move letters apart so that they do not overlap; return (height, letter) from the top.
+
+    Letters for which there is no space are omitted.
+    """
     room = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
     shown = sorted(column)[:room]
     places: list[float] = []
@@ -413,16 +416,19 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], cluster_size: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return the chart of the largest cluster that each checkpoint's times are sufficient for.
+    """Return the chart of the largest cluster that the times of each checkpoint are sufficient for.
 
-    ``forecasts`` add projections from fewer clients.
+    ``forecasts`` are projections from fewer clients, which the chart then also shows.
     """
     bands = {row["subject"]: row["projected"] for row in forecasts}
     return Markup(cluster_chart("cluster", sizes, cluster_size, bands))
 
 
 def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
-    """Return the charts of one subject, by name."""
+    """Return the charts of one subject, and values for the text next to them, by name.
+
+    ``position`` is the number of the subject on the page; it makes the ids of the charts unique.
+    """
     made: dict[str, Any] = {"phases": [], "phase_names": []}
     for kind in subject.kinds:
         key = f"s{position}-{kind.kind}"
@@ -449,12 +455,12 @@ def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
 
 
 def goodput(rows: Sequence[Mapping[str, Any]], cluster_size: int) -> dict[str, Any]:
-    """Return the chart of the time lost to training, and the letters of its curves."""
+    """Return the chart of the time that is not spent on training, and the letters of its curves."""
     return {"picture": Markup(goodput_chart("goodput", rows, cluster_size)), "names": curve_names(rows)}
 
 
 def stages(seconds_of: Mapping[str, float]) -> dict[str, Any]:
-    """Return the run's time by activity, as a bar and as rows."""
+    """Return the time of the run by activity: as a bar (``picture``), as ``rows``, and in total (``whole``)."""
     spent = {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
     whole = sum(spent.values())
     return {

@@ -177,7 +177,7 @@ def mark(
 
 
 def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
-    """Return the time axis, and whether the limit is beyond its end."""
+    """Return the axis of seconds for a chart, and whether the limit is too large to be on it."""
     every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
     highest, minimum = max(*every, 1e-9), max(min(every), 1e-9)
     middle = statistics.median(o["seconds"] for o in operations)
@@ -232,14 +232,14 @@ def _shows_index(position: int, slots: int) -> bool:
 
 
 def time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
-    """Return round ticks of a time axis in seconds, with the unit in which they are shown: its name and its seconds."""
+    """Return round ticks of a time axis in seconds, and the unit for their labels: its name and number per second."""
     unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
     shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)
     return [tick / unit[1] for tick in shown.ticks(wanted)], unit
 
 
 def time_label(seconds: float, unit: tuple[str, float]) -> str:
-    """Return the text of a tick, in a unit that `time_ticks` returned."""
+    """Return the label of a tick at ``seconds``, in a unit that `time_ticks` returned."""
     return f"{seconds * unit[1]:,.10g}"
 
 
@@ -250,7 +250,7 @@ _TICK_GAP, _NAME_GAP, _LABEL_DEPTH = 6, 8, 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The frame of a chart's lines, in pixels: between ``left`` and ``right``, ``top`` and ``bottom``."""
+    """The rectangle in which a chart draws its curves, in pixels. Its methods return the SVG of labels and lines."""
 
     left: float
     right: float
@@ -258,7 +258,9 @@ class Frame:
     bottom: float
 
     def grid(self, up: Axis, words: Callable[[float], str]) -> list[str]:
-        """Draw a line for each tick of the vertical axis, with its value in front."""
+        """Return a horizontal line for each tick of the axis ``up``, with the value of the tick to the left of the
+        line.
+        """
         parts = []
         for value in up.ticks():
             parts.append(line(self.left, up.at(value), self.right, up.at(value), "grid"))
@@ -266,14 +268,14 @@ class Frame:
         return parts
 
     def counts_below(self, across: Axis, counts: Iterable[int]) -> list[str]:
-        """Write counts below the chart, each at its position."""
+        """Return the given counts as numbers below the frame, each at its position on the axis ``across``."""
         return [
             label(across.at(count), self.bottom + _LABEL_DEPTH, units.format_count(count), "t quiet", "middle")
             for count in counts
         ]
 
     def names(self, ends: Iterable[tuple[float, str]]) -> list[str]:
-        """Write the name of each line at its end, given (height, name) pairs."""
+        """Return the name of each curve at its right end; ``ends`` are pairs of height and name."""
         parts, free = [], self.top
         for height, name in sorted(ends):
             free = max(height + 4, free)
@@ -282,16 +284,16 @@ class Frame:
         return parts
 
     def ground(self) -> str:
-        """Draw the horizontal axis."""
+        """Return the horizontal axis."""
         return line(self.left, self.bottom, self.right, self.bottom, "axis")
 
 
 def curve(points: Sequence[tuple[float, float]]) -> str:
-    """Draw a line through points."""
+    """Return a line through points."""
     path = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
     return tag("path", d=path, class_="save-line", fill="none")
 
 
 def dot(x: float, y: float) -> str:
-    """Draw the dot of a point."""
+    """Return the dot of a point."""
     return tag("circle", cx=x, cy=y, r=3.2, class_="dot save-dot")

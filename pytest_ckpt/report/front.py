@@ -117,8 +117,8 @@ _AGAIN = "Read the reason, put it right, and run again."
 class OpenPoint:
     """Required verdicts that were not met and that have the same next step.
 
-    ``ids`` are the requirements. ``names`` are the subjects, or their count. ``helps`` is the id of the help section in
-    the certificate; empty if there is no help.
+    ``ids`` are the requirements. ``names`` are the subjects, or the number of verdicts if there are many. ``helps`` is
+    the id of the help section in the certificate; empty if there is no help.
     """
 
     outcome: str
@@ -157,17 +157,13 @@ def open_points(document: Document) -> list[OpenPoint]:
 
 
 def _named(verdicts: Sequence[Document]) -> str:
-    """Return the subjects of verdicts as text; if there are many, return the count, because a few names are
-    not useful.
-    """
+    """Return the subjects of verdicts as text; if there are many, return the number of verdicts."""
     subjects = [*dict.fromkeys(v["subject"] for v in verdicts)]
     return ", ".join(subjects) if len(subjects) <= _MAXIMUM_NAMED else counted(len(verdicts), "verdict")
 
 
 def _next_of_missing(verdict: Document) -> str:
-    """Return how the user can provide the missing input of a check; empty for verdicts without a result for another
-    reason.
-    """
+    """Return how the user can provide the missing input of a check; empty if the verdict has another reason."""
     check = CHECKS.get(f"{verdict['id']}.{verdict['subject']}")
     return _NEXT_OF_NEEDS.get(check.needs, "") if check and verdict.get("reason") == "not given" else ""
 
@@ -238,7 +234,7 @@ def matrix(document: Document) -> Matrix:
 
 
 def _cell(verdicts: Sequence[Document]) -> Cell:
-    """Return the worst of several outcomes; advisory outcomes count only if there is no required one."""
+    """Return the worst of several verdicts; advisory verdicts count only if none is required."""
     order = ("failed", "not run", "waived", "met")
     asked = [v for v in verdicts if v["severity"] == "required"] or verdicts
     worst = min(asked, key=lambda v: order.index(v["outcome"]))

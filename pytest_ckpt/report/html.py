@@ -54,7 +54,7 @@ HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client"
 
 
 def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return the hosts in groups; hosts of a group differ only by name."""
+    """Return (names, facts) of each group of hosts that have the same facts."""
     groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
         facts = {name: host.get(name) for name in HOST_FACTS}
@@ -65,7 +65,7 @@ def group_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
 
 
 def group_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the readings of the cache rule in groups; readings of a group differ only by host."""
+    """Return (reading, names of hosts) of each group of readings of the cache rule that differ only by host."""
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
         facts = tuple(value for name, value in reading.items() if name != "host")
@@ -87,9 +87,10 @@ def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 def rates_of_hosts(
     ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
 ) -> list[tuple[str, str, HostRate, HostRate]]:
-    """Return the save and load rate of each host, next to the rate of its network; empty if both are unknown.
+    """Return (host, ranks, save rate, load rate) of each host; empty if no network rate is known.
 
-    A row has the host's name and its ranks. If there are many hosts, those with the lowest save rate come first.
+    Each rate also contains the rate of the host's network. If there are many hosts, those with the lowest save rate
+    come first.
     """
     networks = networks_of(hosts or ())
     if not networks:
@@ -107,7 +108,7 @@ def rates_of_hosts(
 
 
 def _in_ranges(ranks: Sequence[int]) -> str:
-    """Return the numbers of ranks, with ranges of consecutive numbers."""
+    """Return the numbers of ranks as text, with ranges for consecutive numbers."""
     ranges: list[list[int]] = []
     for rank in sorted(ranks):
         if ranges and rank == ranges[-1][-1] + 1:
@@ -118,7 +119,10 @@ def _in_ranges(ranks: Sequence[int]) -> str:
 
 
 def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
-    """Return the operations by number, each save next to its load."""
+    """Return the operations by number, each save together with the load of the same number.
+
+    If there are many, only the slowest saves and the slowest loads have rows.
+    """
     chosen: set[int] = set()
     for kind in subject.kinds:
         slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MAXIMUM_ROWS]
@@ -131,7 +135,10 @@ def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
 
 
 def column_formats(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
-    """Return formatters for the columns of each kind, which align decimal points."""
+    """Return a formatter for each column, by kind (save, load) and name of the column.
+
+    All values of a column have the same unit and number of decimals, so their decimal points are aligned.
+    """
     return {
         kind.kind: {
             "seconds": seconds_format(kind.slowest_seconds),
@@ -238,7 +245,7 @@ def _storage(document: Mapping[str, Any]) -> str:
 
 
 def _signature(document: Mapping[str, Any]) -> str:
-    """Return a sentence on the signer of a run's report; the signature itself is made after the page."""
+    """Return a sentence on the signature of the run's report, which is created after this page."""
     if document.get("judged_again"):
         return "this page is not signed; pytest-ckpt verify DIRECTORY shows who signed the run"
     is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
@@ -248,7 +255,11 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _ceiling(document: view.Document) -> str:
-    """Return the limits of the clients: the rate of the slowest host without storage, and the rate of its network."""
+    """Return what may limit the clients, as text.
+
+    These are the rate at which the slowest host creates and compares content without storage, and the lowest network
+    rate of a host.
+    """
     rates = [*_content_rates(document), *_network_rates(document)]
     return "; ".join(rates) or "unknown, so the client may have been the limit"
 
@@ -290,14 +301,14 @@ def _topology(document: Mapping[str, Any]) -> str:
 
 
 def _foot(document: Mapping[str, Any]) -> str:
-    """Return the footer of every printed page: verdict, cluster, run; it identifies a single page."""
+    """Return the footer of every printed page: grade, size of the cluster, and id of the run."""
     cluster, run = document.get("cluster") or {}, document["run"]
     size = _counted(cluster.get("accelerators", 0), "accelerator")
     return f"{document['grade'].capitalize()}, {size} · run {run['id'][:60]}"
 
 
 def _as_css_text(text: str) -> str:
-    """Return a text for a quoted string in a style sheet within HTML, with special characters escaped."""
+    """Return a text with special characters escaped, for a quoted string in a style sheet within HTML."""
     return re.sub(r"[^A-Za-z0-9 ,._-]", lambda m: f"\\{ord(m[0]):x} ", printable(text))
 
 
@@ -377,12 +388,12 @@ def _environment() -> jinja2.Environment:
 
 
 def _options_whole(sentence: str) -> Markup:
-    """Return a sentence whose lines do not break within the name of an option."""
+    """Return a sentence as HTML in which the name of an option is not divided between two lines."""
     return Markup(_OPTION.sub(r'<span class="nowrap">\g<0></span>', str(escape(sentence))))
 
 
 def _finalize(value: Any) -> Any:
-    """Remove control characters for displays from every inserted text."""
+    """Replace control characters in a text that a template inserts; return other values unchanged."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -410,9 +421,10 @@ def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return (name, value, source, origin) of every quantity from which the limits are derived.
+    """Return (name, value, source, origin) of every quantity from which the limits are derived, and of the limits.
 
-    The origin is empty for derived quantities. Inputs without their own quantity come last.
+    The source explains the value. The origin states who set it; it is empty for derived quantities. Inputs that are not
+    quantities come last.
     """
     reasons = dict(cluster.get("reasons") or {})
     inputs = {given.option: given for given in (from_plain(LimitInput, i) for i in cluster.get("inputs") or ())}

@@ -70,7 +70,7 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
 
 
 def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
-    """Return the request counts of a measurement, one sentence per endpoint and kind."""
+    """Yield one sentence on the requests of a measurement for each endpoint and kind of request."""
     for row in measured.get("requests") or ():
         seconds = [row.get(name) for name in ("median_seconds", "p99_seconds", "slowest_seconds")]
         times = ", ".join("-" if each is None else f"{each:.6f}" for each in seconds)

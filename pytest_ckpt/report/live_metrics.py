@@ -53,7 +53,7 @@ def is_read(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedOperations:
-    """The saves, or the loads, of a subject: their planned number, and the time limit of one operation."""
+    """The planned saves of a subject, or its planned loads: their number, and the time limit of one operation."""
 
     subject: str
     operation: str
@@ -107,9 +107,9 @@ class Message:
 
 @dataclass(slots=True)
 class _Operations:
-    """The saves, or the loads, of a subject so far.
+    """The saves of a subject until now, or its loads.
 
-    ``slowest_seconds`` is from the newest measurement of the subject, the one that verdicts use.
+    ``slowest_seconds`` is from the newest measurement of the subject, which is the one that verdicts use.
     """
 
     newest: Operation
@@ -140,7 +140,7 @@ class LiveMetrics:
     _verdicts: dict[tuple[str, str], VerdictFacts] = field(default_factory=dict)
 
     def take(self, event: Event, at_seconds: float) -> None:
-        """Record an event of rank 0 that was read at that Unix time."""
+        """Record an event of rank 0, which was read at the Unix time ``at_seconds``."""
         self._event_seconds = at_seconds
         if isinstance(event, OperationStarted):
             self._now = event.operation
@@ -238,7 +238,7 @@ class LiveMetrics:
 
 
 def _by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield each metric with its samples, which are consecutive."""
+    """Yield each metric with its samples; the samples of a metric must be consecutive."""
     for metric, of_metric in itertools.groupby(samples, key=lambda sample: sample.metric):
         yield metric, list(of_metric)
 
@@ -266,7 +266,10 @@ def open_metrics_text(run_id: str, samples: Sequence[Sample]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Families:
-    """A minimal replacement for prometheus_client's registry, which would add metrics of this process."""
+    """Metric families in the form that prometheus_client writes.
+
+    A registry of prometheus_client would add metrics of this process.
+    """
 
     families: Sequence[Any]
 

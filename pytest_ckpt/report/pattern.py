@@ -32,7 +32,7 @@ def pattern_lines(pattern: Pattern) -> list[str]:
 
 
 def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
-    """Return the steps of a rank without sizes, as a key that is equal for ranks with the same sequence of calls."""
+    """Return the sequence of a rank's calls without sizes; ranks with the same sequence have equal results."""
     return tuple((step.phase, step.lane, step.call) for step in pattern.steps if step.rank == rank)
 
 

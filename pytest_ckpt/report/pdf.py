@@ -37,9 +37,9 @@ _NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\"
 
 
 def check_printer(option: str) -> None:
-    """Print a test page as PDF, so that a missing library ends a run at its start.
+    """Print a test page as PDF at the start of a run, so that a missing library is noticed before the measurements.
 
-    Raises UsageError with the remedy.
+    Raises UsageError with the remedy if it cannot be printed.
     """
     try:
         _print_apart("<!doctype html><html lang=en><title>certified</title><p>certified 0123456789")
@@ -61,9 +61,9 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_apart(page: str) -> bytes:
-    """Print a page in a separate process, because native libraries may crash (such as Pango without fonts).
+    """Print an HTML page in a separate process; return the PDF. Raises UsageError.
 
-    A crash must not end the run.
+    Native libraries may crash (such as Pango without fonts), and a crash must not end the run.
     """
     try:
         done = subprocess.run(
@@ -87,7 +87,7 @@ def _print_apart(page: str) -> bytes:
 
 
 def main() -> int:
-    """Read a page from standard input and print it to standard output as PDF.
+    """Read an HTML page from standard input, write it to standard output as PDF, and return the exit code.
 
     An error is printed to standard error, in the last line.
     """
@@ -104,10 +104,10 @@ def main() -> int:
 
 
 def print_page(page: str) -> bytes:
-    """Return a page of this package as PDF. The same page, fonts and version of WeasyPrint give the same bytes.
+    """Return the PDF of an HTML page of this package.
 
-    Raises UsageError if the printer is missing, RuntimeError if a part of the page, such as a picture, is missing or
-    would be loaded from a URL.
+    The same page, fonts and version of WeasyPrint give the same bytes. Raises UsageError if the printer is missing.
+    Raises RuntimeError if a part of the page, such as a picture, is missing or would be loaded from a URL.
     """
     weasyprint = _loaded()
     from weasyprint.urls import URLFetcher  # noqa: PLC0415
@@ -142,8 +142,9 @@ def _loaded() -> Any:
 
 
 def _prepared(page: str) -> str:
-    """Return the page prepared for the printer: styles inside its pictures, one alternative text for each,
-    print rules.
+    """Return an HTML page with what the printer needs: rules for print, and styles inside each picture.
+
+    The alternative text of a picture becomes a single text, which contains its title and description.
     """
     rules = (resources.directory("templates") / "pdf.css").read_text(encoding="utf-8")
     page = page.replace("</style>", f"{rules}</style>", 1)
@@ -184,7 +185,9 @@ def _name_headers(_document: Any, pdf: Any) -> None:
 
 @contextlib.contextmanager
 def _faults() -> Iterator[list[str]]:
-    """Collect the errors that WeasyPrint reports, and keep its remarks on style sheets out of logs."""
+    """During a block, yield the list of errors that WeasyPrint reports, and keep its remarks on style sheets out of
+    logs.
+    """
     messages: list[str] = []
 
     class Collector(logging.Handler):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield the lines about the objects of a full save of a checkpoint; empty if the target is not an object store."""
+    """Yield lines on the objects of a checkpoint's full save; none if the target is not an object store."""
     scheme, found, location = (settings.target or "").partition("://")
     if not found or scheme not in TARGETS or not TARGETS[scheme].is_remote:
         return
@@ -165,7 +165,7 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
 
 
 def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
-    """Yield lines on the ramp that finds the number of requests in flight; empty if the number is set."""
+    """Yield a line on the ramp that finds the number of requests in flight; none if the user sets the number."""
     if not (ramp := planned.ramp):
         return
     if not ramp.depths:
@@ -179,7 +179,7 @@ def _ramp(planned: PlannedCheckpoint) -> Iterator[str]:
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield what the planned operations prove about all saves and loads; empty without ``assurance``."""
+    """Yield lines on what the planned operations can prove about all saves and loads; none without ``assurance``."""
     if not (wanted := settings.assurance):
         return
     asks, share = planned.demand, format_share(wanted.share)
@@ -204,10 +204,9 @@ def _required_operations(planned: PlannedCheckpoint, wanted: Assurance) -> str:
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
-    """Return a sentence on all saves and loads of a run: their number, their bytes, and their time if each just meets
-    its limit.
+    """Return a sentence on all saves and loads of a run: their number, their bytes, and their time.
 
-    Empty if the run measures no saves and loads.
+    The time is the maximum if each of them meets its limit. The result is empty if the run measures no saves and loads.
     """
     if not plan.runnable or not settings.measures:
         return ""
@@ -236,9 +235,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 
 
 def _additional_steps(steps: Sequence[Steps]) -> str:
-    """Return a phrase on the measurements in addition to saves and loads, with their bytes if these are known in
-    advance.
-    """
+    """Return a phrase on the number of steps in addition to saves and loads, and on their bytes if known in advance."""
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
         return ""
@@ -254,7 +251,9 @@ def _additional_steps(steps: Sequence[Steps]) -> str:
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:
-    """Return the certain and the possible obstacles between this command and a certificate, as lines."""
+    """Return lines on the best possible grade, and on the certain and possible obstacles between this command and a
+    certificate.
+    """
     best = possible_grade(found)
     sentence = f"grade possible: {best}" + (", the run would not start" if best == "none" else "")
     lines = [f"{sentence}; between this command and a certificate:" if found else sentence]

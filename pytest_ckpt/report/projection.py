@@ -27,7 +27,7 @@ def document_of(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequen
 
 
 def projection_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the values as lines of text."""
+    """Return the measured and projected rates as lines of text."""
     lines = [*document["notices"], "Projected from measured rates. A projection is not certified."]
     for row in document["rows"]:
         lines += ["", f"{row['name']}, {row['kind']}s, by {row['unit']}:"]

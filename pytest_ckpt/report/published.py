@@ -19,7 +19,7 @@ _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>16}  {}"
 
 
 def result_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the published values next to the judged values, and the notices about the files."""
+    """Return lines with the published values next to the judged values, and the notices about the files."""
     published = document["published"]
     lines = [
         f"published with {published['tool']}: {published['system']}",
@@ -93,7 +93,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def rule_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return each result with its broken rules, its undecided rules and the rules that it meets, in this order."""
+    """Return each result with its broken rules, warnings, undecided rules and met rules, in this order, as lines."""
     lines = []
     for row in document["results"]:
         division = row["division"].upper() or "no division"
@@ -131,7 +131,7 @@ def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
-    """Return (text, paths) with each text once, in the order of their first appearance."""
+    """Return (text, paths) for each different text, in the order in which the texts first appear."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(message["text"], []).append(message["path"])
@@ -139,7 +139,7 @@ def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, lis
 
 
 def share(overstatement: float | None) -> str:
-    """Return how much longer the slowest process took than rank 0, as a signed percentage."""
+    """Return how much longer the slowest process took than rank 0, as a signed percentage; a dash if unknown."""
     if overstatement is None:
         return NONE
     return ("+" if overstatement >= 0 else "-") + units.format_percent(abs(overstatement), digits=2)

@@ -71,13 +71,14 @@ def rate_format(largest: float | None) -> Callable[[float | None], str]:
 
 
 def decimals_for(largest: float) -> int:
-    """Return the number of decimals with which a value has three significant digits."""
+    """Return the number of decimals that a value needs for three significant digits."""
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three significant digits and thousands separators; digits before the decimal point
-    are kept.
+    """Return a number with three significant digits and thousands separators.
+
+    All digits before the decimal point are kept.
     """
     return f"{value:,.{decimals_for(value)}f}"
 

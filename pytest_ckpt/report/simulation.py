@@ -39,7 +39,7 @@ def document_of(
 
 
 def simulation_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the values as lines of text."""
+    """Return the result of a simulation as lines of text."""
     table = [_HEAD, *map(_cells, document["rows"])]
     widths = [max(len(row[column]) for row in table) for column in range(len(_HEAD))]
     lines = [*document["notices"], *_rules(document), ""]
@@ -50,7 +50,7 @@ def simulation_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def simulation_sections(document: Mapping[str, Any]) -> list[PageSection]:
-    """Return the values as the sections of a page."""
+    """Return the result of a simulation as the sections of a page."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     rows = tuple(map(_cells, document["rows"]))
@@ -107,7 +107,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Draw goodput over cluster size, with one line per subject and bars for the middle 90 % of the runs."""
+    """Return a chart of goodput over cluster size: a curve per subject, and bars for the middle 90 % of the runs."""
     sizes = sorted({row["accelerators"] for row in rows})
     across = Axis(low=sizes[0] / 1.3, high=sizes[-1] * 1.3, start=_FRAME.left, end=_FRAME.right, log=True)
     lowest = min(row["goodput_low"] for row in rows)

@@ -27,7 +27,7 @@ Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
 
 
 def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Settings) -> dict[str, Any]:
-    """Return all values, their rules and formulas, in plain JSON types."""
+    """Return all requirements, the rules and the formulas in plain JSON types."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",
@@ -52,7 +52,7 @@ def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]
 
 
 def size_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the values as lines of text: tables, then the rules and the formulas."""
+    """Return the requirements as lines of text: tables, then the rules and the formulas."""
     lines = ["What clusters need from storage for checkpoints. No run was made."]
     for heading, cells, rows_of in _tables(document):
         head, *rows = _table(rows_of, cells)
@@ -68,7 +68,7 @@ def size_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> list[PageSection]:
-    """Return the values as the sections of a page; ``curves`` are the rows of the chart."""
+    """Return the requirements as the sections of a page; ``curves`` are the rows of the chart."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
@@ -91,7 +91,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Cell], 
 
 
 def _table(rows: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> list[list[str]]:
-    """Return the head of a table and its rows, as texts."""
+    """Return the rows of a table as texts; the first row contains the headings."""
     return [[head for head, _ in cells], *([write(row) for _, write in cells] for row in rows)]
 
 
@@ -108,7 +108,7 @@ _LOAD_BUDGETS = (0.005, 0.01, 0.02, 0.05)
 
 
 def _load_at(budget: float) -> Callable[[Mapping[str, Any]], str]:
-    """Return the formatter of a cell: the rate that loads one copy within a share of the time between two failures."""
+    """Return the formatter of a cell: the rate that loads one copy within a share of the MTTF, the ``budget``."""
 
     def write(row: Mapping[str, Any]) -> str:
         seconds = budget * row["mttf_seconds"]
@@ -210,14 +210,14 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
 
 
 def _name(field: str) -> str:
-    """Return a value's name for people."""
+    """Return the words in the name of a field, without its unit."""
     for unit in ("_bytes_per_second", "_seconds", "_bytes"):
         field = field.removesuffix(unit)
     return field.replace("_", " ")
 
 
 def _chart(rows: Sequence[SizeRow]) -> str:
-    """Draw the required rate of blocking saves over cluster size: one line per model, logarithmic axes."""
+    """Return a chart of the required rate of blocking saves over cluster size: one curve per model, log axes."""
     rate = {(row.model, row.accelerators): row.rates[0].bytes_per_second for row in rows}
     models, sizes = list(dict.fromkeys(m for m, _ in rate)), sorted({n for _, n in rate})
     across = Axis(low=sizes[0], high=sizes[-1], start=_FRAME.left, end=_FRAME.right, log=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 
 def printable(value: object) -> str:
-    """Return the text of a value without control characters, display overrides and surrogates.
+    """Return the text of a value, with control characters, display overrides and surrogates replaced.
 
-    Surrogates cannot be encoded.
+    Newlines and tabs are kept.
     """
     text = str(value)
     if text.isprintable():
@@ -63,7 +63,7 @@ def rectangle(x: float, y: float, width: float, height: float, class_: str, hint
 def picture(
     key: str, width: int, height: int, title: str, description: str, parts: Iterable[str], shape: str = "wide"
 ) -> str:
-    """Return an SVG image with title and description for screen readers; ``key`` is unique in the document.
+    """Return an SVG image with title and description for screen readers; ``key`` makes its ids unique in the document.
 
     ``shape`` is a class of the style sheet: half (of a page's width), wide, map.
     """
@@ -99,7 +99,7 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, wanted: int = 5) -> list[float]:
-        """Return round values within the axis."""
+        """Return round values within the axis, about ``wanted`` values if it is linear."""
         if not self.log:
             step = round_step((self.high - self.low) / wanted)
             first = math.ceil(self.low / step - 1e-9)

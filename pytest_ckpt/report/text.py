@@ -88,7 +88,10 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Return the excess of a value over its limit: a percentage, or a multiple from twice the limit on."""
+    """Return by how much a value exceeds its limit, as text.
+
+    The result is a percentage, or a multiple of the limit if the value is at least twice the limit.
+    """
     if limit <= 0:
         return ""
     if measured >= 2 * limit:
@@ -97,7 +100,7 @@ def _beyond(measured: float, limit: float) -> str:
 
 
 def _typed(line: str) -> str:
-    """Return a line with typographic characters replaced by ASCII, for terminals of any encoding."""
+    """Return a line in which ASCII replaces typographic characters, because a terminal may have any encoding."""
     return printable(line).translate(_ASCII)
 
 
@@ -148,7 +151,7 @@ def _names(document: view.Document) -> list[Line]:
 
 
 def _behaviour(document: Mapping[str, Any]) -> list[Line]:
-    """Return the number of checks of the target's behaviour by outcome."""
+    """Return a line on how many checks of the target's behaviour were met, failed or not run."""
     verdicts = view.behaviour(document)
     if not verdicts:
         return []
@@ -157,7 +160,7 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:
-    """Return the number of requirements of each plugin, by outcome."""
+    """Return lines on how many requirements of each plugin were met, failed or not run."""
     of = view.plugins_by_id(document)
     lines: list[Line] = []
     for plugin in dict.fromkeys(of.values()):

@@ -68,7 +68,7 @@ def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
 
 
 def _lines_of_requests(requests: Sequence[Plain], *, unicode: bool) -> list[str]:
-    """Return a line for each kind of request to an object store, with its change."""
+    """Return a line for each kind of request to an object store, and the changes that were found."""
     if not requests:
         return []
     form = "{:<22} {:<12}{:>5}{:>12}  {}"
@@ -151,7 +151,7 @@ def _left_out(series: Plain) -> str:
 
 
 def _chart(key: str, series: Plain) -> str:
-    """Draw the median and the slowest operation of every run, and the limit if it is close."""
+    """Return a chart of the median and the slowest operation of every run, and of the limit if it is close."""
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)
     limit = points[-1]["limit_seconds"]

@@ -24,7 +24,7 @@ RehearsalResult = Literal["passed", "failed", "incomplete"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """The saves, or the loads, of one subject. Values that were not measured are None."""
+    """All saves of one subject, or all its loads. Values that were not measured are None."""
 
     kind: str
     operations: tuple[Document, ...]
@@ -97,7 +97,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """One checkpoint layout: its plan, measurement and verdicts."""
+    """One subject of a report: its plan, measurement and verdicts."""
 
     name: str
     checkpoint: Document
@@ -160,23 +160,25 @@ def subjects(document: Document) -> list[Subject]:
 
 
 def behaviour_ids(document: Document) -> set[str]:
-    """Return the requirements on the target's behaviour, which are not judged on a checkpoint."""
+    """Return the ids of the requirements on the target's behaviour, which are not judged on a checkpoint."""
     return {row["id"] for row in document.get("catalogue") or [] if row.get("suite") == "conformance"}
 
 
 def plugins_by_id(document: Document) -> dict[str, str]:
-    """Return the requirements of plugins, each with the name of its plugin."""
+    """Return the name of the plugin by the id of each requirement that a plugin provides."""
     return {row["id"]: row["plugin"] for row in document.get("catalogue") or [] if row.get("plugin")}
 
 
 def next_steps(document: Document) -> dict[str, str]:
-    """Return the first action after a failure, by requirement."""
+    """Return the first action after a failure, by the id of the requirement."""
     return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
 
 
 def how_sure(document: Document) -> list[str]:
-    """Return the conclusions about all operations from the measured saves and loads, from the details of SAVE and
-    LOAD."""
+    """Return what the measured saves and loads prove about all saves and loads, one sentence for each subject and kind.
+
+    The sentences are parts of the details of SAVE and LOAD.
+    """
     return [
         f"{verdict['subject']}: {line.removeprefix(HOW_SURE)}"
         for verdict in document.get("requirements") or []
@@ -187,7 +189,7 @@ def how_sure(document: Document) -> list[str]:
 
 
 def amount(subjects: Sequence[Subject]) -> str:
-    """Return the bytes and the number of all timed saves and loads, without scenarios and checks."""
+    """Return a phrase with the bytes and the number of all timed saves and loads, without scenarios and checks."""
     totals: dict[str, tuple[int, int]] = {}
     for kind in (kind for subject in subjects for kind in subject.kinds):
         moved = sum(operation.get("bytes") or kind.bytes or 0 for operation in kind.operations)
@@ -202,7 +204,10 @@ def amount(subjects: Sequence[Subject]) -> str:
 
 
 def shares_shown(document: Document) -> list[str]:
-    """Return the proven share of saves and loads, with one sentence for all checkpoints with equal shares."""
+    """Return sentences on the share of all saves and loads that is proven to meet the limit.
+
+    Checkpoints with equal shares are in one sentence.
+    """
     subjects: dict[str, list[str]] = {}
     for subject, bounds in _bounds(document).items():
         shares = " and ".join(
@@ -216,13 +221,13 @@ def shares_shown(document: Document) -> list[str]:
 
 
 def _misses(bound: Document) -> str:
-    """Return the count of operations that missed the limit, in brackets; empty if the limit allows no miss."""
+    """Return how many operations missed the limit, in brackets; empty if no operation may miss it."""
     allowed = bound.get("misses_allowed")
     return f" ({bound['trials'] - bound['met']} of {bound['trials']} missed, {allowed} allowed)" if allowed else ""
 
 
 def _bounds(document: Document) -> dict[str, dict[str, Document]]:
-    """Return the conclusions about all operations from the measured saves and loads, by subject and kind."""
+    """Return what the measured operations prove about all operations, by subject and by kind (saves, loads)."""
     kinds = {"SAVE": "saves", "LOAD": "loads"}
     bounds: dict[str, dict[str, Document]] = {}
     for verdict in document.get("requirements") or []:
@@ -232,7 +237,7 @@ def _bounds(document: Document) -> dict[str, dict[str, Document]]:
 
 
 def unread_copies(document: Document) -> list[str]:
-    """Return a sentence per loaded checkpoint: a load reads one copy, but a restart of the cluster reads several.
+    """Return a sentence for each checkpoint on the number of copies that a restart reads, because a load reads one.
 
     Checkpoints of which the cluster has one copy are omitted.
     """
@@ -249,7 +254,7 @@ def unread_copies(document: Document) -> list[str]:
 
 
 def methods(document: Document) -> list[str]:
-    """Return the engines and strategies of a run, each with its text; a plugin's engine has no text."""
+    """Return the engines and strategies of a run, each with its help text; an engine of a plugin has no text."""
     scope = document.get("scope") or {}
     engines = {engine.name: engine.help for engine in BUILT_IN}
     strategies = {name: strategy.help for name, strategy in STRATEGY_OF.items()}
@@ -259,7 +264,7 @@ def methods(document: Document) -> list[str]:
 
 
 def cure(verdict: Document) -> str:
-    """Return the known fix for a failure on this file system, from its detail; empty if there is none."""
+    """Return the known fix for the cause of a failure, from the verdict's detail; empty if there is none."""
     cures = (line.removeprefix("cure: ") for line in verdict["detail"].splitlines() if line.startswith("cure: "))
     return next(cures, "")
 
@@ -279,7 +284,10 @@ class VerdictGroup:
 
 
 def group_verdicts(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[VerdictGroup]:
-    """Return verdicts grouped by reason; ``behaviour_of`` are requirements of behaviour."""
+    """Return verdicts grouped by reason.
+
+    ``behaviour_of`` contains the ids of the requirements on the target's behaviour.
+    """
     causes: dict[tuple[str, str], list[str]] = {}
     for v in verdicts:
         name, of = (f"{v['id']} {v['subject']}", "") if v["id"] in behaviour_of else (v["id"], v["subject"])
@@ -305,7 +313,10 @@ def rehearsal_result(document: Document) -> RehearsalResult:
 
 
 def counts(verdicts: Sequence[Document]) -> dict[str, int]:
-    """Return the number of requirements by outcome; advisory ones that were not met are counted separately."""
+    """Return the number of verdicts by outcome; advisory verdicts that were not met are counted separately.
+
+    Outcomes without verdicts are omitted.
+    """
     outcomes = ("failed", "not run", "waived")
     result = dict.fromkeys(("met", *outcomes, *(f"advisory {outcome}" for outcome in outcomes)), 0)
     for verdict in verdicts:
@@ -316,7 +327,7 @@ def counts(verdicts: Sequence[Document]) -> dict[str, int]:
 
 
 def names_in_short(names: Sequence[str], shown: int = 4) -> str:
-    """Return the names with commas. If there are many, return the first ones, the last one and the count."""
+    """Return the names, separated by commas; of many names, return the first ``shown``, the last, and the count."""
     if len(names) <= shown + 1:
         return ", ".join(names)
     return f"{', '.join(names[:shown])}, … {names[-1]} ({len(names)})"
@@ -351,7 +362,10 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
 
 
 def judged_again_lines(document: Document) -> list[str]:
-    """Return for which cluster a run was made, and for which it was judged again; empty for the run's own report."""
+    """Return sentences on the run and on its later judgement: cluster, version and grade of each, and changed limits.
+
+    Empty if the report is the run's own.
+    """
     judgement = document.get("judged_again")
     if not judgement:
         return []
@@ -373,7 +387,7 @@ def judged_again_lines(document: Document) -> list[str]:
 
 
 def judge_command(document: Document) -> str:
-    """Return the command that makes the judgement of a report again."""
+    """Return the command that repeats the judgement of a report."""
     limits = (document.get("judged_again") or {}).get("limits") or []
     return shlex.join(["pytest-ckpt", "judge", "DIRECTORY", *(f"{of['option']}={of['value']}" for of in limits)])
 

@@ -17,10 +17,11 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 
 
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
-    """Return the minimum number of other checkpoints that are moved before a load, since its checkpoint was last moved.
+    """Return the smallest number of operations between a load and the previous use of its checkpoint; 0 without loads.
 
-    ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. A host's part of that
-    many checkpoints passed through the host's memory before the load.
+    ``saves`` and ``loads`` are the numbers of the checkpoints, in the order of the operations. A host moves its part of
+    a checkpoint through its memory in each operation. So at least this many parts pass through the memory before a
+    checkpoint is loaded.
     """
     moved = [*saves, *loads]
     return min(
@@ -29,11 +30,12 @@ def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
 
 
 def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operations: int) -> tuple[CacheReading, ...]:
-    """Apply both interpretations of the rule to one host.
+    """Return the results of both interpretations of the rule for one host.
 
-    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` its ranks' part of one checkpoint. By the first
-    interpretation, a drop is required if three times the checkpoint is smaller than the memory. By the second, it is
-    required if all checkpoints together are smaller than three times the memory.
+    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` the bytes of one checkpoint that the host's ranks write,
+    ``operations`` the number of saved checkpoints. By the first interpretation, a drop is required if three times
+    ``checkpoint_bytes`` is less than the memory. By the second, it is required if the host's bytes of all checkpoints
+    are less than three times the memory.
     """
     written = checkpoint_bytes * operations
     return (

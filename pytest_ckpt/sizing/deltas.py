@@ -1,9 +1,10 @@
 """Deltas: which checkpoints of a subject are deltas, and which pages each delta contains. Pure.
 
-A chain is a full save and the deltas after it; a restore reads all of it. Ranks, plan and verification share one rule
-for the pages that change between two checkpoints. A rank's pages are numbered over all of its tensors, and the share
-``changed`` of every hundred consecutive pages changes. The first changed page differs between checkpoints, so some
-pages are in several deltas of a chain and others in none.
+A chain is a full save and the deltas after it. A restore of a delta reads the chain up to this delta. Ranks, plan and
+verification use the same rule for the pages that are modified between two checkpoints. The pages of a rank are numbered
+over all of its tensors. In every hundred pages, one run of consecutive pages is modified; its length is the share
+``changed`` of the hundred. The position of the run differs between checkpoints, so some pages are in several deltas of
+a chain and others in none.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ _RUN_BYTES = 24
 
 
 class Run(NamedTuple):
-    """Consecutive pages of a tensor; ``tensor`` is its number on the rank. The last page may be short."""
+    """A run of consecutive modified pages in one tensor of a rank.
+
+    ``tensor`` is the number of the tensor on the rank, ``page`` the number of the first page within the tensor.
+    ``pages`` and ``bytes`` are the size of the run; the last page of a tensor may be short.
+    """
 
     tensor: int
     page: int
@@ -51,9 +56,11 @@ class _Total(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaRule:
-    """Every ``full_every``-th of the subject's ``operations`` saves is full; ``changed`` is the share of changed pages.
+    """Which saves of a subject are deltas, and the share ``changed`` of pages that is modified between two saves.
 
-    Saves with higher numbers belong to patterns and are full, except for the deltas of `own_chain`.
+    The subject's own saves have the numbers 1 to ``operations``. The first of every ``full_every`` saves is full, and
+    the others are deltas. Saves with higher numbers belong to patterns and are full, except for the deltas of
+    `own_chain`.
     """
 
     full_every: int
@@ -67,12 +74,12 @@ class DeltaRule:
 
     @property
     def own_chain(self) -> tuple[int, ...]:
-        """The numbers of the chain that is kept when the subject's other checkpoints are deleted."""
+        """The numbers of the saves in an additional chain, which must survive the deletion of all other checkpoints."""
         first = self.operations + OF_CHAIN
         return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
 
     def chain(self, number: int) -> tuple[int, ...]:
-        """Return the numbers of the saves that a restore of a checkpoint reads, the full save first."""
+        """Return the numbers of the saves that a restore of checkpoint ``number`` reads; the first of them is full."""
         base = number
         if number <= self.operations:
             base = number - (number - 1) % self.full_every
@@ -81,47 +88,50 @@ class DeltaRule:
         return tuple(range(base, number + 1))
 
     def is_delta(self, number: int) -> bool:
-        """Return whether a checkpoint contains only changed pages."""
+        """Return whether checkpoint ``number`` contains only modified pages."""
         return len(self.chain(number)) > 1
 
     def runs(self, shard: RankLayout, number: int) -> Iterator[Run]:
-        """Yield the changed pages of a rank in a delta, as runs of consecutive pages in the order of the file."""
+        """Yield the runs of modified pages that one rank writes for delta ``number``, in the order of the file."""
         return _runs(_sizes(shard), number, self._width)
 
     def delta_bytes(self, shard: RankLayout, number: int) -> int:
-        """Return the bytes of tensors in one rank's delta."""
+        """Return the bytes of tensors that one rank writes for delta ``number``."""
         return self._total(_sizes(shard), number).bytes
 
     def file_bytes(self, shard: RankLayout, number: int) -> int:
-        """Return the size of the file of a rank's delta: its index, and every changed page in full."""
+        """Return the size of the file that one rank writes for delta ``number``: an index, and the modified pages.
+
+        A short page is padded to the full page size.
+        """
         return self._total(_sizes(shard), number).file_bytes
 
     def largest_file_bytes(self, shard: RankLayout) -> int:
-        """Return an upper bound of the size of a rank's file, for any delta."""
+        """Return an upper bound of the size of the file that one rank writes for any delta."""
         pages = sum(-(-size // PAGE_BYTES) for size in _sizes(shard))
         runs = pages // _PERIOD_PAGES + len(_sizes(shard)) + 2
         return index_bytes(runs) + min(pages, (pages // _PERIOD_PAGES + 1) * self._width) * PAGE_BYTES
 
     def save_bytes(self, layout: Layout, number: int) -> int:
-        """Return the bytes of tensors that a save writes, over all ranks."""
+        """Return the bytes of tensors that all ranks together write in save ``number``."""
         if not self.is_delta(number):
             return layout.bytes
         return sum(ranks * self._total(sizes, number).bytes for sizes, ranks in _distinct(layout))
 
     def saves_bytes(self, layout: Layout) -> tuple[int, ...]:
-        """Return the bytes of tensors that each of the subject's own saves writes, over all ranks."""
+        """Return the bytes of tensors that all ranks together write, for each of the subject's own saves."""
         return tuple(self.save_bytes(layout, number) for number in range(1, self.operations + 1))
 
     def loads_bytes(self, layout: Layout) -> tuple[int, ...]:
-        """Return the bytes of tensors that a restore of each of the subject's own checkpoints reads, over all ranks."""
+        """Return the bytes of tensors that all ranks together read, for a restore of each of the subject's saves."""
         return tuple(self.load_bytes(layout, number) for number in range(1, self.operations + 1))
 
     def load_bytes(self, layout: Layout, number: int) -> int:
-        """Return the bytes of tensors that a restore reads, over all ranks."""
+        """Return the bytes of tensors that all ranks together read to restore checkpoint ``number`` from its chain."""
         return sum(self.save_bytes(layout, each) for each in self.chain(number))
 
     def files_bytes(self, layout: Layout, number: int) -> int:
-        """Return the size of all files of a delta, over all ranks."""
+        """Return the size of the files that all ranks together write for delta ``number``."""
         return sum(ranks * self._total(sizes, number).file_bytes for sizes, ranks in _distinct(layout))
 
     def _total(self, sizes: tuple[int, ...], number: int) -> _Total:
@@ -133,12 +143,12 @@ class DeltaRule:
 
 
 def delta_name(rank: int) -> str:
-    """Return the name of a rank's file in a delta."""
+    """Return the name of the file that a rank writes for a delta."""
     return f"{rank}.delta"
 
 
 def index_bytes(runs: int) -> int:
-    """Return the size of a delta's index for this number of page runs: a multiple of the page size."""
+    """Return the size of the index of a delta file with ``runs`` runs of pages; it is a multiple of the page size."""
     return -(-(_HEAD_BYTES + runs * _RUN_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
 
@@ -165,9 +175,10 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
 
 @lru_cache(maxsize=4096)
 def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
-    """Return the bytes of a delta without listing its many runs.
+    """Return the bytes of tensors and the file size of one rank's delta ``number``, without listing its many runs.
 
-    The result is cached, because ranks with the same tensors have the same bytes.
+    ``sizes`` are the bytes of the rank's tensors; each run has ``width`` pages. The result is cached, because many
+    ranks have tensors of the same sizes.
     """
     begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
     total = pages = runs = first = 0
@@ -183,14 +194,19 @@ def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
 
 
 def _changed_before(page: int, width: int) -> int:
-    """Return how many pages change from the start of a period up to ``page``; negative for a page before the start."""
+    """Return the number of modified pages from page 0 up to, but not including, ``page``.
+
+    A run of ``width`` modified pages begins at page 0 and at every further hundredth page. For a negative ``page``, the
+    result is minus the number of modified pages from ``page`` up to page 0.
+    """
     periods, rest = divmod(page, _PERIOD_PAGES)
     return periods * width + min(rest, width)
 
 
 @lru_cache(maxsize=16)
 def _distinct(layout: Layout) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return each distinct list of tensor sizes, with its number of ranks; a thousand ranks have only a few
-    such lists.
+    """Return each distinct list of tensor sizes in a layout, and the number of ranks with this list.
+
+    Even a thousand ranks have only a few distinct lists.
     """
     return tuple(Counter(map(_sizes, layout.ranks())).items())

@@ -1,4 +1,4 @@
-"""The storage that clusters require, by trained model, and published tables of storage performance. Pure.
+"""The storage that clusters require to train a model, and published tables of storage performance. Pure.
 
 These are the values of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are the same as
 in a run (`pytest_ckpt.sizing.limits`).
@@ -66,10 +66,12 @@ FORMULAS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionDemand:
-    """The checkpoints to retain, and the properties of the storage that keeps them.
+    """The number of checkpoints to retain, and the properties of the storage that keeps them.
 
-    ``usable_bytes`` is the usable capacity; None: the retained bytes. ``save_seconds`` and ``load_seconds`` are the
-    times of a blocking save and of a load; None: the limits.
+    The newest ones (``newest``) and one of each day (``daily``) are retained, each in ``copies`` copies.
+    ``usable_bytes`` is the usable capacity; None: exactly the bytes of these checkpoints. ``save_seconds`` and
+    ``load_seconds`` are the assumed times of a blocking save and of a load; None: they take as long as the limits
+    permit.
     """
 
     newest: int
@@ -84,8 +86,8 @@ class RetentionDemand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """The rate that saves by one strategy require of the target, in bytes a second, and the maximum duration
-    of a save.
+    """The rate at which the target must store the saves of one strategy, in bytes a second, and the longest permitted
+    time of a save.
     """
 
     strategy: str
@@ -95,7 +97,10 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeRow:
-    """The requirements of one model on one cluster, in bytes, seconds, and bytes a second of the whole cluster."""
+    """The requirements of one model on one cluster, in bytes, seconds, and bytes a second.
+
+    Rates are for the whole cluster, except ``node_bytes_per_second`` and ``accelerator_bytes_per_second``.
+    """
 
     model: str
     accelerators: int
@@ -127,7 +132,9 @@ class SizeRow:
 
 
 def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: RetentionDemand) -> list[SizeRow]:
-    """Return a row for each model on each cluster. Each `Settings` defines a cluster and the rules."""
+    """Return a row for each model on each cluster. Each `Settings` contains the size of a cluster and the rules for its
+    limits.
+    """
     return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
 
 
@@ -157,10 +164,10 @@ class StorageTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableDemand:
-    """A row of a published table, with the requirements of a model on a cluster of the row's size.
+    """A row of a published table, and the requirements of one model on a cluster with the row's number of accelerators.
 
-    ``sufficient_up_to_accelerators`` is the largest cluster whose limits the row's rates meet, for sync saves and for
-    loads.
+    ``sufficient_up_to_accelerators`` is the largest cluster for which the row's rates meet the limits of sync saves and
+    of loads.
     """
 
     model: str
@@ -175,7 +182,10 @@ class TableDemand:
 
 
 def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
-    """Yield each row of a table with the requirements of each model; ``settings`` define the rules."""
+    """Compare every row of a table with the requirements of every model; yield one `TableDemand` for each pair.
+
+    ``settings`` contain the rules for the limits; the size of the cluster is the row's number of accelerators.
+    """
     for model in models:
         whole = layout(model, mode="full")
         for row in table.rows:

@@ -1,9 +1,11 @@
 """The permitted time of drains from a local tier to the target, and the work at risk during them. Pure.
 
-Symbols: interval I between saves, save budget b, k checkpoints per failure, every n-th save drained in D seconds, and a
-share p of failures after which only the target remains. A drain must meet two conditions. It ends before the next drain
-begins: D <= n I. The delay of training and the work at risk cost at most as much as a blocking save: lost + p ((n - 1)
-I / 2 + D) / k <= b I.
+Symbols: I is the interval between saves, b the save budget, k the number of checkpoints per failure. Every n-th save is
+drained, and a drain takes D seconds. After the share p of all failures, only the target remains.
+
+A drain must meet two conditions. First, it ends before the next drain begins: D <= n I. Second, the time that a save
+delays training (lost) and the work at risk cost together at most as much as a blocking save: lost + p ((n - 1) I / 2 +
+D) / k <= b I.
 """
 
 from __future__ import annotations
@@ -45,16 +47,16 @@ def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
 
 
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
-    """Return the number of concurrent reads of a drain, which is also the number of concurrent writes.
+    """Return the number of reads that a drain keeps in flight, which is also its number of writes in flight.
 
-    It is ``depth``, or less if buffers for that many pieces would exceed `drain_buffers_bytes`: the target's parts may
-    be larger than the requests.
+    Each read and write moves ``piece_bytes``, which exceeds ``request_bytes`` if the target needs larger parts. The
+    result is ``depth``, or less if the buffers of so many pieces would exceed `drain_buffers_bytes`.
     """
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 
 
 def drain_rule(settings: Settings, strategy: StrategySpec) -> DrainRule | None:
-    """Return the rule for the saves of a strategy that are drained; None if the strategy has no tiers."""
+    """Return which saves of a strategy are drained to the target; None if the strategy has no local tier."""
     if not strategy.tiers:
         return None
     return DrainRule(every=settings.drain_every, target_share=settings.target_share)
@@ -80,10 +82,11 @@ def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: flo
 
 
 def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float, drain_seconds: float) -> float:
-    """Return the time of a blocking save that is sufficient for the same clusters as these drains.
+    """Return the time of a blocking save that would be sufficient for the same clusters as these drains.
 
-    Infinite if no cluster is possible. Each of the two conditions is met by clusters whose save limit b I is at least
-    some time; the result is the larger time.
+    A save delays training by ``lost_seconds``, and a drain takes ``drain_seconds``. Each of the two conditions of this
+    module sets a minimum for the save limit b I of a cluster; the result is the largest minimum. It is infinite if no
+    cluster can meet them.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
     # The part of the save budget b that remains after the average loss of saves that are not drained.
@@ -95,9 +98,9 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
-    """Return the demand on the target if a local tier receives the saves: fewer bytes, at a lower rate.
+    """Return the demand on the target if saves go to a local tier first: fewer bytes a day, at a lower rate.
 
-    Raises UsageError if no drain would be fast enough for any cluster.
+    Without a ``rule``, the demand is unchanged. Raises UsageError if no drain would be fast enough for any cluster.
     """
     if rule is None:
         return asks
@@ -122,7 +125,8 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
 
 
 def _undrained_seconds(rule: DrainRule, interval_seconds: float) -> float:
-    """Return the average age of the newest drained checkpoint at a failure, minus half an interval and without the time
-    of a drain.
+    """Return how much older the newest drained save is at a failure than the newest save, on average.
+
+    The time of a drain is not included.
     """
     return (rule.every - 1) * interval_seconds / 2

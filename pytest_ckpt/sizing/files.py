@@ -40,7 +40,10 @@ class PlannedFile(NamedTuple):
 
 
 def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
-    """Return the files of a rank with their tensors, in the order of writing, without files that all ranks share."""
+    """Return the files that a rank writes for its tensors, in the order of writing.
+
+    Files that all ranks share, and files that rank 0 assembles, are not included.
+    """
     if not rule.of_rank:
         return shard.files
     if rule.pattern:
@@ -60,7 +63,10 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
 
 
 def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
-    """Return the files that a rank writes for a checkpoint, in the order of writing; a shared file has no tensors."""
+    """Return the files that a rank writes for a checkpoint, in the order of writing.
+
+    Rank 0 also writes the files that it assembles, and the files that all ranks share, which contain no tensors.
+    """
     own = tuple(PlannedFile(file.name, file.bytes) for file in shard_files(shard, rule))
     if not rule.of_rank or shard.rank:
         return own
@@ -90,7 +96,7 @@ def file_count(layout: Layout, rule: FileRule) -> int:
 
 
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
-    """Return all names of a checkpoint's files, including temporary names during a save."""
+    """Return all names that the files of a checkpoint have, including the temporary names during a save."""
     of_ranks = (file.name for shard in layout.ranks() for file in files_of(shard, rule))
     passing = (name for shard in layout.ranks() for name in passing_names(shard, rule))
     return frozenset((*of_ranks, *passing))
@@ -107,7 +113,8 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 class WholeFile(NamedTuple):
     """A file of complete tensors. A tensor has one row for each rank that saves a part of it.
 
-    ``tensors`` maps each name to the part of one rank and to these ranks.
+    ``tensors`` contains for each name one rank's part, and the numbers of all ranks that save a part. All parts of a
+    tensor have the same size.
     """
 
     name: str
@@ -120,8 +127,9 @@ class WholeFile(NamedTuple):
 
 
 def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
-    """Return the files that rank 0 assembles from the files of all ranks; empty if the engine does not
-    assemble files.
+    """Return the files that rank 0 assembles from the files of all ranks; empty if the engine does not assemble files.
+
+    ``shard`` is any rank of the checkpoint.
     """
     if not rule.consolidated:
         return ()
@@ -135,7 +143,7 @@ def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, 
 
 
 def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the memory that rank 0 needs to assemble files: one complete tensor, and one part that was read."""
+    """Return the memory that rank 0 needs to assemble files: the largest complete tensor, and one rank's part of it."""
     files = consolidated_files(layout.rank(0), rule)
     return max((part.bytes * (len(of) + 1) for file in files for part, of in file.tensors.values()), default=0)
 
@@ -155,10 +163,10 @@ def extra_file_bytes(layout: Layout, rule: FileRule) -> int:
 
 @lru_cache(maxsize=64)
 def request_count(layout: Layout, request_bytes: int) -> int:
-    """Return the number of requests of a client that moves each tensor separately.
+    """Return the number of requests for one checkpoint if each tensor is moved separately.
 
-    There is one request for each file, and one or more per tensor. A client that moves several tensors in one request
-    sends fewer.
+    This is one request for each file, and for each tensor as many requests of ``request_bytes`` as it needs. A client
+    that moves several tensors in one request sends fewer.
     """
     files = (file for shard in layout.ranks() for file in shard.files)
     return sum(1 + sum(-(-tensor.bytes // request_bytes) for tensor in file.tensors) for file in files)
@@ -172,11 +180,12 @@ def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
 
 
 class ReplayedFile(NamedTuple):
-    """A file of a pattern as a rank of a replay writes it: name, recorded size, size in the replay, number of renames.
+    """A file of a recorded pattern, as one rank of a replay writes it.
 
-    ``number`` is its number in the pattern. ``passing`` are two temporary names that alternate until the last rename; a
-    file that is removed during the save has only temporary names. ``synchronous`` is the flag with which it is opened
-    for writing.
+    ``number`` is its number in the pattern. ``recorded_bytes`` and ``bytes`` are its sizes in the recording and in the
+    replay. ``passing`` are two temporary names that alternate until the last rename; a file that is removed during the
+    save has only temporary names (``kept`` is then false). ``synchronous`` is the flag with which it is opened for
+    writing.
     """
 
     number: int
@@ -190,7 +199,10 @@ class ReplayedFile(NamedTuple):
     synchronous: Synchronous
 
     def name_before(self, renames: int) -> str:
-        """Return the name of the file while ``renames`` of its renames remain; with 0 it is the final name."""
+        """Return the name of the file when ``renames`` of its renames are still to come.
+
+        If none is to come, a file that is kept has its final name.
+        """
         return self.name if self.kept and not renames else self.passing[renames % 2]
 
     def at(self, offset: int) -> int:
@@ -200,7 +212,10 @@ class ReplayedFile(NamedTuple):
 
 @lru_cache(maxsize=2048)
 def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile, ...]:
-    """Return every file that a rank of a replay writes in one save, in the order of the pattern."""
+    """Return every file that one rank of a replay writes in a save, in the order of the pattern.
+
+    ``text`` is the content of the pattern file, ``rank_bytes`` the bytes of the rank in the layout.
+    """
     pattern = read_pattern(text)
     recorded = pattern.of_rank(rank)
     own = [number for number, file in enumerate(pattern.files) if file.rank == recorded]
@@ -229,7 +244,10 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
 
 
 def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardFile, ...]:
-    """Return the kept files of a replay; each large file has one tensor with its share of the layout's bytes."""
+    """Return the files of one rank of a replay that remain after a save.
+
+    A large file consists of one tensor with a share of ``rank_bytes``. A small file has no tensors.
+    """
     return tuple(
         ShardFile(
             name=file.name,
@@ -262,10 +280,10 @@ def _consolidated(layout: Layout, rule: FileRule) -> tuple[WholeFile, ...]:
 
 
 def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule) -> tuple[WholeFile, ...]:
-    """Divide the complete tensors of all ranks into files: first weights, then optimizer states.
+    """Divide the complete tensors of a checkpoint into files: first weights, then optimizer states.
 
-    Files are divided by the sizes at scale 1.0. Raises UsageError for a type of tensor that torch's writer cannot
-    assemble.
+    ``full`` and ``scaled`` are the ranks at scale 1.0 and at the scale of the run. The sizes at scale 1.0 determine the
+    files. Raises UsageError for a type of tensor that torch's writer cannot assemble.
     """
     sizes: dict[str, int] = {}
     tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
@@ -293,7 +311,10 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
 
 
 def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Return the files of a rank: each has the rank's parts of the tensors in one assembled file."""
+    """Return the files that a rank writes for rank 0, which assembles the checkpoint from them.
+
+    There is one file for each assembled file that contains tensors of the rank.
+    """
     whole = consolidated_files(shard, rule)
     files = (
         ShardFile(
@@ -306,9 +327,9 @@ def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRul
 
 
 def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
-    """Return the tensors of each file of a rank, if files have a maximum size.
+    """Divide the tensors of a rank into files of at most ``maximum_bytes``; return the tensors of each file.
 
-    Files are divided by the sizes at scale 1.0. A smaller scale keeps the files, except files whose tensors are all
+    The sizes at scale 1.0 determine the files. A smaller scale keeps the files, except files whose tensors are all
     omitted. If ``shard`` has only some of the rank's tensors, a file may be empty.
     """
     full, at_scale = shard, shard
@@ -332,9 +353,9 @@ def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
 
 
 def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
-    """Return (start, stop) of each group if a sequence is split before the item that would exceed the maximum.
+    """Divide consecutive items into groups with a sum of at most ``maximum``; return (start, stop) of each group.
 
-    An item above the maximum is not split.
+    An item above the maximum is not divided.
     """
     cuts, filled = [0], 0
     for number, size in enumerate(sizes):
@@ -346,7 +367,7 @@ def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
 
 
 def _name(pattern: str, rank: int, number: int, count: int) -> str:
-    """Return a file name from a pattern with numbers inserted."""
+    """Insert numbers in a file name pattern of an engine; return the file name."""
     words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
     for word, value in words.items():
         pattern = pattern.replace(word, value)
@@ -354,6 +375,9 @@ def _name(pattern: str, rank: int, number: int, count: int) -> str:
 
 
 def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> int:
-    """Return the bytes in a replay of a small file, or of a file that is removed during the save."""
+    """Return the size in a replay of a file that is not part of the layout.
+
+    A small file keeps its recorded size. A file that is removed during the save is scaled like the large files.
+    """
     file = pattern.files[number]
     return file.bytes if file.kept else file.bytes * rank_bytes // total

@@ -274,11 +274,11 @@ def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: C
 class Demand:
     """The rates and times that the limits require of the storage for one layout. Rates are decimal bytes a second.
 
-    ``save_limit_seconds`` and ``load_limit_seconds`` apply to the bytes that are actually written. They are
-    proportional to the scale, so the rates are the same as at full size. ``save_bytes_per_second`` and
-    ``load_bytes_per_second`` are for this layout's own bytes; the other rates are for the whole cluster's checkpoint
-    (of which a subset is one node's part). ``writers`` processes write it from ``nodes`` nodes of eight accelerators.
-    The cluster has ``copies`` copies of the model. A save writes one copy; after a failure, all copies load.
+    ``save_limit_seconds`` and ``load_limit_seconds`` apply to the bytes that the run moves. They are proportional to
+    the scale, so the rates are the same as at full size. ``save_bytes_per_second`` and ``load_bytes_per_second`` are
+    for the ranks of this layout. The other rates are for the checkpoint of the whole cluster, of which a subset is one
+    node's part. ``writers`` processes on ``nodes`` nodes of eight accelerators write that checkpoint. The cluster has
+    ``copies`` copies of the model. A save writes one copy; after a failure, all copies load.
     """
 
     layout: str
@@ -330,7 +330,7 @@ def bytes_per_day(checkpoint_bytes: float, checkpoints_per_day: float) -> float:
 
 
 def sustained_bytes_per_second(checkpoint_bytes: float, checkpoints_per_day: float) -> float:
-    """Return the bytes of a day of checkpoints, averaged over the day."""
+    """Return the average rate at which the checkpoints of a day are written, in bytes a second."""
     return bytes_per_day(checkpoint_bytes, checkpoints_per_day) / SECONDS_PER_DAY
 
 

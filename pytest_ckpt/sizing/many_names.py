@@ -1,4 +1,4 @@
-"""The empty files and the directories of the suite metadata, and the part of each rank. Pure."""
+"""The empty files and the directories that the suite metadata creates, and which of them each rank creates. Pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _DIRECTORIES_OF_A_GROUP = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManyNames:
-    """The names that the suite metadata creates: ``files`` spread evenly over ``directories``.
+    """The names that the suite metadata creates: ``files`` empty files, spread evenly over ``directories`` directories.
 
-    Then it creates directories with ``checkpoint_files`` files each, as many as a checkpoint has. The directories are
-    in groups, which are directories too.
+    These directories are in groups, which are directories too. Separately, the suite creates and removes directories
+    with as many files as a checkpoint has (``checkpoint_files``).
     """
 
     files: int
@@ -56,7 +56,7 @@ class ManyNames:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups of directories."""
+        """The names of the directories that contain the directories of files."""
         return tuple(f"group-{n:04d}" for n in range(-(-self.directories // _DIRECTORIES_OF_A_GROUP)))
 
     def directory(self, number: int) -> str:
@@ -81,7 +81,7 @@ class ManyNames:
         return _share(self.directories, rank, ranks)
 
     def old_files_of(self, rank: int, ranks: int) -> list[str]:
-        """Return the names of the files that a rank creates in each directory that is removed as an old checkpoint."""
+        """Return the names of the files that a rank creates in each directory that simulates an old checkpoint."""
         return [file_name(file) for file in _share(self.checkpoint_files, rank, ranks)]
 
 
@@ -91,12 +91,12 @@ def file_name(number: int) -> str:
 
 
 def old_checkpoint(number: int) -> str:
-    """Return the path of a directory that is removed as an old checkpoint."""
+    """Return the path of a directory that simulates an old checkpoint; the suite measures its removal."""
     return f"old-checkpoint-{number}"
 
 
 def top_directory(subject: str) -> str:
-    """Return the name of the directory, in the area of a run, below which a subject's names are created."""
+    """Return the name of the directory in which all names of a subject are created; it is in the area of the run."""
     return f"metadata-{subject}"
 
 

@@ -74,17 +74,17 @@ class ShardFile:
 
 
 def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
-    """Return the types of a rank's tensors in the order of their numbers."""
+    """Return the data type of each tensor of a rank, in the order of the tensors in its files."""
     return tuple(tensor.dtype for file in files for tensor in file.tensors)
 
 
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors of one type that a scale keeps, in order; at least one.
+    """Reduce tensors of one data type to a scale; return the remaining tensors in order, at least one.
 
-    The elements of every tensor are scaled, and rounded down to at least one; their sum is the size of the result. Kept
-    tensors keep their sizes: as many tensors as necessary are omitted, evenly over the sizes, and the largest kept
-    tensor is reduced to the remaining size. So a reduced checkpoint has about as many tensors, and requests, per byte
-    as a full one.
+    The result has as many elements as if each tensor were scaled alone, rounded down to at least one element. But the
+    remaining tensors keep their sizes: as many tensors as necessary are omitted, evenly over the sizes, and the largest
+    remaining tensor is reduced to fit. So a reduced checkpoint has about as many tensors, and requests, per byte as a
+    full one.
 
     The choice depends only on the sizes, so ranks with parts of the same tensors keep parts of the same tensors.
     """
@@ -112,7 +112,7 @@ class RankLayout:
 
     @property
     def largest_file_bytes(self) -> int:
-        """Tensor bytes of its largest file."""
+        """Tensor bytes of the rank's largest file."""
         return max(file.bytes for file in self.files)
 
 
@@ -223,7 +223,7 @@ class Layout:
 
 
 def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: float = 1.0) -> Layout:
-    """Return the layout of a model's checkpoint; a name identifies a model of the workload.
+    """Return the layout of a model's checkpoint; ``of`` is a model, or the name of a model of the workload.
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
@@ -244,9 +244,9 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
 
 class _Part(NamedTuple):
-    """The share of a rank in tensors of one precision: part ``part`` of ``parts``.
+    """The share of one rank in tensors of one precision: part number ``part`` of ``parts`` equal parts of each tensor.
 
-    All parts have the same size; the last part also has the remainder, in a separate tensor.
+    The last part also gets the remainder, in a separate tensor.
     """
 
     precision: Precision
@@ -387,7 +387,10 @@ def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, t
 
 @lru_cache(maxsize=512)
 def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors of one pipeline stage, sharded across tensor-parallel ranks and ``shards``, for one file."""
+    """Return the tensors of one pipeline stage that one rank has in a single file.
+
+    They are sharded across the tensor-parallel ranks and, in each of these, across ``shards`` ranks.
+    """
     layers = _stage_elements(model, stage, shards)
     full = [tensor for number, layer in layers for tensor in _tensors(f"layer_{number}", "float16", layer)]
     return reduced(full, scale)
@@ -419,7 +422,7 @@ def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int
 
 @lru_cache(maxsize=64)
 def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors of the optimizer's three states; each state keeps a tensor at every scale."""
+    """Return one rank's tensors of the optimizer's three states; each state keeps a tensor at every scale."""
     states = [model.parameters // processes, 5 * model.hidden]
     full = _tensors("optimizer", "float32", states * 3)
     return tuple(
@@ -490,7 +493,8 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
 def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors of a user's model that a scale keeps.
 
-    Only the last rank has remainders of tensors. From its other tensors it keeps the same ones as every rank.
+    Only the last rank has remainders, the tensors with elements that could not be divided evenly. They are reduced
+    separately, so that the last rank keeps the same other tensors as every rank.
     """
     full = tuple(tensors)
     if scale == 1:
@@ -504,10 +508,10 @@ def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
 def _own_layer_files(
     model: Model, layers: Mapping[int, tuple[list[int], list[int]]], data_rank: int, grid_rank: int, scale: float
 ) -> Iterator[ShardFile]:
-    """Yield the files of layers of a user's model.
+    """Yield the model files that one rank of a user's model writes for the given layers.
 
-    The first data-parallel rank has a file for each layer. The first expert-parallel group has a file for the experts
-    of each layer.
+    Only the first data-parallel rank writes a file for each layer. Only the first expert-parallel group writes a file
+    for the experts of each layer.
     """
     assert model.own
     own, cut = model.own, model.tensor_parallel

@@ -25,7 +25,7 @@ class Volume:
 
     @property
     def used(self) -> float:
-        """The used share."""
+        """The used share of the capacity, from 0 to 1."""
         return self.used_bytes / self.capacity_bytes
 
     def ballast_bytes(self, level: float) -> int:
@@ -52,5 +52,5 @@ def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
 
 
 def ballast_name(level: float, rank: int) -> str:
-    """Return the name of a rank's ballast file for a level."""
+    """Return the name of the ballast file that a rank writes to fill the volume to ``level``."""
     return f"ballast-{level * 100:.0f}-{rank:05d}"

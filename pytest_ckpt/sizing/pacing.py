@@ -1,7 +1,7 @@
 """The pace of saves that share the storage with other work, and the rates and queue of data loaders. Pure.
 
-Each rank spreads its bytes over 0.8 of the save limit, so a job writes at 1.25 times the rate that the cluster needs.
-The rate depends only on the limit, not on the speed or number of the clients.
+A paced save writes at a limited rate. Each rank spreads its bytes over 0.8 of the save limit, so a job writes at 1.25
+times the rate that the cluster needs. The rate depends only on the limit, not on the speed or number of the clients.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ In this time the data loader reads twice the content of its queue, which is full
 
 
 def sample_bytes(bytes_per_second: float) -> int:
-    """Return the size of a data loader's read: a power of two, larger for higher rates."""
+    """Return the size of each read of a data loader at this rate: a power of two, larger for higher rates."""
     needed = bytes_per_second / _MAXIMUM_SAMPLES_PER_SECOND
     size = _SMALLEST_SAMPLE_BYTES
     while size < min(needed, _LARGEST_SAMPLE_BYTES):
@@ -100,7 +100,7 @@ def sample_bytes(bytes_per_second: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacedSaves:
-    """Saves of a checkpoint at ``scale``, each of which takes ``seconds`` if nothing delays it.
+    """The pace of saves: each saves a checkpoint at ``scale`` and takes ``seconds`` if nothing delays it.
 
     ``not_run`` is the reason why saves cannot be paced; empty if they can.
     """
@@ -111,17 +111,20 @@ class PacedSaves:
 
     @property
     def limit_seconds(self) -> float:
-        """The save limit of a paced checkpoint; it is proportional to the bytes."""
+        """The save limit for the checkpoint at ``scale``; it is proportional to the bytes."""
         return self.seconds / SHARE_OF_LIMIT
 
     @property
     def turn_seconds(self) -> float:
-        """The duration of a turn with a data loader, in seconds."""
+        """The duration of one measurement with a data loader, in seconds."""
         return max(self.seconds, MINIMUM_TURN_SECONDS)
 
 
 def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) -> PacedSaves:
-    """Return the pace of saves of a layout whose save limit is ``save_limit_seconds``."""
+    """Return the pace of saves during other work, for a layout ``whole`` with the limit ``save_limit_seconds``.
+
+    If such a save would take too long for a run, a smaller checkpoint is saved at the same rate.
+    """
     seconds, scale = SHARE_OF_LIMIT * save_limit_seconds, whole.scale
     maximum = MAXIMUM_SECONDS if whole.scale == 1 else MAXIMUM_REHEARSED_SECONDS
     if engine.is_collective:
@@ -150,7 +153,7 @@ def paced_limit_seconds(whole_limit_seconds: float, share: float) -> float:
 
 
 def paced_accelerators(accelerators: int, limit_seconds: float, paced_seconds: float) -> int:
-    """Return the largest cluster for which paced saves of ``paced_seconds`` are fast enough.
+    """Return the largest cluster for which paced saves that took ``paced_seconds`` are fast enough.
 
     ``limit_seconds`` is the limit for a cluster of ``accelerators``. Save limits decrease with the size of the cluster.
     """

@@ -72,13 +72,13 @@ class Amount(NamedTuple):
 class PatternRow(NamedTuple):
     """One pattern.
 
-    ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only. It is a function of a
-    `ScenarioContext`; patterns that are measured together name the same function. With ``has_own_launch`` it is a class
-    with the parameters of `RunWithCommands`, for a separate launch. ``is_asked`` returns whether the settings require
-    the pattern. ``amount`` returns None if these ranks cannot measure it. ``first`` is the number of its first
-    checkpoint, after the subject's own checkpoints. ``lasts``: it takes hours or much space, and runs after all other
-    patterns. ``names`` are files that only its checkpoints contain, ``other_files`` files that it writes outside of
-    checkpoints.
+    ``label`` names one of its steps. ``scenario`` refers to a function of a `ScenarioContext`, as ``module:name``; only
+    ranks import it. Patterns that are measured together name the same function. With ``has_own_launch``, ``scenario``
+    refers to a class with the parameters of `RunWithCommands`, for a separate launch. ``is_asked`` returns whether the
+    settings require the pattern. ``amount`` returns None if these ranks cannot measure it. ``first`` is the number of
+    its first checkpoint, after the subject's own checkpoints. ``lasts``: the pattern takes hours or much space, and
+    runs after all other patterns. ``names`` are files that only the pattern's checkpoints contain, ``other_files``
+    files that it writes outside of checkpoints.
     """
 
     name: Pattern
@@ -94,12 +94,15 @@ class PatternRow(NamedTuple):
 
 
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
-    """Return the number of saves by a strategy that are killed: 0 if saves block the job."""
+    """Return how many background saves of a strategy the run interrupts by a kill.
+
+    0 if saves of the strategy block the job, or if the suite strategies is not part of the run.
+    """
     return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
 
 
 def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether the run also loads only the weights of a subject; false if its restores read chains of deltas."""
+    """Return whether the run also measures loads of only the weights of a subject; false if the subject has deltas."""
     return settings.asks_serving and planned.deltas is None
 
 
@@ -123,8 +126,9 @@ def client_counts(clients: int) -> tuple[int, ...]:
 
 
 def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
-    """Return the unit of clients (hosts or ranks), and the number of each rank's client; ``hosts`` are the ranks'
-    hosts.
+    """Return the unit of clients, and the client number of each rank; ``hosts`` contains the host of each rank.
+
+    The clients are the hosts, or the ranks if there is only one host.
     """
     named = list(dict.fromkeys(hosts))
     if len(named) > 1:
@@ -133,14 +137,18 @@ def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
 
 
 def resizes(engine: EngineSpec, strategy: StrategySpec, settings: Settings) -> bool:
-    """Return whether a run loads full checkpoints with another number of ranks, by the engine's library."""
+    """Return whether the run also loads the checkpoints of a subject with twice and half as many ranks.
+
+    This needs full, uncompressed checkpoints, and an engine whose library supports it.
+    """
     is_full = not strategy.saves_deltas and not strategy.compresses
     return is_full and settings.asks_contention and bool(engine.resizes)
 
 
 def planned_counts(processes: int, settings: Settings) -> tuple[int, ...]:
-    """Return the client counts that a run with these settings measures, if the launcher fills the slots of one host
-    first.
+    """Return the client counts that a run with these settings measures.
+
+    The launcher is assumed to fill the slots of one host before it uses the next host.
     """
     slots = [host.name for host in settings.hosts for _ in range(host.slots)]
     hosts = (slots + [settings.hosts[-1].name if slots else ""] * processes)[:processes]

@@ -1,7 +1,7 @@
 """The plan of a run: its writes, reads, launches and needs, also in plain types. Pure.
 
-``plan --json`` prints the plain form, and a run stores it. The preflight compares it with machine and target before the
-first write, the run executes it, and the report repeats it.
+``plan --json`` prints the plan in plain types, and a run stores this form. The preflight compares the plan with machine
+and target before the first write, the run executes the plan, and the report repeats it.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class PlannedCheckpoint:
     """One planned measurement: a layout, its demands on the storage, and its needs, in bytes.
 
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` the space of all checkpoints that exist
-    concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of it that grows with
-    the model. ``not_run`` is the reason if it cannot run as requested, ``rehearsal`` the reason if it can run but
-    cannot be certified. ``scenarios`` describes the additional measurements. ``deltas`` defines which saves contain
-    only changed pages; None: all are full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace``
-    is the pace of saves during other work; None: no such saves. ``ramp`` finds the number of requests in flight; None:
-    it is set, or the engine has none. ``many_names`` are the empty files of the suite metadata; None: they are not
-    measured.
+    concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of this memory that
+    grows with the model. ``not_run`` is the reason if the measurement cannot run as requested, ``rehearsal`` the reason
+    if it can run but cannot be certified. ``scenarios`` describes the additional measurements. ``deltas`` defines which
+    saves contain only changed pages; None: all are full. ``drains`` defines which saves a local tier drains; None: no
+    tier. ``pace`` is the pace of saves during other work; None: no such saves. ``ramp`` finds the number of requests in
+    flight; None: the user sets this number, or the engine has none. ``many_names`` are the empty files of the suite
+    metadata; None: they are not measured.
     """
 
     layout: Layout
@@ -106,12 +106,12 @@ class PlannedCheckpoint:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts that run its ranks."""
+        """The number of hosts that run the ranks."""
         return sum(1 for memory in self.host_memory_bytes if memory)
 
     @property
     def save_bytes(self) -> tuple[int, ...]:
-        """The bytes of tensors that each save writes; empty if each save writes all of them."""
+        """The bytes of tensors that each save writes; empty if every save is full."""
         return self.deltas.saves_bytes(self.layout) if self.deltas else ()
 
     @property
@@ -170,7 +170,7 @@ class Plan:
 
     @property
     def files_of_host(self) -> FilesOfHost | None:
-        """The save with the highest file creation rate per host; None if no checkpoint can run."""
+        """The save that requires the highest rate of file creation per host; None if no checkpoint can run."""
         found = [
             FilesOfHost(
                 model=c.layout.model.name,
@@ -268,7 +268,7 @@ def checkpoints_at_once(settings: Settings) -> int:
 
 
 def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
-    """Return the part of a checkpoint that one rank writes, in the format of plan.json."""
+    """Return the files that one rank writes for a checkpoint, in the format of plan.json."""
     return {
         "rank": rank.rank,
         "bytes": rank.bytes,
@@ -395,7 +395,7 @@ def _many_names(settings: Settings, strategy: StrategySpec, checkpoint_files: in
 
 
 def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layout) -> int:
-    """Return the request size of engine ``stream``; for an object store, the size of the largest object's parts."""
+    """Return the request size of engine ``stream``; for an object store, the part size of its largest object."""
     scheme, is_url, _ = (settings.target or "").partition("://")
     is_bucket = bool(is_url) and scheme in TARGETS and TARGETS[scheme].is_remote
     if target:
@@ -404,9 +404,9 @@ def _request_bytes(settings: Settings, target: TargetFacts | None, shards: Layou
 
 
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
-    """Return how it is known that the storage serves several hosts; empty if it is not known.
+    """Return the evidence that several hosts share the storage, as a phrase; empty if there is none.
 
-    A part of a checkpoint is not representative for such storage.
+    A part of a checkpoint is not representative for shared storage.
     """
     if target and target.is_local is False:
         return f"the target is {target.description}"
@@ -425,9 +425,9 @@ def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
 
 
 def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
-    """Return the demand if some saves contain only changed pages: fewer bytes per day, longer restores.
+    """Return the demand if some saves contain only modified pages: fewer bytes a day, and restores that read more.
 
-    The demand on a single save is the demand on a full save.
+    The required rate of a save does not change, because the full saves must meet it too.
     """
     if rule is None:
         return asks
@@ -442,9 +442,10 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 
 
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the space of delta chains minus the space of the same number of full checkpoints; may be negative.
+    """Return the correction of the planned space if some checkpoints are deltas; it may be negative.
 
-    The result includes one more chain, which exists while the others are deleted.
+    The planned space counts each checkpoint as full, with ``one`` bytes. The correction includes one additional chain
+    (`DeltaRule.own_chain`), which exists while the other checkpoints are deleted.
     """
     if rule is None:
         return 0
@@ -460,10 +461,10 @@ def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
 def _state_memory(
     shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
 ) -> list[int]:
-    """Return the memory of each rank that depends on the model.
+    """Return the memory of each rank that depends on the size of the model.
 
-    If ranks load each other's files (``loads_others``), every rank needs the memory of the largest rank. Pages of a
-    delta are collected for writing, and read again for the comparison.
+    If ranks load each other's files (``loads_others``), every rank needs at least the memory of the largest rank. With
+    deltas, a rank also needs memory for its largest delta file.
     """
     own = shards.rank_bytes
     files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
@@ -479,7 +480,7 @@ def _state_memory(
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
-    """Return the memory of the ranks on each host. Launchers fill the slots of one host before the next host."""
+    """Return the sum of the ranks' memory on each host. Launchers fill the slots of one host before the next host."""
     if not settings.hosts:
         return (sum(memory),)
     sums, start = [], 0

@@ -1,8 +1,8 @@
 """The ramp, which finds how many requests a rank of the engine ``stream`` should have in flight. Pure.
 
-Each step saves and loads a scratch checkpoint with another number of requests in flight (depth). The checkpoint is as
-small as possible with enough requests for the deepest step. At the rate that the cluster needs, the ramp takes a few
-seconds in total.
+Each step saves and loads a scratch checkpoint with a different number of requests in flight (depth). The checkpoint is
+as small as possible, but has enough requests for the largest depth. At the rate that the cluster needs, the ramp takes
+a few seconds in total.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class PlannedRamp:
 
 
 def planned_ramp(shards: Layout, asks: Demand, *, request_bytes: int, operations: int) -> PlannedRamp:
-    """Return the ramp for a layout whose cluster requires the rates ``asks``.
+    """Return the ramp for the layout ``shards``; ``asks`` contains the rates that the cluster requires.
 
-    A depth is tried if an average file of the smallest rank has at least twice as many requests. If fewer than two
-    depths remain, there is no ramp.
+    A depth is tried if an average file of the smallest rank has at least twice as many requests as the depth. If fewer
+    than two depths remain, there is no ramp.
     """
     numbers = (1 << CHECKPOINT_BITS) - 1
     if operations + OF_RAMP + PASSES * len(DEPTHS) > numbers:

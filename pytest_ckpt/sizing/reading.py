@@ -17,8 +17,8 @@ from pytest_ckpt.sizing.models import layout as layout_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPart:
-    """Part number ``part`` of ``parts`` equal parts of every file of ``shard``; the rank in ``shard`` wrote
-    the files.
+    """A part of the files of one rank: of each file that the rank of ``shard`` wrote, part ``part`` of ``parts`` equal
+    parts.
     """
 
     shard: RankLayout
@@ -28,10 +28,11 @@ class ShardPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """The reads of all ranks in a load pattern. Each rank reads its parts in sequence; ``bytes`` is the total.
+    """The reads of all ranks in a load pattern.
 
-    ``not_run`` is the reason if these ranks cannot perform the pattern. ``copies`` complete copies of the model are
-    read concurrently.
+    ``pieces`` contains for each rank what it reads, one after the other. ``bytes`` is the total of all ranks.
+    ``copies`` is the number of complete copies of the model that are read concurrently; 0 if none is complete.
+    ``not_run`` is the reason if these ranks cannot perform the pattern.
     """
 
     name: Literal["storm", "shifted", "joined", "split"]
@@ -42,17 +43,17 @@ class Reading:
     copies: int = 0
 
     def of(self, rank: int) -> tuple[ShardPart, ...]:
-        """Return the reads of a rank."""
+        """Return what a rank reads, in order."""
         return self.pieces[rank]
 
 
 def storm(layout: Layout) -> Reading:
-    """Return the reads when all data-parallel replicas restore concurrently.
+    """Return the reads of the pattern storm, in which all data-parallel replicas restore concurrently.
 
-    If the ranks have several replicas of complete weights (ZeRO-1), each rank reads the model files that the first
-    replica wrote for its position, and its own optimizer file, as in a real restore. If they have one replica (ZeRO-3,
-    or the ranks of one node), each rank simulates the first rank of another replica, or of another job that starts from
-    this checkpoint: all ranks read the files of rank 0.
+    If the ranks have several replicas of complete weights (ZeRO-1), each rank reads its own optimizer file, and the
+    model files that the rank in the same position of the first replica wrote, as in a real restore. If they have one
+    replica (ZeRO-3, or the ranks of one node), each rank simulates the first rank of another replica, or of another job
+    that starts from this checkpoint: all ranks read the files of rank 0.
     """
     replicas = _replicas(layout)
     if layout.processes == 1:
@@ -70,12 +71,11 @@ def storm(layout: Layout) -> Reading:
 
 
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
-    """Return the reads of a cluster restart at full size; ``copies`` is the number of complete copies that a storm
-    read.
+    """Return how many bytes a restart of the cluster reads at full size, for the first and for each further copy.
 
-    With ZeRO-1, each further copy reads the model files again, and its own part of the optimizer, which is already
-    counted in the first copy. With ZeRO-3, or if the full layout has only one copy, each copy is assumed to read the
-    whole checkpoint, so the bytes are an upper bound.
+    ``copies`` is the number of complete copies that the pattern storm read. With ZeRO-1, each further copy reads the
+    model files again; its part of the optimizer is already counted in the first copy. With ZeRO-3, or if the full
+    layout has only one copy, each copy is assumed to read the whole checkpoint, so the bytes are an upper bound.
     """
     model = shards.model
     first = shards.cluster_bytes
@@ -111,11 +111,11 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
-    """Return the reads when each rank reads the files of another rank, if possible of a rank on another host.
+    """Return the reads of the pattern shifted, in which each rank reads the files of another rank.
 
-    The distance between reader and writer is the one with the most reads of another host's files, which the reader's
-    host cannot have in memory. On one host each rank reads the next rank's files; whether these are cached is measured,
-    not assumed.
+    All ranks use the same distance between the numbers of reader and writer. It is chosen so that most ranks read files
+    of another host, which their own host cannot have in memory. On one host each rank reads the next rank's files;
+    whether these are cached is measured, not assumed.
     """
     count = layout.processes
     if count == 1:
@@ -129,9 +129,9 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
 
 
 def joined(layout: Layout) -> Reading:
-    """Return the reads when half of the ranks read the checkpoint, each the files of two ranks in sequence.
+    """Return the reads of the pattern joined, in which half of the ranks read the whole checkpoint.
 
-    The other ranks wait.
+    Each of them reads the files of two ranks, one after the other. The remaining ranks wait.
     """
     count = layout.processes
     readers = math.ceil(count / 2)
@@ -146,10 +146,10 @@ def joined(layout: Layout) -> Reading:
 
 
 def split(layout: Layout) -> Reading:
-    """Return the reads when two readers share each rank's files, so that each reads half of every file.
+    """Return the reads of the pattern split, which simulates twice as many ranks as wrote the checkpoint.
 
-    Twice as many ranks would read concurrently. The present ranks read one half after the other, so their time is an
-    upper bound.
+    Two readers share the files of each rank: each reads half of every file. Twice as many ranks would do this
+    concurrently. The existing ranks do it in turns, so their time is an upper bound.
     """
     count = layout.processes
     if count == 1:
@@ -183,8 +183,8 @@ class Weights:
 
     ``full_bytes`` is the size of all weights of the model at scale 1.0; a subset has only its share in the files.
 
-    ``processes`` ranks write the files in turn. The first ``replicas`` x ``readers`` ranks read: each replica reads all
-    files, each of its readers a part of every file.
+    The files are assigned to ``processes`` ranks in rotation, and each rank writes its files. The first ``replicas`` x
+    ``readers`` ranks read: each replica reads all files, each of its readers a part of every file.
     """
 
     processes: int

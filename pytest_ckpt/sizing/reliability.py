@@ -29,8 +29,8 @@ _OBSERVED = re.compile(r"(\d{1,15})/(\d[^/@]*[a-z])@(\d{1,15})", re.ASCII)
 class FailureModel:
     """A model of failures at a constant rate.
 
-    ``failures_per_accelerator_day`` is per day and accelerator; ``spec`` is the text of the option, ``because`` a
-    sentence on the source of the rate.
+    ``failures_per_accelerator_day`` is the rate of one accelerator, per day (r1 in the formulas); N is the number of
+    accelerators. ``spec`` is the text of the option, ``because`` a sentence on the source of the rate.
     """
 
     failures_per_accelerator_day: float
@@ -112,7 +112,8 @@ def _positive(value: float, text: str) -> float:
 def young_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
     """Return the optimal seconds between the starts of two saves, to first order: sqrt(2 d M).
 
-    Source: J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974.
+    d is the time of a save, M the mean time to failure. Source: J. W. Young, "A first order approximation to the
+    optimum checkpoint interval", CACM 17(9), 1974.
     """
     return math.sqrt(2 * save_seconds * mttf_seconds)
 
@@ -120,8 +121,9 @@ def young_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
 def daly_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
     """Return the optimal seconds of work between two saves, to higher order.
 
-    sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + (d / 2M) / 9) - d for d < 2M, else M. Source: J. T. Daly, "A higher order
-    estimate of the optimum checkpoint interval for restart dumps", FGCS 22(3), 2006, equation 37.
+    sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + (d / 2M) / 9) - d for d < 2M, else M. d is the time of a save, M the mean time
+    to failure. Source: J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS
+    22(3), 2006, equation 37.
     """
     if save_seconds >= 2 * mttf_seconds:
         return mttf_seconds
@@ -130,7 +132,7 @@ def daly_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
 
 
 def save_overhead(save_seconds: float, interval_seconds: float) -> float:
-    """Return the share of time spent on saves if each save stops training: d / interval."""
+    """Return the share of time spent on saves if each save stops training: the time of a save / interval."""
     return save_seconds / interval_seconds
 
 
@@ -147,8 +149,8 @@ def effective_training_time_ratio(
     / M.
 
     M is the mean time to failure. Each failure costs, on average, half an interval of work, one load and one restart.
-    If training continues before a save is committed, it also costs the work during the save (``at_risk_seconds``). The
-    result is at least 0; at 0 the cluster makes no progress.
+    If training continues before a save is committed, a failure also costs the work during the save
+    (``at_risk_seconds``). The result is at least 0; at 0 the cluster makes no progress.
     """
     lost_per_failure = interval_seconds / 2 + at_risk_seconds + load_seconds + restart_seconds
     return max(0.0, 1 - save_overhead(save_seconds, interval_seconds) - lost_per_failure / mttf_seconds)

@@ -1,8 +1,7 @@
-"""The tensors of a checkpoint as another number of ranks loads them, and the saved bytes that each of these ranks
-reads.
+"""The tensors of a checkpoint that twice or half as many ranks load, and the saved bytes that each of them reads. Pure.
 
 A complete tensor has one row for each rank that saved a part of it (`pytest_ckpt.ranks.engines.dcp`). Twice as many
-ranks get half of a row each, half as many ranks get two rows each. Pure.
+ranks get half of a row each, half as many ranks get two rows each.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ SIZES = ("doubled", "halved")
 
 
 def ranks_of(size: str, processes: int) -> int:
-    """Return the number of ranks that load a checkpoint of ``processes`` ranks; 0 if one rank should be halved."""
+    """Return the number of ranks that load a checkpoint of ``processes`` ranks: twice or half as many, by ``size``.
+
+    0 if one rank should be halved.
+    """
     return 2 * processes if size == "doubled" else processes // 2
 
 
 class SavedPart(NamedTuple):
-    """A part of a row: the rank that saved it, the tensor's number on that rank, and the bytes ``start`` to
-    ``stop``.
-    """
+    """Consecutive bytes of a saved row: the rank that saved it, the tensor's number on this rank, and the range."""
 
     rank: int
     number: int
@@ -42,9 +42,9 @@ class SavedPart(NamedTuple):
 class ResizedTensor(NamedTuple):
     """A complete tensor. ``rows`` are pairs: a rank that saved a row, and the tensor's number on that rank.
 
-    A row has ``columns`` elements. ``grid`` contains the ranks that load the tensor. The tensor's rows are divided
-    among the rows of the grid, and its columns among the ranks of a grid row. Both are divided as by ``torch.chunk``:
-    parts of the same size, rounded up, and the last part gets the rest.
+    A row has ``columns`` elements. ``grid`` arranges the ranks that load the tensor in rows and columns. The tensor's
+    rows are divided among the rows of the grid, and its columns among the ranks of a grid row. Both are divided as by
+    ``torch.chunk``: parts of the same size, rounded up, and the last part gets the rest.
     """
 
     name: str
@@ -74,7 +74,10 @@ class ResizedTensor(NamedTuple):
 
 
 def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
-    """Return the complete tensors of a layout for a load by ``processes`` ranks, in the same order on all ranks."""
+    """Return the complete tensors of a layout with their division among ``processes`` ranks, which load them.
+
+    The order of the tensors is the same on all ranks.
+    """
     rows: dict[str, list[tuple[int, int]]] = {}
     shapes: dict[str, tuple[Dtype, int]] = {}
     for shard in shards.ranks():
@@ -97,10 +100,10 @@ def resharded(shards: Layout, processes: int) -> tuple[ResizedTensor, ...]:
 def why_no_ranks(
     size: str, shards: Layout, memory: MemoryRule, *, slots: int | None, available_bytes: int | None
 ) -> str:
-    """Return why ranks in this number (``doubled`` or ``halved``) cannot be started; empty if they can.
+    """Return why twice or half as many ranks (by ``size``) cannot be started; empty if they can.
 
-    ``slots``: the launcher starts no more ranks than this; None: it puts more ranks on hosts than they have slots.
-    ``available_bytes`` is the memory for all of these ranks; None if other hosts take part.
+    ``slots`` is the largest number of ranks that the launcher starts; None: it may start more ranks than there are
+    slots. ``available_bytes`` is the memory for all of these ranks; None if other hosts take part.
     """
     saved_by, count = shards.processes, ranks_of(size, shards.processes)
     if not count:

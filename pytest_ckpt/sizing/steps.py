@@ -1,4 +1,4 @@
-"""The steps of a run in their order, counted in advance for the progress and for `plan`. Pure."""
+"""The steps of a run in their order, counted in advance for the progress display and for ``pytest-ckpt plan``. Pure."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _LABELS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """The steps of one kind of a subject, such as its loads of a pattern.
+    """All steps of one kind in the measurement of a subject, such as the loads of one pattern.
 
     ``bytes_each`` are the bytes of each step. ``limit_seconds`` is the total time if each step just meets its limit.
-    ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. Endurance is one step with at
-    most ``parts`` saves, unless a duration is given.
+    ``turn_seconds`` is the fixed duration of a step; None if the storage determines it. ``parts`` is the maximum number
+    of saves in a step: endurance is one step of several saves, unless a duration is given.
     """
 
     subject: Subject
@@ -57,7 +57,7 @@ class Steps:
 
     @property
     def is_maximum(self) -> bool:
-        """Whether the bytes are an upper bound, because a step of several saves may end early."""
+        """Whether a step may move fewer bytes than planned, because a step of several saves may end early."""
         return self.parts > 1
 
     def label(self, index: int) -> str:
@@ -67,7 +67,7 @@ class Steps:
 
 
 def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
-    """Return the steps of a checkpoint in the order of their execution."""
+    """Return the steps in the measurement of a subject, in the order of their execution."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
     save, load = demand.save_limit_seconds, demand.load_limit_seconds
     found = [("save", Amount(count, planned.saved_bytes // count, save))]
@@ -100,7 +100,7 @@ def scenarios(
     engine: EngineSpec,
     strategy: StrategySpec,
 ) -> tuple[str, ...]:
-    """Return a description of each measurement in addition to the saves and loads, with its time or its written bytes.
+    """Return a sentence on each measurement of a subject in addition to its saves and loads.
 
     ``pace`` is the pace of saves during other work; None: no such saves. ``names`` are the empty files of the suite
     metadata; None: they are not measured.
@@ -154,7 +154,7 @@ def scenarios(
 
 
 def _paced(pace: PacedSaves, settings: Settings) -> str:
-    """Return how long the saves during other work take, or why they are not measured."""
+    """Return a sentence on the measurements of paced saves during other work, or on why they are not run."""
     if pace.not_run:
         return f"no saves during other work (NEIGHBOUR, MIXED): {pace.not_run}"
     return (

@@ -21,7 +21,7 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def tied_to_this_process(command: Iterable[str]) -> list[str]:
-    """Return a command line that runs ``command`` so that it receives SIGTERM when this process ends."""
+    """Return a command line that runs ``command``; the command receives SIGTERM when this process ends."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 

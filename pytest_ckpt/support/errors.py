@@ -35,7 +35,7 @@ class Problems:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Record a UsageError of the block and continue after it."""
+        """Run a block; if it raises a UsageError, record the error and continue after the block."""
         try:
             yield
         except UsageError as error:

@@ -56,7 +56,7 @@ def memory_limit_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GRO
 def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
     """Return the smallest remaining memory of this process's control groups, in bytes; None if there is no limit.
 
-    Page cache without recent use does not count as used, because the kernel releases it first.
+    Page cache without recent use does not count as used, because the kernel frees it first.
     """
     return min((max(0, limit - used) for limit, used in _limits(root, of)), default=None)
 
@@ -123,7 +123,10 @@ _OUT_OF_TREE = "O"
 
 
 def host_state(root: Path = _SYS, links: Path = _LINKS) -> dict[str, str]:
-    """Return the tuned kernel values that matter to storage, and the active links: name, rate in Mb/s, MTU."""
+    """Return the release of the kernel, the tuned values that affect storage, and the active network links.
+
+    Each link has a name, a rate in Mb/s and an MTU.
+    """
     found = {"kernel": platform.release()}
     found |= {name: text for name in _TUNED if (text := _read(root / name.replace(".", "/")))}
     for name in _LARGEST:
@@ -151,8 +154,9 @@ def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
 
 
 def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _ROUTES) -> dict[str, str]:
-    """Return the options of a mount by name (``yes`` for an option without a value), and the link to the mount's
-    server.
+    """Return the file system of a mount, its options by name, and the network link to its server.
+
+    An option without a value has the value ``yes``. ``kind`` and ``options`` are as in the kernel's table of mounts.
     """
     found = {"file_system": kind}
     for option in filter(None, options.split(",")):
@@ -188,7 +192,10 @@ def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str
 
 
 def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
-    """Return the client's module and version: the module's own, or the kernel's if the module is part of the kernel."""
+    """Return the kernel module of a file system's client, and the version of the module.
+
+    A module that is part of the kernel has the version of the kernel. ``kind`` is the type of the file system.
+    """
     name = "" if kind.startswith("fuse.") else _MODULES.get(kind, kind)
     if not name:
         return {}
@@ -274,10 +281,10 @@ def _read(path: Path) -> str:
 
 
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
-    """Return how long each thread of this process was ready to run without a CPU, in nanoseconds by thread id.
+    """Return how long each thread of this process has been ready to run without a CPU, in nanoseconds by thread id.
 
-    This is the second value of ``schedstat`` (kernel documentation, sched-stats). None if it is available for no
-    thread.
+    This is the second value of ``schedstat`` (kernel documentation, sched-stats). Return None if the value is not
+    available for any thread.
     """
     found = {}
     try:
@@ -322,8 +329,8 @@ class ProcessorWait:
     def seconds(self, *, beyond: float) -> float | None:
         """Return the longest wait of one thread in seconds, over all periods; None if the kernel does not count waits.
 
-        ``beyond`` are the seconds of the periods in which the timed work did not run. They are subtracted, because they
-        may be waits.
+        ``beyond`` are the seconds within the periods in which the timed work did not run. They are subtracted, because
+        all of them may have been waits.
         """
         if not self._is_known:
             return None

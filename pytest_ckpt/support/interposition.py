@@ -1,8 +1,8 @@
-"""Finds calls of I/O and clocks that a library other than the C library answers in this process, and start-up hooks of
-Python.
+"""Finds functions for I/O and clocks that another library than the C library provides in this process, and hooks that
+run before a program.
 
 The dynamic linker uses the first library that exports a name, and libraries in LD_PRELOAD precede the C library. So the
-libraries before the C library are searched for the names of these calls.
+libraries before the C library are searched for the names of these functions.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def is_profiler(by: str) -> bool:
 
 
 def interposed_calls() -> dict[str, tuple[str, ...]]:
-    """Return the calls that neither the C library nor Python answers, by the library that answers them."""
+    """Return the functions for I/O and clocks that neither the C library nor Python provides, by their library."""
     found: dict[str, list[str]] = {}
     for name, by in (*_of_the_linker(), *_of_python()):
         found.setdefault(by, []).append(name)
@@ -87,7 +87,10 @@ def interposed_calls() -> dict[str, tuple[str, ...]]:
 
 
 def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return a phrase for each hook that may run in this process before its program."""
+    """Return a phrase for each hook or setting that may change this process before its program starts.
+
+    These are preloaded libraries, I/O profilers, start-up files of Python, and environment variables.
+    """
     found = [f"{name}={environment[name]}" for name in _LINKER_VARIABLES if environment.get(name)]
     found += _given_c_library(environment)
     found += [
@@ -109,7 +112,7 @@ def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 def _of_the_linker() -> Iterator[tuple[str, str]]:
-    """Yield (call, library) for each call that a library before the C library answers."""
+    """Yield (function, library) for each function that a library before the C library provides."""
     home = _c_library()
     for file in _libraries_before(home):
         if _OF_THE_C_LIBRARY.fullmatch(file.name) and file.parent == Path(home).parent:
@@ -127,9 +130,7 @@ def _c_library() -> str:
 
 
 def _given_c_library(environment: Mapping[str, str]) -> list[str]:
-    """Return a phrase with this process's C library if the library comes from LD_LIBRARY_PATH; otherwise an
-    empty list.
-    """
+    """Return a phrase on this process's C library if it comes from LD_LIBRARY_PATH, otherwise no phrase."""
     home = Path(_c_library())
     given = [os.path.realpath(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     return [f"C library of LD_LIBRARY_PATH: {home}"] if str(home.parent) in given else []

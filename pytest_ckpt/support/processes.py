@@ -59,7 +59,7 @@ _KILL_SECONDS = 15.0
 
 
 def end_undisturbed() -> None:
-    """Ignore Ctrl-C and SIGTERM from now on, because the process is ending.
+    """Ignore Ctrl-C and SIGTERM from now on, because this process is about to end.
 
     The code that started the run restores both handlers.
     """
@@ -90,7 +90,10 @@ def handled_so(handler: Any) -> Iterator[None]:
 
 
 def describe_exit(exit_code: int) -> str:
-    """Return how a process ended, as a phrase after the name of the process; a negative code is a signal number."""
+    """Return a phrase on how a process ended; a negative exit code is the number of a signal.
+
+    The phrase follows the name of the process in a sentence.
+    """
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     name = {known.value: known.name for known in signal.Signals}.get(-exit_code)
@@ -113,9 +116,10 @@ def marked_processes(run_id: str, launch: str = "") -> list[int]:
 
 
 def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "") -> list[int]:
-    """Kill every process of a run, or of a launch of it, and return the processes that still existed after ``seconds``.
+    """Kill every process of a run, and return the processes that still exist after ``seconds``.
 
-    A remaining process is blocked in the kernel, in a call that the target does not answer.
+    With ``launch``, only processes of this launch are killed. A remaining process is blocked in the kernel, in a call
+    that the target does not answer.
     """
     return _until_gone(lambda: marked_processes(run_id, launch), signal.SIGKILL, seconds)
 
@@ -141,13 +145,16 @@ def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
 
 
 def blocked_sentence(stuck: list[int]) -> str:
-    """Return a sentence on killed processes that still exist: their ids, and the calls in which they are blocked."""
+    """Return a sentence that lists processes which were killed and still exist, because the kernel blocks them."""
     numbers = ", ".join(map(str, stuck))
     return f"processes {numbers} cannot be ended: they are blocked in the kernel until the target answers"
 
 
 def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
-    """End a launcher and its ranks by SIGTERM, then by SIGKILL. Return the processes that could not be ended."""
+    """End a launcher by SIGTERM, and by SIGKILL if it continues. Then kill the remaining processes of the run.
+
+    Return the processes that could not be ended.
+    """
 
     def launcher() -> list[int]:
         return [process.pid] if process.poll() is None else []
@@ -158,7 +165,7 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
 
 
 def boot_id() -> str:
-    """Return the identity of this kernel's boot."""
+    """Return the kernel's id of its current boot."""
     return BOOT_ID.read_text().strip()
 
 

@@ -80,7 +80,10 @@ class Redactor:
         return text
 
     def plain(self, value: Any) -> Any:
-        """Return plain JSON types with all secrets masked, including the item after ``--password`` in a list."""
+        """Return a value of plain JSON types with all secrets masked.
+
+        An item of a list that follows an option such as ``--password`` is masked too.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -95,8 +98,9 @@ class Redactor:
 
 @functools.lru_cache(maxsize=4096)
 def _known(redactor: Redactor, text: str) -> str:
-    """Return a short text with all secrets masked; results are cached, because messages of ranks repeat the
-    same text.
+    """Return a short text with all secrets masked.
+
+    Results are cached, because messages of ranks repeat the same text.
     """
     return redactor._cleaned(text)
 

@@ -1,4 +1,4 @@
-"""Finds the package's suites and templates, in a checkout or an installed package, and the import path for its
+"""Finds the package's suites and templates in a checkout or an installed package, and the import path for its
 processes.
 """
 
@@ -18,7 +18,7 @@ PACKAGE_HOME = _PACKAGE.parent
 
 
 def python_path(inherited: Mapping[str, str] = os.environ) -> str:
-    """Return a PYTHONPATH that begins with this copy of pytest-ckpt and continues with the inherited path."""
+    """Return a value for PYTHONPATH: the directory of this copy of pytest-ckpt, then the inherited paths."""
     return os.pathsep.join([str(PACKAGE_HOME), *filter(None, [inherited.get("PYTHONPATH")])])
 
 

@@ -35,7 +35,10 @@ _NO_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file. Raises OSError, also for a pipe or device, which would block the reader."""
+    """Return the content of a file. Raises OSError if it is too large, or if it is a pipe or a device.
+
+    A pipe or a device could block the reader.
+    """
     _check(path, _MAXIMUM_BYTES)
     return path.read_bytes()
 
@@ -81,9 +84,9 @@ def parse(data: bytes) -> Any:
 
 
 def too_many_values(data: bytes) -> str:
-    """Return a sentence if a JSON text has more values than any document of a run.
+    """Return a sentence if a JSON text has more values than any document of a run; otherwise an empty text.
 
-    A value needs far more memory than its text.
+    This is checked before the text is parsed, because a value needs far more memory than its text.
     """
     is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MAXIMUM_VALUES
     return f"it has more than {MAXIMUM_VALUES:,} values" if is_crowded else ""

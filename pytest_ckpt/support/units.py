@@ -47,9 +47,10 @@ _SIZE_ACCEPTED = (
 
 
 def parse_duration(text: str) -> float:
-    """Return the duration in a text in seconds: ``28s``, ``9.3min``, ``50000h``, ``2d``, ``500ms``, ``30``.
+    """Convert a duration such as ``28s``, ``9.3min``, ``50000h``, ``2d`` or ``500ms`` to seconds.
 
-    Raises ValueError for other text. ``m`` is refused, because it may mean minutes, months or milli.
+    A number without a unit is in seconds. Raises ValueError for other text. ``m`` is refused, because it may mean
+    minutes, months or milli.
     """
     number, unit = _split(text, _DURATION_ACCEPTED)
     if unit in {"m", "M"}:
@@ -61,7 +62,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_fraction(text: str) -> float:
-    """Return the share from 0 to 1 in a text: ``5%``, ``0.05``, ``1/1000``.
+    """Convert a share such as ``5%``, ``0.05`` or ``1/1000`` to a number from 0 to 1.
 
     Raises ValueError for other text. For a number above 1, the message says that ``%`` was probably forgotten.
     """
@@ -83,7 +84,7 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the size in a text in bytes, rounded down: ``105GiB``, ``64MB``, ``4096``. Raises ValueError."""
+    """Convert a size such as ``105GiB``, ``64MB`` or ``4096`` to bytes, rounded down. Raises ValueError."""
     number, unit = _split(text, _SIZE_ACCEPTED)
     factor = _BYTES.get(unit)
     if factor is None:
@@ -167,8 +168,9 @@ def format_count(count: int) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: ``1 rank``, ``1,024 ranks``; ``many`` is the plural, if it is not ``one`` with an
-    s.
+    """Return a number with its noun: ``1 rank``, ``1,024 ranks``.
+
+    ``many`` is the plural of ``one``; without it, the plural is ``one`` with an s.
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
@@ -213,7 +215,10 @@ def _round(value: float, digits: int) -> float:
 
 
 def _number(value: float, digits: int) -> str:
-    """Round to significant digits, but keep all digits before the point; no trailing zeros."""
+    """Return a number as text with ``digits`` significant digits, without trailing zeros.
+
+    All digits before the decimal point are kept.
+    """
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(_round(value, digits)))))
@@ -222,7 +227,10 @@ def _number(value: float, digits: int) -> str:
 
 
 def _split(text: str, accepted: str) -> tuple[Fraction, str]:
-    """Split a text into a finite, non-negative number and a unit. Raises ValueError with ``accepted``."""
+    """Split a text into a finite, non-negative number and a unit.
+
+    Raises ValueError if this is impossible; its message contains ``accepted``, the valid values.
+    """
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not understood; expected {accepted}")

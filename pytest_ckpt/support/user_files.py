@@ -50,7 +50,10 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
 
 
 def refuse_inside(option: str, given: str | Path, others: Mapping[str, str | Path], remedy: str) -> Path:
-    """Return a resolved path. Raises UsageError if it is a directory of another option, or inside such a directory."""
+    """Return the resolved path of ``given``, the value of ``option``.
+
+    Raises UsageError if the path is one of ``others`` (paths by option), or inside one of them.
+    """
     place = resolved_user_path(given, option)
     for other_option, other in others.items():
         inside = resolved_user_path(other, other_option)

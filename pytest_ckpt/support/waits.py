@@ -31,7 +31,7 @@ message.
 
 
 class Waits:
-    """The nested waits of one thread, and the time of its last output. ``say`` prints a sentence."""
+    """The nested waits of one thread, and the time of its last output. ``say`` is a function that prints a sentence."""
 
     def __init__(self, say: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.say = say
@@ -79,7 +79,7 @@ def _waits() -> Waits:
 
 @contextlib.contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[Waits]:
-    """Print the waits of this thread through ``say`` during a block."""
+    """Print long waits of this thread through ``say`` during a block."""
     waits = Waits(say)
     token = _current.set(waits)
     try:
@@ -113,7 +113,10 @@ def look() -> None:
 def communicate(
     process: subprocess.Popen[AnyStr], given: AnyStr | None = None, *, seconds: float
 ) -> tuple[AnyStr, AnyStr]:
-    """Return the output of a process until its end, like ``Popen.communicate``. Raises subprocess.TimeoutExpired."""
+    """Send ``given`` to a process and return its output when it has ended, like ``Popen.communicate``.
+
+    While it runs, long waits are printed. Raises subprocess.TimeoutExpired after ``seconds``.
+    """
     until = time.monotonic() + seconds
     while True:
         try:
@@ -128,8 +131,10 @@ def communicate(
 def completed(
     process: subprocess.Popen[AnyStr], given: AnyStr | None = None, *, seconds: float
 ) -> subprocess.CompletedProcess[AnyStr]:
-    """Return the result of a process. If an exception ends the wait early, the process is killed. Raises
-    subprocess.TimeoutExpired.
+    """Wait until a process has ended, and return its result; ``given`` is its standard input.
+
+    If the wait takes longer than ``seconds``, or another exception ends it, the process is killed and the exception is
+    raised: after ``seconds``, subprocess.TimeoutExpired.
     """
     with process:
         try:

@@ -14,13 +14,13 @@ OWNER = "OWNER.json"
 
 
 def owner_of(run_id: str) -> dict[str, Any]:
-    """Return the owner's record of an area: its run, and this process as the run's controller."""
+    """Return the owner's record of a run's area, with this process as the controller of the run."""
     pid = os.getpid()
     return {"run": run_id, "host": socket.gethostname(), "pid": pid, "process_began": process_began(pid)}
 
 
 def is_alive(owner: Mapping[str, Any]) -> bool:
-    """Return whether the controller in an area's record is still running on this host.
+    """Return whether the controller in an owner's record is still running on this host.
 
     Raises KeyError and TypeError for an invalid record.
     """
@@ -28,17 +28,16 @@ def is_alive(owner: Mapping[str, Any]) -> bool:
 
 
 def host_elsewhere(owner: Mapping[str, Any]) -> str:
-    """Return the host of an area's controller if it is another host, where `is_alive` cannot check it.
+    """Return the host of the controller in an owner's record if it is another host; empty for this host.
 
-    Empty for this host. Raises KeyError and TypeError for an invalid record.
+    `is_alive` cannot check a controller on another host. Raises KeyError and TypeError for an invalid record.
     """
     host = str(owner["host"])
     return "" if host == socket.gethostname() else host
 
 
 def process_began(pid: int) -> str | None:
-    """Return the start of a process on this host, as boot id and seconds since boot; None if the process does not
-    exist.
+    """Return the start of a process on this host: seconds since boot, and the boot's id; None without this process.
 
     The time of day is not used, because a change of the clock would shift the start times of all processes.
     """

@@ -36,10 +36,10 @@ class Phases(Protocol):
     """
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
-        """Add the seconds of the block to the phase ``name``, and record the current file."""
+        """During a block, measure the time as part of the phase ``name``, and record ``file`` as the current file."""
 
     def moved(self, count: int) -> None:
-        """Report ``count`` further transferred bytes, which the watchdog counts as progress."""
+        """Report that ``count`` more bytes were transferred, which the watchdog counts as progress."""
 
 
 class Target(Protocol):
@@ -63,16 +63,16 @@ class Target(Protocol):
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's files, in a separate process; return the remains, one sentence each.
 
-        With ``keep_area``, keep the area itself for another launch.
+        With ``keep_area``, the area itself is kept for another launch.
         """
 
 
 class Sink(Protocol):
     """A file or object that is being written.
 
-    Data for `write_at` begin at a multiple of ``alignment`` bytes and are padded to a multiple; bytes beyond the file's
-    size are truncated. If ``part_bytes`` is set, data are complete parts at multiples of it, except the last part.
-    ``way`` describes for the report how requests use the client's page cache.
+    `write_at` writes data at multiples of ``alignment`` bytes; data are padded to such a multiple, and bytes beyond the
+    file's size are truncated. If ``part_bytes`` is set, data are complete parts at multiples of it, except the last
+    part. ``way`` describes for the report how requests use the client's page cache.
     """
 
     alignment: int
@@ -100,14 +100,14 @@ class CachedSink(Sink, Protocol):
     """A file whose bytes may wait in the client's page cache."""
 
     def start_writeback(self, offset: int, count: int) -> None:
-        """Begin to write a range from the page cache; return before it is written."""
+        """Let the kernel begin to write a range from the page cache to the storage; do not wait for the end."""
 
 
 class Draft(Protocol):
-    """A checkpoint that one rank is saving; it does not count as a checkpoint before the commit."""
+    """The files that one rank saves for a checkpoint. They do not count as a checkpoint before the commit."""
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file of ``size`` bytes; None: only `Sink.write` will be used and the size is unknown.
+        """Begin a file of ``size`` bytes. If the size is None, it is unknown, and only `Sink.write` is used.
 
         From this call on, the file counts as one that must become durable. Raises FileExistsError if it exists.
         """
@@ -122,17 +122,17 @@ class Draft(Protocol):
         """Add files that a library wrote into `location` to this draft, and make them durable."""
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries and the durable calls so far; names need not be durable yet."""
+        """Return this rank's entries, and a proof of the fsyncs so far; names need not be durable yet."""
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable, as far as the store can; return this rank's entries and the durable calls.
+        """Make names durable, as far as the store can; return this rank's entries, and a proof of the fsyncs.
 
-        Called on every rank before the commit if the engine's library commits. Otherwise one rank of each host makes
-        the names durable for all ranks. A repeated call has no effect and returns the same.
+        If the engine's library commits, every rank calls it before the commit. Otherwise one rank of each host makes
+        the names durable for all ranks of the host. A repeated call has no effect and returns the same.
         """
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Commit the checkpoint like `Store.commit`, for an engine whose library commits; called on one rank."""
+        """Commit the checkpoint like `Store.commit`, for an engine whose library commits; one rank calls it."""
 
     def abort(self) -> None:
         """Remove this rank's files of the draft."""
@@ -249,7 +249,7 @@ class CommittedCheckpoint(Protocol):
 
 
 class CommittedObjects(CommittedCheckpoint, Protocol):
-    """A committed checkpoint in a bucket, which a library may read by itself."""
+    """A committed checkpoint in a bucket, which a library may read itself."""
 
     def place(self) -> ObjectPlace:
         """Return the place of its objects."""
@@ -285,51 +285,60 @@ class Store(Protocol):
         """Return whether this process sees the area."""
 
     def prepare(self, subject: str) -> None:
-        """Create the directories that all checkpoints of a subject share; called by every rank before the first
-        checkpoint."""
+        """Create the directories that all checkpoints of a subject share.
+
+        Every rank calls it before the first checkpoint.
+        """
 
     def is_prepared(self, subject: str) -> bool:
         """Return whether this client sees the result of `prepare`."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
-        """Begin this rank's part of a checkpoint; ranks may begin in any order."""
+        """Return a draft in which this rank writes its files of a checkpoint; ranks may begin in any order."""
 
     def announce(self, ref: CheckpointRef) -> None:
-        """Create the directory of a checkpoint, if the store has directories; called by rank 0 if there are several
-        hosts."""
+        """Create the directory of a checkpoint, if the store has directories.
+
+        Rank 0 calls it if there are several hosts.
+        """
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees the announced directory."""
+        """Return whether this client sees the directory that `announce` created."""
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client sees a committed checkpoint, and these of its files with their complete sizes."""
+        """Return whether this client sees a committed checkpoint, with all ``entries`` at their complete sizes."""
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Commit a checkpoint after all ranks have sealed their drafts; called by rank 0."""
+        """Commit a checkpoint. Rank 0 calls it when the files of all ranks are durable."""
 
     def is_committed(self, ref: CheckpointRef) -> bool:
         """Return whether this client sees the checkpoint as committed, and no longer as a draft."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small file at the top of the area (a pointer, a marker); return False if the condition ``when`` was
-        not met.
+        """Write a small file at the top of the area (a pointer, a marker).
+
+        Return False if ``when`` is "if absent" and the file exists.
         """
 
     def committed(self, subject: str) -> Sequence[int]:
         """Return the numbers of a subject's committed checkpoints, lowest first."""
 
     def open(self, ref: CheckpointRef, phases: Phases) -> CommittedCheckpoint:
-        """Return a committed checkpoint. If it does not exist, raises OSError (ENOENT) now or when a file is opened."""
+        """Return a committed checkpoint.
+
+        If it does not exist, this call or the opening of a file raises OSError (ENOENT).
+        """
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete this rank's files of a checkpoint, committed or not."""
+        """Delete this rank's files of a checkpoint, which may be committed or not."""
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove the remains of a checkpoint after all ranks have deleted their files; called by rank 0."""
+        """Remove what remains of a checkpoint. Rank 0 calls it when all ranks have deleted their files."""
 
     def clear(self, subject: str) -> None:
-        """Remove the directories that `prepare` created, after all checkpoints of the subject are deleted; called by
-        rank 0.
+        """Remove the directories that `prepare` created.
+
+        Rank 0 calls it when all checkpoints of the subject are deleted.
         """
 
     def find_gauge(self, subject: str) -> str | None:
@@ -343,7 +352,7 @@ class Store(Protocol):
         """
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Drop durable files from this client's cache; return the method."""
+        """Drop files, which must be durable, from this client's cache; return the method."""
 
     def drop_cache(self) -> str | None:
         """Drop the cache of the whole host; return the method, None if this process has no permission."""
@@ -388,7 +397,7 @@ class AreaView(Protocol):
 
     @property
     def storage(self) -> StorageStack:
-        """The storage below the directory, and the caches there that the count of cached pages misses."""
+        """The layers of storage below the directory, and the caches whose pages cannot be counted."""
 
     @property
     def free_bytes(self) -> int:
@@ -399,14 +408,13 @@ class AreaView(Protocol):
         """The device of the directory's file system in the kernel's form ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
-        """Create a file for other hosts and remove it at the end; yield the reason if this is impossible, otherwise an
-        empty text.
+        """During a block, show a file to other hosts.
+
+        Yield the reason if this is impossible, otherwise an empty text.
         """
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for some time; return a description of the entry found instead, empty if the
-        file is found.
-        """
+        """Look for another host's file for some time; return empty if it is found, otherwise what was found."""
 
 
 class NamesDirectory(Protocol):
@@ -438,27 +446,30 @@ class StoreOfPaths(Store, Protocol):
     """A store whose area has a path, whose files become durable by fsync, and whose snapshots are directories."""
 
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
-        """Fsync the checkpoint's directory, so that the names of this host's files become durable. Called by one rank
-        of each host after all ranks of the host have fsynced their files.
+        """Fsync the checkpoint's directory, so that the names of this host's files become durable.
+
+        One rank of each host calls it when all ranks of the host have fsynced their files.
         """
 
     def sighting(self) -> AreaView:
-        """Return the area's directory as seen by this host."""
+        """Return a view of the area's directory from this host."""
 
     def names_directory(self, name: str) -> NamesDirectory:
         """Return a directory at the top of the area, which need not exist yet."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Fsync a file in the subject's directory, and return the kernel's counts. Raises OSError."""
+        """Write and fsync a test file in the subject's directory; return how many bytes were not yet on the device.
+
+        The kernel counts them before and after the fsync. Raises OSError.
+        """
 
     def replaced(self) -> str:
         """Return a sentence if the run's directory is no longer the original one; empty otherwise."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
-        """Return the area in the snapshot directory ``stated``, and the reason why this host does not see a snapshot
-        there.
+        """Return the area in the snapshot directory ``stated``, and the reason why it is not a snapshot on this host.
 
-        The reason is empty if it sees one.
+        The reason is empty if this host sees a snapshot.
         """
 
 
@@ -466,24 +477,24 @@ class TierStore(Store, Protocol):
     """A store with a separate area on every host."""
 
     def settle(self) -> None:
-        """Create the area if this host has none yet; called by one rank of each host."""
+        """Create the area if this host has none yet. One rank of each host calls it."""
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove the area that was created here, with all files of these subjects."""
+        """Remove this host's area if `settle` created it, with all files of these subjects."""
 
 
 class WrappedDraft:
-    """Forwards the end of a draft to ``draft``. A subclass creates the files."""
+    """Base of drafts that create files in their own way and use another draft, ``draft``, to seal, commit and abort."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries and the durable calls on its files."""
+        """Return this rank's entries, and a proof of the fsyncs so far."""
         return self._draft.written()
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable."""
+        """Make names durable; return this rank's entries, and a proof of the fsyncs."""
         return self._draft.seal()
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:

@@ -27,9 +27,10 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
-    """Return all kinds of targets by scheme: built-in ones, kinds from installed packages, and the ``rows`` of plugins.
+    """Return all kinds of targets by scheme: the built-in ones, those of installed packages, and ``rows``.
 
-    Raises UsageError for an invalid row, and for two rows with the same scheme.
+    ``rows`` are the kinds that plugins add. Raises UsageError for an invalid kind, and for two kinds with the same
+    scheme.
     """
     known = dict(TARGETS)
     for point in importlib.metadata.entry_points(group=GROUP):
@@ -50,7 +51,7 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
 
 
 def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None:
-    """Add the row of a plugin. Raises UsageError if it is invalid, or if its scheme is in use."""
+    """Add a plugin's kind of target to ``known``. Raises UsageError if it is invalid, or if its scheme is in use."""
     if not isinstance(found, TargetSpec) or not _SCHEME.fullmatch(f"{found.scheme}://"):
         raise UsageError(
             f"{plugin} brings {found!r:.80} as a target.", "Return a TargetSpec with a scheme, such as scheme='array'."
@@ -87,7 +88,10 @@ def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = 
 
 
 def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> list[Leftover]:
-    """Return the remains of earlier runs on a target, by another process. Raises NoAnswerError and RefusedError."""
+    """Return the remains of earlier runs on a target, collected by another process.
+
+    Raises NoAnswerError and RefusedError.
+    """
     return [from_plain(Leftover, one) for one in _in_time("leftovers", spec, text, seconds, access)]
 
 
@@ -100,7 +104,7 @@ def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Acc
 
 
 def perform_request(request: Mapping[str, Any]) -> Any:
-    """Perform the request of `check_in_time` or `leftovers_in_time` in the other process."""
+    """Perform the request of `check_in_time` or `leftovers_in_time`; the other process calls this function."""
     spec, access = from_plain(TargetSpec, request["spec"]), from_plain(Access, request["access"])
     target = make_target(spec, request["text"], access)
     if request["what"] == "leftovers":

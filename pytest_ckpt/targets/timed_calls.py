@@ -115,13 +115,16 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
 
 
 def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill a process that is blocked in a call. A thread waits for its end, so that it does not remain as a zombie."""
+    """Kill a process that is blocked in a call, without waiting for its end.
+
+    A thread waits for its end, so that it does not remain as a zombie.
+    """
     process.kill()
     threading.Thread(target=process.communicate, daemon=True).start()
 
 
 def main() -> None:
-    """Call the function in the arguments with the value on standard input; print its answer."""
+    """Call the function that the first argument names with the value on standard input; print its answer."""
     reference, begun, *imports = sys.argv[1:]
     function = load(reference)
     for name in imports:
@@ -140,7 +143,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def answers_within(seconds: float) -> Iterator[None]:
-    """Set the timeout of `watched` calls within the block, at most the default."""
+    """Within a block, use this timeout for `watched` calls; it is at most the default."""
     before = _seconds.set(min(seconds, DEFAULT_SECONDS))
     try:
         yield
@@ -149,11 +152,12 @@ def answers_within(seconds: float) -> Iterator[None]:
 
 
 def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0, tries: int = _TRIES) -> Answer:
-    """Return the result of ``call`` in a child process, or raise its UsageError or OSError; ``name`` names the storage.
+    """Call a function in a child process; return its result, or raise its UsageError or OSError.
 
-    ``more_seconds`` is the permitted additional wait of the call itself. If the child is killed (by the kernel when
-    memory runs out, or by an operator), the storage is not the cause. The call is then repeated, up to ``tries`` times
-    in total. Raises UsageError if the storage does not answer, or if every child is killed.
+    ``name`` names the storage. ``more_seconds`` are added to the timeout, for a call that itself waits. If the child is
+    killed (by the kernel when memory runs out, or by an operator), the storage is not the cause. The call is then
+    repeated, up to ``tries`` times in total. Raises UsageError if the storage does not answer, or if every child is
+    killed.
     """
     for _ in range(tries):
         data, process, exit_code = _watched_once(name, call, _seconds.get() + more_seconds)
@@ -167,7 +171,10 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0,
 
 
 def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[bytes, int, int]:
-    """Return the pickled result of a call, its process and the exit code: not 0, and no result, if it was killed."""
+    """Return the pickled result of a call, the id of its process, and the exit code.
+
+    If the process was killed, there is no result, and the exit code is not 0.
+    """
     # Python would print and discard an exception in its fork handlers, including a Ctrl-C.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     reading, writing = os.pipe()
@@ -198,8 +205,9 @@ def _watched_once(name: str, call: Callable[[], Any], seconds: float) -> tuple[b
 
 
 def _result(data: bytes) -> Any:
-    """Return the result that a child wrote, or raise its UsageError or OSError, or RuntimeError for an internal
-    error.
+    """Return the result that a child wrote, or raise its UsageError or OSError.
+
+    An internal error in the child is raised as RuntimeError.
     """
     kind, found = pickle.loads(data)
     if kind == "usage":
@@ -212,7 +220,7 @@ def _result(data: bytes) -> Any:
 
 
 def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
-    """In the child: call, write the result, and end. ``mask`` is the signal mask during the call."""
+    """In the child process: perform the call, write the result, and end; ``mask`` is the call's signal mask."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # On SIGTERM, the exit removes temporary files of the call.
@@ -261,9 +269,10 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
 
 
 def _reap(process: int, *, has_ended: bool) -> int:
-    """Wait for a child that has written its result; return its exit code, negative for a signal.
+    """Wait for the end of a child, and return its exit code, negative for a signal.
 
-    If it has not ended, end it. If it hangs, a thread waits until the storage answers its call.
+    If the child has not written its result (``has_ended``), it is signalled to end. If it does not end, it is killed,
+    and a thread waits until the storage answers its call.
     """
     if has_ended:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

@@ -12,7 +12,7 @@ from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Source
 
 
 class SourceFile(io.RawIOBase):
-    """A file object that reads a source at a current position; ``error`` is the first OSError of a read."""
+    """A file object that reads from a source at its own position; ``error`` is the first OSError of a read."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class SourceFile(io.RawIOBase):
 
 
 class StoreWithoutCache:
-    """The cache functions of a `Store` for a target whose clients cache neither data nor names."""
+    """Base of stores on targets without directories, whose clients cache neither data nor names."""
 
     def is_prepared(self, subject: str) -> bool:
         """Return True, because the target has no directories."""
@@ -99,7 +99,7 @@ class StoreWithoutCache:
 
 
 class DraftWithoutPaths:
-    """The functions of a `Draft` for libraries that write files themselves, on a target without files."""
+    """Base of drafts on targets without local files. Libraries cannot write files themselves in such a draft."""
 
     def location(self) -> str:
         """Raise NotImplementedError, because the target has no paths."""
@@ -110,10 +110,12 @@ class DraftWithoutPaths:
         raise NotImplementedError
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries and the durable calls. Without directories, names are durable together with the
-        objects."""
+        """Return this rank's entries, and a proof of durability.
+
+        Without directories, names are durable together with the objects.
+        """
         return self.seal()
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries and the durable calls."""
+        """Return this rank's entries, and a proof of durability."""
         raise NotImplementedError

@@ -33,7 +33,7 @@ class NoCredentialsError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Keys:
-    """The key that signs a request; it is never displayed."""
+    """An access key and a secret key that sign requests, and a session token if there is one; never displayed."""
 
     access_key: str
     secret_key: str
@@ -42,8 +42,10 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Identity:
-    """The client's identity and endpoint: ``keys`` returns the current keys, because keys of a role expire. An empty
-    ``endpoint`` means AWS's own."""
+    """The keys, region and endpoint of a client. An empty ``endpoint`` means AWS's own endpoint.
+
+    ``keys`` is a function that returns the current keys, because keys of a role expire.
+    """
 
     keys: Callable[[], Keys]
     region: str
@@ -51,7 +53,7 @@ class Identity:
 
 
 def find_identity(access: Access) -> Identity:
-    """Return the client's identity. Raises NoCredentialsError."""
+    """Return the keys, region and endpoint that are configured for this process. Raises NoCredentialsError."""
     if access.embedded:
         # The embedded server does not authenticate.
         embedded_keys = Keys(access_key="embedded", secret_key="embedded")
@@ -154,7 +156,7 @@ _SMALL_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """The destination of requests: its URL, and the path before all keys."""
+    """The destination of requests: a URL, and the part of the path that precedes every object key (``root``)."""
 
     url: str
     host: str
@@ -171,7 +173,10 @@ class Dialect(Protocol):
     endpoints: tuple[Endpoint, ...]
 
     def path(self, root: str, key: str) -> str:
-        """Return the path of a request, encoded; ``root`` and ``key`` are empty for a request to the store itself."""
+        """Return the encoded path of a request for an object; ``root`` is the endpoint's path before the key.
+
+        Both parameters are empty for a request to the store itself.
+        """
 
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
@@ -186,10 +191,10 @@ class Dialect(Protocol):
 
 
 class PathOfKey:
-    """Paths that consist of the endpoint's path and the key, unchanged."""
+    """Base of dialects in which the path of a request is the endpoint's path, followed by the key."""
 
     def path(self, root: str, key: str) -> str:
-        """Return the path of a request, encoded."""
+        """Return the encoded path of a request."""
         return encoded_path(f"{root}/{key}" if key or not root else root)
 
 
@@ -208,7 +213,7 @@ class DialectOfS3(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Sign a request; only a small body is included in the signature."""
+        """Return the query and the headers with a signature, which includes the body only if it is small."""
         is_small = len(body) < _SMALL_BYTES and not isinstance(body, memoryview)
         sent = signed(
             method,
@@ -223,12 +228,12 @@ class DialectOfS3(PathOfKey):
         return query, sent
 
     def hidden(self) -> tuple[str, ...]:
-        """Return the current keys."""
+        """Return the current keys and token."""
         keys = self._identity.keys()
         return keys.access_key, keys.secret_key, keys.token
 
     def _endpoint(self, url: str, bucket: str) -> Endpoint:
-        """Return the destination of requests; without a URL, AWS's own endpoint."""
+        """Return the endpoint for requests to a bucket: the given URL, or AWS's own endpoint if the URL is empty."""
         host, root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
         if not url and "." not in bucket:
             # AWS's TLS certificates cover bucket names without dots.
@@ -237,7 +242,7 @@ class DialectOfS3(PathOfKey):
 
 
 def endpoint_of(url: str, root: str) -> Endpoint:
-    """Return the destination of requests to a URL."""
+    """Return a URL as an endpoint; ``root`` is the part of the path that precedes every object key."""
     parts = urllib.parse.urlsplit(url)
     return Endpoint(
         url=f"{parts.scheme}://{parts.netloc}",

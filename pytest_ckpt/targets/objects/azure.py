@@ -1,9 +1,9 @@
 """Adapter: serves S3 requests on Azure Blob Storage, with its account and signature.
 
-Objects are block blobs, parts are blocks. Azure has no upload ids, so an upload is a token in the names of its blocks.
-Completing an upload commits the list of its blocks. Aborting it commits an empty list, which discards the blocks, and
-deletes this blob. Unfinished uploads are the tokens in the uncommitted blocks of all blobs. A suffix range is computed
-from the size of the blob.
+Objects are block blobs, parts are blocks. Azure has no ids of uploads, so the name of each block contains the id that
+the adapter gave to the upload. Completing an upload commits the list of its blocks. To abort the upload of a new blob,
+the adapter commits an empty list, which discards the blocks, and deletes the empty blob. The adapter finds unfinished
+uploads by the names of the uncommitted blocks of all blobs. It computes a suffix range from the size of the blob.
 
 The key of the account stays in this process. Source of the signature: Microsoft, "Authorize with Shared Key", for
 version 2009-09-19 and later.
@@ -42,9 +42,9 @@ _NAMED = (
 def authorization(
     method: str, path: str, query: str, headers: Mapping[str, str], body_bytes: int, *, account: str, key: str
 ) -> str:
-    """Return the authorization header of a request; path and query are encoded, ``key`` is in base64.
+    """Return the value of the authorization header of a request. Raises ValueError for an invalid key.
 
-    Raises ValueError for an invalid key.
+    ``path`` and ``query`` are encoded, and ``key`` is in base64.
     """
     sent = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
     sent["content-length"] = str(body_bytes) if body_bytes else ""
@@ -66,7 +66,7 @@ _LACKS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Account:
-    """The client's identity: an account with a base64 key or a token (SAS). An empty ``endpoint`` means Azure's own."""
+    """An account with a base64 key, or with a token (SAS). An empty ``endpoint`` means Azure's own endpoint."""
 
     name: str
     key: str = ""
@@ -75,7 +75,7 @@ class Account:
 
 
 def find_account(environment: Mapping[str, str]) -> Account:
-    """Return the client's identity. Raises NoCredentialsError."""
+    """Return the account that environment variables describe. Raises NoCredentialsError."""
     pairs = (part.partition("=") for part in environment.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"))
     words = {name.strip(): value.strip() for name, _, value in pairs}
     variable = environment.get
@@ -90,7 +90,10 @@ def find_account(environment: Mapping[str, str]) -> Account:
 
 
 class DialectOfAzure(PathOfKey):
-    """Requests of one account, signed with its key, or sent with its token. Raises StoreError if there is neither."""
+    """Requests of one account, signed with its key or sent with its token.
+
+    Raises StoreError if the account has neither a key nor a token.
+    """
 
     region = ""
 
@@ -106,7 +109,7 @@ class DialectOfAzure(PathOfKey):
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Sign a request; its body is not part of the signature."""
+        """Return the query and the headers with a signature, which does not include the body, or with the token."""
         sent = {
             **headers,
             "x-ms-version": _VERSION,
@@ -128,8 +131,10 @@ class DialectOfAzure(PathOfKey):
         return self._account.key, self._account.token, signature
 
     def _endpoint(self, url: str) -> Endpoint:
-        """Return the destination of requests. On an IP address several accounts may share a host, so the path contains
-        the account."""
+        """Return the endpoint for requests to the account.
+
+        On an IP address several accounts may share a host, so the path contains the account.
+        """
         return endpoint_of(url, f"/{self._account.name}" if _is_of_many(url) else "")
 
 
@@ -149,7 +154,7 @@ _BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 
 class AzureAdapter(S3Adapter):
-    """A container, with the interface of S3."""
+    """A container of Azure Blob Storage with the interface of an S3 bucket."""
 
     not_copied = "a block is not copied from another blob here"
 
@@ -184,16 +189,18 @@ class AzureAdapter(S3Adapter):
         return answer_of(top, headers)
 
     def _page(self, what: str, place: str, **words: str) -> tuple[ET.Element, Mapping[str, str]]:
-        """Return a page of the blobs in the container, and the headers of the answer."""
+        """Return a page of the blobs in the container, and the headers of the answer.
+
+        ``words`` are parameters of the query.
+        """
         query = [("restype", "container"), ("comp", "list"), *((name, value) for name, value in words.items() if value)]
         answer = self._wire.ask(what, "GET", place, key=self._container, query=query)
         return _parsed(answer, place), answer.headers
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether the account keeps deleted blobs for some time; this is reported in the form of S3's
-        versioning.
+        """Return whether the account keeps deleted blobs for some time.
 
-        The request does not show whether blobs have versions.
+        `ask` reports this as S3's versioning. The request does not show whether blobs have versions.
         """
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
@@ -201,7 +208,7 @@ class AzureAdapter(S3Adapter):
         return "true" in kept
 
     def _uploads(self, what: str, place: str, prefix: str) -> Iterator[tuple[str, str]]:
-        """Yield every blob below a prefix that has uncommitted blocks, with the tokens in their names."""
+        """Yield (key, upload id) of each unfinished upload below a prefix, found by uncommitted blocks of its blob."""
         marker = ""
         while True:
             page, _ = self._page(what, place, prefix=prefix, include="uncommittedblobs", marker=marker)
@@ -212,7 +219,7 @@ class AzureAdapter(S3Adapter):
                 return
 
     def _begun(self, what: str, place: str, key: str) -> set[str]:
-        """Return the tokens of a blob's uncommitted blocks."""
+        """Return the ids of a blob's unfinished uploads, which are in the names of its uncommitted blocks."""
         query = [("comp", "blocklist"), ("blocklisttype", "uncommitted")]
         try:
             page = _parsed(self._wire.ask(what, "GET", place, key=self._of(key), query=query), place)
@@ -253,7 +260,10 @@ class AzureAdapter(S3Adapter):
         return answer_of(element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
     def _abort(self, what: str, place: str, key: str, upload: str) -> None:
-        """Discard the blocks of a new blob; blocks of an existing blob are discarded at its next change."""
+        """Discard the uncommitted blocks of a blob that does not exist yet.
+
+        If the blob exists, Azure discards them at the next change of the blob.
+        """
         del upload  # all blocks of a blob are committed together
         none = _list_of_blocks(())
         sent = {"if-none-match": "*", MD5: md5_of({}, none)}
@@ -281,7 +291,7 @@ class AzureAdapter(S3Adapter):
         return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
     def _range(self, what: str, place: str, key: str, asked: str) -> str:
-        """Return a range in Azure's form, which has no suffix ranges."""
+        """Convert a requested range to a range that Azure accepts, because Azure has no suffix ranges."""
         if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
             return asked
         size = int(self._wire.ask(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
@@ -292,7 +302,10 @@ class AzureAdapter(S3Adapter):
 
 
 def _name_of_block(upload: str, number: int, etag: str) -> str:
-    """Return the name of a block; all names of a blob must have the same length."""
+    """Return the name of a block: upload id, part number and ETag.
+
+    All block names of a blob must have the same length.
+    """
     return f"{upload}-{number:05d}-{etag.strip(chr(34))}"
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class RunningChecksum(Protocol):
-    """A checksum that is updated piece by piece."""
+    """A checksum of data that arrive piece by piece."""
 
     def update(self, data: bytes, /) -> None:
         """Add more bytes."""
@@ -52,7 +52,7 @@ class _Crc32:
 
 @functools.cache
 def _table(polynomial: int) -> tuple[int, ...]:
-    """Return, for each byte value, its effect on a checksum whose lowest bit comes first."""
+    """Return the table of a CRC, which has an entry for each byte value; the lowest bit of the CRC comes first."""
     rows = []
     for value in range(256):
         for _ in range(8):
@@ -74,12 +74,12 @@ ALGORITHMS: Mapping[str, Callable[[], RunningChecksum]] = {
 
 
 def checksum(header: str, data: bytes) -> str:
-    """Return the checksum of a body in the form of its header."""
+    """Return the checksum of a body as the value of ``header``, whose name determines the algorithm."""
     running = ALGORITHMS[header]()
     running.update(data)
     return encoded(running)
 
 
 def encoded(running: RunningChecksum) -> str:
-    """Return a checksum in the form that S3 uses."""
+    """Return a checksum in base64, as S3 headers contain it."""
     return base64.b64encode(running.digest()).decode()

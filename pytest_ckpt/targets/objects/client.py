@@ -29,7 +29,7 @@ _NOT_ASKED = "x-amz-checksum-sha1"
 class S3Requests(Protocol):
     """S3 requests to a store, directly or through an adapter.
 
-    ``digests`` are the headers that may contain the checksum of a body; HEAD returns the headers in ``kept``.
+    ``digests`` are the headers that may contain the checksum of a body; ``kept`` are those that HEAD returns.
     """
 
     digests: tuple[str, ...]
@@ -135,7 +135,7 @@ class Bucket:
     # --- the bucket ---------------------------------------------------------------------------------------------------
 
     def look(self, prefix: str) -> Answer:
-        """List one key; return the answer, whose headers contain the server's name and time."""
+        """List at most one key with a prefix; return the answer, whose headers contain the server's name and time."""
         query = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1")]
         return self._wire.ask("list", "GET", self.place.url, query=query)
 
@@ -164,7 +164,10 @@ class Bucket:
     # --- whole objects ------------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> int:
-        """Write a whole object; return its CRC-32. Raises FileExistsError if it exists and must not be replaced."""
+        """Write a whole object; return its CRC-32.
+
+        Raises FileExistsError if ``if_absent`` is true and the object exists.
+        """
         view = memoryview(data).cast("B")
         checksum = parts.crc32(view)
         self._put(key, view, checksum, {"If-None-Match": "*"} if if_absent else {})
@@ -233,7 +236,10 @@ class Bucket:
             yield from zip(keys, map(int, sizes), times, strict=True)
 
     def directories(self, prefix: str) -> list[str]:
-        """Return the common prefixes: the parts of keys from the prefix to the next slash, including both."""
+        """Return every distinct beginning of the keys with a prefix, up to the first slash after the prefix.
+
+        The results include the prefix and the slash; keys without such a slash are omitted.
+        """
         return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]
 
     # --- objects of parts ---------------------------------------------------------------------------------------------
@@ -259,7 +265,7 @@ class Bucket:
         return answer.headers.get("etag", ""), checksum
 
     def end_upload(self, key: str, upload: str, sent: Sequence[tuple[int, str, int]]) -> None:
-        """Complete an upload from its parts, each (number, ETag, CRC-32), sorted."""
+        """Complete an upload from its parts: (number, ETag, CRC-32), sorted by number."""
         top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
         for number, etag, checksum in sent:
             part = ET.SubElement(top, "Part")
@@ -304,9 +310,10 @@ class Bucket:
         return self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
 
     def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
-        """Yield the pages of a listing. Each page continues after a key and a second marker.
+        """Yield the pages of a listing whose next page is identified by two markers: a key, and a second marker.
 
-        ``told`` is the answer's field with the second marker, ``asked`` the query parameter that sends it back.
+        ``word`` names the listing. A page contains the second marker in the field ``told``; the next request sends it
+        in the query parameter ``asked``.
         """
         marker: list[tuple[str, str]] = []
         while True:
@@ -343,12 +350,12 @@ def _parsed(answer: Answer, place: str) -> ET.Element:
 
 
 def _fields(page: ET.Element, group: str) -> list[dict[str, str]]:
-    """Return the fields by name of each element ``group`` of a page, in order."""
+    """Return the fields of each element with the name ``group`` in a page, by the name of the field."""
     return [{local_name(field): field.text or "" for field in child} for child in page if local_name(child) == group]
 
 
 def _texts(page: ET.Element, group: str, name: str) -> list[str]:
-    """Return the texts of all fields ``name`` in the elements ``group`` of a page, in order."""
+    """Return the text of every field ``name`` in the elements ``group`` of a page, in order."""
     return [
         field.text or "" for child in page if local_name(child) == group for field in child if local_name(field) == name
     ]

@@ -26,7 +26,10 @@ _END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def serve(location: str, access: Access) -> Iterator[Access]:
-    """Run a server with the bucket of a location; yield the access to it. Raises UsageError if it does not start."""
+    """Run the embedded server with one bucket during a block; yield how clients reach the server.
+
+    ``location`` names the bucket. Raises UsageError if the server does not start.
+    """
     place = read_prefix(location)
     server = Embedded(access)
     try:
@@ -37,7 +40,7 @@ def serve(location: str, access: Access) -> Iterator[Access]:
 
 
 class Embedded:
-    """The parent's handle of the server; ``access`` describes how clients reach it."""
+    """The embedded server, which the constructor starts; ``access`` describes how clients reach it."""
 
     def __init__(self, access: Access) -> None:
         with tempfile.TemporaryFile("w+") as log:

@@ -82,7 +82,7 @@ _REMEDIES = {
 
 
 class StoreError(OSError):
-    """A store's error answer, or a missing answer.
+    """An error that a store answered, or a store that did not answer.
 
     ``code`` is the store's own error code, empty if there is none; ``may_pass``: the same request may succeed later.
     """
@@ -122,7 +122,10 @@ def is_cut(error: Exception) -> bool:
 
 
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
-    """Return a store's answer as an error; texts in ``hidden``, such as the client's keys, are removed."""
+    """Return a StoreError for an error that a store answered.
+
+    Texts in ``hidden``, such as the client's keys, are removed from the message.
+    """
     fields = fields_of(data)
     code, message = fields.get("Code", ""), fields.get("Message", "")
     for secret in filter(None, hidden):
@@ -136,7 +139,7 @@ def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[
 
 
 def of_connection(error: Exception, what: str, place: str) -> StoreError:
-    """Return the failure of a connection as an error, which may be temporary."""
+    """Return a StoreError for the failure of a connection; it counts as temporary unless TLS failed."""
     if isinstance(error, TimeoutError):
         made = _made(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):
@@ -156,10 +159,10 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
 
 
 def of_library(library: str, status: int, code: str, kind: str, number: int, what: str, place: str) -> StoreError:
-    """Return a third-party library's error at a store, with its status and code if known, or with its ``kind``.
+    """Return a StoreError for an error of a third-party library, with status and code if these are known.
 
-    ``number`` is the errno that is used if there is no status and no code. The library's own text may contain
-    identities.
+    If they are not known, the text contains ``kind``, and the errno is ``number``. The library's own text is not used,
+    because it may contain identities.
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
@@ -174,7 +177,10 @@ def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> S
 
 
 def fields_of(data: bytes) -> dict[str, str]:
-    """Return the top-level texts of an XML answer by name, or the error in a JSON answer; otherwise empty."""
+    """Return the texts of an answer by name: the top-level texts of XML, or code and message of a JSON error.
+
+    Other answers give an empty result.
+    """
     if data.lstrip()[:1] == b"{":
         return _fields_of_json(data)
     try:
@@ -185,7 +191,7 @@ def fields_of(data: bytes) -> dict[str, str]:
 
 
 def _fields_of_json(data: bytes) -> dict[str, str]:
-    """Return an error of Google in the form of S3."""
+    """Return code and message of Google's JSON error by the names that S3 uses; empty if it is not such an error."""
     try:
         error = json.loads(data)["error"]
         reasons = error.get("errors") or [{}]
@@ -195,7 +201,7 @@ def _fields_of_json(data: bytes) -> dict[str, str]:
 
 
 def fields_in(top: ET.Element) -> dict[str, str]:
-    """Return the texts of an element's direct children by name."""
+    """Return the text of each direct child of an element, by the name of the child."""
     return {local_name(child): child.text or "" for child in top}
 
 
@@ -219,7 +225,7 @@ def without_identities(text: str) -> str:
 
 
 def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
-    """Return the UsageError that refuses to begin a run because of a store's answer ``error``."""
+    """Return the UsageError with which a run refuses to begin after an ``error`` of the store."""
     message = (error.strerror or str(error)).rstrip(".")
     return UsageError(f"{what}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
 
@@ -241,10 +247,10 @@ _STATUS = re.compile(r"response_status: (\d{3})")
 
 
 def translate_error(error: BaseException, client: str, what: str, place: str) -> Exception:
-    """Return a client's error in the operation ``what`` on a ``place``, with only a known status and code.
+    """Return an error of a client library as a StoreError that contains only a known status and code.
 
-    If the stored object is too short for the requested range, the result is an EOFError, because the stored object
-    differs from the saved one.
+    ``what`` is the operation, and ``place`` its object. If the stored object is too short for the requested range, the
+    result is an EOFError, because the stored object differs from the saved one.
     """
     status, code = _said(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":

@@ -60,27 +60,28 @@ class DialectOfGoogle:
         self.endpoints = tuple(endpoint_of(url, "") for url in urls)
 
     def path(self, root: str, key: str) -> str:
-        """Return the path of a request. The name of an object is one part of the path; it is already encoded, including
-        its slashes.
-        """
+        """Return the path of a request; ``key`` is a path of the API, in which names of objects are already encoded."""
         return f"{root}/{key}"
 
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
-        """Add the current token."""
+        """Return the query, and the headers with the current token."""
         del method, body
         added = self._sign(f"https://{headers.get('host', '')}{path}")
         self._token = added.get("authorization", "").removeprefix("Bearer ")
         return query, {**headers, **added}
 
     def hidden(self) -> tuple[str, ...]:
-        """Return the last token."""
+        """Return the token of the last request."""
         return (self._token,)
 
 
 def _signer() -> Callable[[str], dict[str, str]]:
-    """Return a function from a request's URL to the headers that authenticate it. Raises NoCredentialsError."""
+    """Return a function that takes the URL of a request and returns the headers that authenticate it.
+
+    This call and the returned function raise NoCredentialsError.
+    """
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
         raise NoCredentialsError("google-auth is not installed")
     import google.auth  # noqa: PLC0415 - only for this store
@@ -130,7 +131,7 @@ class Page:
 
 
 def object_of(said: Any) -> ListedObject:
-    """Return the object that an answer describes."""
+    """Return Google's description of an object, a part of a JSON answer, as a `ListedObject`."""
     return ListedObject(
         key=str(said.get("name", "")),
         bytes=int(said.get("size", -1)),
@@ -155,9 +156,10 @@ _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedPart:
-    """A temporary object of an upload, identified by its key: a part, or several parts composed into one.
+    """A temporary object of an upload: a part, or several parts composed into one.
 
-    ``name`` is its name within the upload; empty for the upload's prefix itself.
+    ``key`` is the key of the uploaded object, ``upload`` the id of the upload. ``name`` is the name of the temporary
+    object within the upload; empty for the prefix of the upload.
     """
 
     key: str
@@ -166,7 +168,7 @@ class ComposedPart:
 
 
 def below_upload(key: str, upload: str) -> str:
-    """Return the prefix of the keys of an upload's parts."""
+    """Return the prefix of the keys of an upload's temporary objects."""
     return f"{key}.upload-{upload}/"
 
 
@@ -176,12 +178,15 @@ def part_key(key: str, upload: str, number: int) -> str:
 
 
 def joined_key(key: str, upload: str, level: int, number: int) -> str:
-    """Return the key of the object into which several parts are composed."""
+    """Return the key of a temporary object that several parts are composed into.
+
+    ``number`` counts these objects from 0 in each ``level`` of composition.
+    """
     return f"{below_upload(key, upload)}joined-{level}-{number:05d}"
 
 
 def piece_of(key: str) -> ComposedPart | None:
-    """Return the temporary object of an upload that a key names; None for the key of a normal object."""
+    """Return the temporary object of an upload that has this key; None for the key of a normal object."""
     match = _PIECE.fullmatch(key)
     return ComposedPart(key=match["key"], upload=match["upload"], name=match["name"] or "") if match else None
 
@@ -195,7 +200,7 @@ _PROJECT = "GOOGLE_CLOUD_PROJECT"
 
 
 class GoogleAdapter(S3Adapter):
-    """A bucket of Google, with the interface of S3."""
+    """A bucket of Google Cloud Storage with the interface of an S3 bucket."""
 
     not_copied = "a part is not copied from another object here"
 
@@ -252,7 +257,7 @@ class GoogleAdapter(S3Adapter):
         )
 
     def _keys(self, what: str, place: str, prefix: str) -> Iterator[str]:
-        """Yield all keys, including the keys of parts."""
+        """Yield all keys with a prefix, including the keys of temporary objects."""
         token = ""
         while True:
             page = self._page(what, place, prefix=prefix, pageToken=token)
@@ -262,7 +267,7 @@ class GoogleAdapter(S3Adapter):
                 return
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Return whether the bucket has versions or soft deletion; both are reported in the form of S3's versioning."""
+        """Return whether the bucket has versions or soft deletion; `ask` reports both as S3's versioning."""
         query = [("fields", "versioning,softDeletePolicy")]
         page = parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
@@ -271,7 +276,7 @@ class GoogleAdapter(S3Adapter):
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
-        """Write an object in one request: its metadata, then its bytes."""
+        """Write an object by one request that contains its metadata and its bytes."""
         border = secrets.token_hex(16)
         facts = json.dumps({"name": key, "md5Hash": md5_of(stated, body), "contentType": "application/octet-stream"})
         head = (
@@ -303,8 +308,9 @@ class GoogleAdapter(S3Adapter):
         return self._put(what, place, part_key(key, upload, number), {MD5: stated.get(MD5, "")}, body)
 
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
-        """Compose parts into one object, then delete them; parts that cannot be deleted are listed as an unfinished
-        upload.
+        """Compose the parts of an upload into one object, then delete them.
+
+        Parts that cannot be deleted are listed as an unfinished upload.
         """
         listed = [fields_in(part) for part in ET.fromstring(body)]
         sources = [(part_key(key, upload, int(t["PartNumber"])), t["ETag"].strip('"')) for t in listed]
@@ -324,7 +330,7 @@ class GoogleAdapter(S3Adapter):
     def _compose(
         self, what: str, place: str, key: str, sources: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]
     ) -> str:
-        """Compose one object from others, each (key, generation); return its ETag."""
+        """Compose the object ``key`` from others, given as (key, generation); return its ETag."""
         asked = {
             "sourceObjects": [{"name": name, "generation": generation} for name, generation in sources],
             "destination": {"contentType": "application/octet-stream"},

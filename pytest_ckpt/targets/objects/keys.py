@@ -27,8 +27,9 @@ _MAXIMUM_PREFIX_BYTES = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketPrefix:
-    """The place of a target or a run: a bucket and a prefix in it, without a trailing slash; empty: the whole
-    bucket.
+    """The place of a target or of a run: a bucket, and a prefix without a trailing slash.
+
+    An empty prefix means the whole bucket.
     """
 
     bucket: str
@@ -67,7 +68,10 @@ class BucketPrefix:
 
 
 def read_prefix(location: str, scheme: str = "s3", option: str = "--ckpt-target") -> BucketPrefix:
-    """Return the place after ``s3://``, ``az://`` or ``gs://``. Raises UsageError with the option if it is invalid."""
+    """Parse the text after ``s3://``, ``az://`` or ``gs://``; return its bucket and prefix.
+
+    Raises UsageError, which names the ``option``, if the text is invalid.
+    """
     bucket, _, prefix = location.partition("/")
     name, prefix = f"{option} {scheme}://{location}", prefix.rstrip("/")
     if not _BUCKET.fullmatch(bucket):
@@ -86,13 +90,13 @@ def read_prefix(location: str, scheme: str = "s3", option: str = "--ckpt-target"
 
 
 def read_url(url: str) -> BucketPrefix:
-    """Return the place of a URL. Raises UsageError."""
+    """Return the bucket and the prefix in a URL. Raises UsageError."""
     scheme, _, location = url.partition("://")
     return read_prefix(location, scheme)
 
 
 def prefix_of(area: AreaRef) -> BucketPrefix:
-    """Return the place of an area; its location is the path of the URL."""
+    """Return the bucket and the prefix of an area, from the URL in its location."""
     return read_url(area.location)
 
 
@@ -103,7 +107,7 @@ def checkpoint_key(ref: CheckpointRef) -> str:
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of a checkpoint from its part of a key; None for other text."""
+    """Return the number of a checkpoint from the part of a key that names the checkpoint; None for other text."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -122,10 +126,11 @@ def sort_out(
     beside: Mapping[str, Sequence[str]],
     directories: Sequence[str],
 ) -> PrefixKeys:
-    """Separate a run's own keys (below its prefix) from others, by the names that the run may have created.
+    """Separate the keys below a run's prefix into keys that the run may have created, and others.
 
-    The marker of a checkpoint counts as the run's own only if all other keys of the checkpoint do. The marker is
-    therefore kept if someone added an object. The owner's key is in neither group.
+    ``files`` are the names of files in checkpoints, and ``beside`` the names next to checkpoints, both by subject. All
+    keys below ``directories`` are the run's own. The marker of a checkpoint counts as the run's own only if all other
+    keys of the checkpoint do, so it is kept if someone added an object. The owner's key is in neither group.
     """
     own, markers, strange = [], [], []
     for key in keys:

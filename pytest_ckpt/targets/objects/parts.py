@@ -21,15 +21,15 @@ def encoded(checksum: int) -> str:
 
 
 def composite(checksums: Sequence[int]) -> str:
-    """Return the CRC-32 of all parts' CRC-32s: the form of S3's checksum of a multipart object."""
+    """Return S3's checksum of an object made of parts: the CRC-32 of the CRC-32s of all parts."""
     return encoded(zlib.crc32(b"".join(checksum.to_bytes(4, "big") for checksum in checksums)))
 
 
 def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
-    """Return the total bytes of an object's parts, sorted by number; each is (number from 1, bytes).
+    """Check that the parts of an object are complete; return their total bytes.
 
-    Raises OSError if a part is missing, if a part other than the last does not have ``step`` bytes, or if the total is
-    not ``size`` (None: unknown).
+    ``parts`` are pairs of number (from 1) and bytes, sorted by number. Raises OSError if a part is missing, if a part
+    other than the last does not have ``step`` bytes, or if the total is not ``size`` (None: unknown).
     """
     total = sum(count for _, count in parts)
     is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))

@@ -31,7 +31,10 @@ _PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3, bears=Tr
 
 
 def clean_in_process(request: Mapping[str, Any]) -> list[str]:
-    """Perform `ObjectTarget.clean` in the separate process; return the remains, one sentence each."""
+    """Remove the objects of a run for `ObjectTarget.clean`; return the remains, one sentence each.
+
+    A separate process calls this function.
+    """
     area = from_plain(AreaRef, request["area"])
     place = prefix_of(area)
     bucket, below = Bucket(place, area.access, _PATIENCE), place.below
@@ -83,8 +86,9 @@ def clean_in_process(request: Mapping[str, Any]) -> list[str]:
 
 
 def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
-    """Return a sentence on versions and delete markers that a bucket still keeps; empty if there are none, or if
-    unknown.
+    """Return a sentence on the versions and delete markers that a bucket still keeps below an area.
+
+    Return no sentence if there are none, or if the bucket does not list them.
     """
     try:
         kept = bucket.versions(bucket.place.below)
@@ -102,7 +106,10 @@ def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
 def _failures_of_each(
     things: Iterable[T], act: Callable[[T], None], what: Callable[[T], str], command: Callable[[T], str]
 ) -> list[str]:
-    """Perform an action for each item, several at a time; return a sentence with a command for each failure."""
+    """Perform an action for each item, several at a time; return a sentence for each failure.
+
+    A sentence contains the command by which the user can repeat the action.
+    """
 
     def do(thing: T) -> str:
         try:
@@ -118,8 +125,10 @@ def _failures_of_each(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Remove the objects in the arguments. Exit codes: 0 all removed, 1 refused by the store, 4 not a place of a
-    run."""
+    """Remove the objects that the arguments name; return the exit code.
+
+    0: all are removed, 1: the store refused it, 4: the arguments do not name the place of a run.
+    """
     args = _parser().parse_args(words)
     try:
         place = read_url(args.place)
@@ -139,7 +148,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _check_place(place: BucketPrefix) -> None:
-    """Refuse a location that no run created. Raises UsageError."""
+    """Raise UsageError if a place cannot be the place of a run."""
     if not any(part.startswith(RUN) for part in place.prefix.split("/")):
         raise UsageError(
             f"{place.url}: this is not the place of a run: no part of it begins with {RUN}.",
@@ -153,7 +162,10 @@ def _removed_upload(bucket: Bucket, upload: str) -> str:
 
 
 def _removed(bucket: Bucket, *, one: bool) -> str:
-    """Remove an object, or everything below a place; return a description of the removed items."""
+    """Remove one object, or everything below a place, with its unfinished uploads and older versions.
+
+    Return a phrase with the number of removed items.
+    """
     key = bucket.place.prefix
     prefix = key if one else bucket.place.below
 

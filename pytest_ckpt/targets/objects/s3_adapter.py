@@ -46,7 +46,10 @@ DONE = Answer(headers={}, data=b"", status=204)
 
 
 class S3Adapter(ABC):
-    """A bucket with the interface of S3; safe for several threads. Each body is sent with its MD5."""
+    """A store with another protocol that has the interface of an S3 bucket; safe for several threads.
+
+    Each body is sent with its MD5.
+    """
 
     digests: tuple[str, ...] = (MD5,)
     kept: tuple[str, ...] = (MD5,)
@@ -83,7 +86,7 @@ class S3Adapter(ABC):
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Return the answer to a request in the form of S3. Raises StoreError."""
+        """Perform an S3 request by requests of the store; return the answer in the form of S3. Raises StoreError."""
         words, fields = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
         upload = words.get("uploadId", "")
         match method:
@@ -127,7 +130,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
-        """Return a page of the bucket's keys."""
+        """Return a page of the bucket's keys in the form of S3; ``words`` are the parameters of the S3 request."""
 
     @abstractmethod
     def _make_bucket(self, what: str, place: str) -> Answer: ...
@@ -174,5 +177,5 @@ class S3Adapter(ABC):
 
 
 def md5_of(stated: Mapping[str, str], body: memoryview | bytes) -> str:
-    """Return the given MD5 of a body, or compute it, in base64."""
+    """Return the MD5 of a body in base64: the value in the headers ``stated``, or else the computed value."""
     return stated.get(MD5) or base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()

@@ -28,8 +28,9 @@ from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, Sto
 
 
 def library_place(bucket: Bucket, key: str) -> ObjectPlace:
-    """Return the place of objects below a key, for a library. It names the endpoint that this process currently
-    uses.
+    """Return where a library finds the objects below a key.
+
+    The result contains the endpoint that this process currently uses.
     """
     return ObjectPlace(
         url=bucket.url(key),
@@ -74,7 +75,10 @@ class ObjectSink:
         return self._part_bytes
 
     def write(self, data: Buffer) -> int:
-        """Send complete parts of ``data``, preceded by the rest of the last call; keep the new rest."""
+        """Append ``data``: send all parts that are complete now, and keep the rest for the next call.
+
+        Return the number of bytes of ``data``.
+        """
         view = memoryview(data).cast("B")
         step, done = self._part_bytes, 0
         while len(self._rest) + len(view) - done >= step:
@@ -92,7 +96,10 @@ class ObjectSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send one part, or the complete object if it has only one part."""
+        """Send ``data`` as the part at this offset, or as the complete object if it has only one part.
+
+        Raises OSError if ``data`` is not exactly one part.
+        """
         view = memoryview(data).cast("B")
         number, into = divmod(offset, self._part_bytes)
         is_last = offset + len(view) == self._size
@@ -101,8 +108,9 @@ class ObjectSink:
         self._send(number + 1, view, is_complete=is_last and not number)
 
     def finish(self) -> Entry:
-        """Complete the object; return its entry with the store's acknowledgement. Raises OSError if it does not match
-        the data.
+        """Complete the object; return its entry with the store's acknowledgement.
+
+        Raises OSError if the acknowledgement does not match the data.
         """
         with self._phases.phase("fsync", self._name):
             if self._rest or not self._sent:
@@ -167,7 +175,10 @@ CHECKED, SIZED = "size and CRC-32", "only size and ETag"
 
 
 class ObjectsDraft(DraftWithoutPaths):
-    """This rank's objects below ``key``; ``publish`` commits the checkpoint from the entries of all ranks."""
+    """This rank's objects of a checkpoint that is being saved, below ``key``.
+
+    ``publish`` is a function that commits the checkpoint, given the entries of all ranks.
+    """
 
     def __init__(
         self, bucket: Bucket, key: str, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
@@ -178,7 +189,7 @@ class ObjectsDraft(DraftWithoutPaths):
         self._adopted: list[str] = []
 
     def create(self, name: str, size: int | None) -> ObjectSink:
-        """Begin an object."""
+        """Begin an object of ``size`` bytes; None: the size is unknown. Raises FileExistsError if the object exists."""
         key = f"{self._key}/{name}"
         with self._phases.phase("open", name):
             if name in self._sinks or self._bucket.is_there(key):
@@ -203,7 +214,10 @@ class ObjectsDraft(DraftWithoutPaths):
             self._finished.append(Entry(name=name, bytes=state.bytes, checksum=f"etag:{state.etag}"))
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return the store's acknowledgements; a bucket has no directories."""
+        """Return this rank's entries, and a proof of durability: the store's acknowledgements.
+
+        A bucket has no directories to sync.
+        """
         proof = DurabilityProof(
             files_attempted=len(self._sinks) + len(self._adopted),
             files_returned=len(self._finished),
@@ -214,11 +228,11 @@ class ObjectsDraft(DraftWithoutPaths):
         return tuple(self._finished), proof
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Put the marker."""
+        """Commit the checkpoint by a marker that lists ``entries``, the objects of all ranks."""
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove this rank's objects, and unfinished uploads, including objects written by a library."""
+        """Remove this rank's objects and unfinished uploads, including the objects that a library wrote."""
         for name, sink in self._sinks.items():
             with contextlib.suppress(FileNotFoundError):
                 sink.abort()
@@ -235,9 +249,9 @@ def marker_text(entries: Sequence[Entry]) -> bytes:
 
 
 class ObjectsCommitted:
-    """The objects listed in a marker, which is read once; ``phases`` times the reads.
+    """The objects of a committed checkpoint, as listed in its marker; ``phases`` times the reads.
 
-    A library's own commit object, ``commit``, does not list objects: it commits all objects with the same prefix.
+    If a library commits by its own object (``commit``), the objects are all objects with the checkpoint's prefix.
     """
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
@@ -245,7 +259,10 @@ class ObjectsCommitted:
         self._entries: tuple[Entry, ...] | None = None
 
     def entries(self) -> Sequence[Entry]:
-        """Return the objects listed in the marker. Raises FileNotFoundError if there is no marker."""
+        """Return the objects of the checkpoint; they are listed once and then cached.
+
+        Raises FileNotFoundError if there is no marker.
+        """
         if self._entries is None and self._commit:
             with self._phases.phase("open", self._commit):
                 self._bucket.head(f"{self._key}/{self._commit}")
@@ -299,7 +316,7 @@ class ObjectsCommitted:
 
 
 class ObjectSource:
-    """An open object, for reads of ranges."""
+    """An object that is open for reads of ranges."""
 
     way = WAY
 
@@ -315,7 +332,7 @@ class ObjectSource:
         return self._bucket.read_into(self._key, offset, view[:wanted], self._phases.moved)
 
     def close(self) -> None:
-        """Do nothing, because nothing is open between requests."""
+        """End the reads; nothing is open between requests."""
         with self._phases.phase("close", self._key.rpartition("/")[2]):
             pass
 
@@ -334,7 +351,7 @@ def open_store(area: AreaRef) -> ObjectStore:
 
 
 class ObjectStore(StoreWithoutCache):
-    """The objects of a run."""
+    """The objects of a run, as a store."""
 
     capabilities = CAPABILITIES
     wants_entries = True
@@ -361,7 +378,7 @@ class ObjectStore(StoreWithoutCache):
         return part_bytes(size, self._bucket.part_bytes)
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> ObjectsDraft:
-        """Begin this rank's part of a checkpoint."""
+        """Return a draft in which this rank writes its objects of a checkpoint."""
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
             return self.commit(ref, entries, phases)
@@ -369,7 +386,7 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsDraft(self._bucket, self._key(ref), phases, publish)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Put the marker, which lists every object; the checkpoint must not have a marker yet."""
+        """Write the marker, which lists every object of the checkpoint; there must not be a marker yet."""
         key, text = self._marker(ref), marker_text(entries)
         with phases.phase("commit", MARKER):
             try:
@@ -405,7 +422,7 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsCommitted(self._bucket, self._key(ref), phases, ref.commit)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete the marker, which another rank may have deleted, then this rank's objects."""
+        """Delete the marker, unless another rank has deleted it; then delete this rank's objects."""
         self._bucket.delete(self._marker(ref))
         for name in names:
             self._bucket.delete(f"{self._key(ref)}/{name}")
@@ -414,7 +431,7 @@ class ObjectStore(StoreWithoutCache):
         """Do nothing, because a bucket has no directories."""
 
     def clear(self, subject: str) -> None:
-        """Do nothing, because nothing remains."""
+        """Do nothing, because a bucket has no directories."""
 
     def requests(self) -> Tallies:
         """Return the counts of this process's requests."""

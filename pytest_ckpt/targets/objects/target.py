@@ -1,4 +1,4 @@
-"""A bucket of an object store, with a prefix, as a target: its location, its permissions, its clean-up."""
+"""A target in a bucket of an object store, below a prefix: its location, its permissions, its clean-up."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
 def permission_remedy(scheme: str, permission: str) -> str:
-    """Return the remedy for a missing permission of S3, or its equivalent in other schemes."""
+    """Return the remedy if a permission of S3 is missing; for other schemes, the remedy names a role instead."""
     return f"Give these credentials the permission {_ROLES.get(scheme, permission)}."
 
 
 def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
-    """Put, read, list and delete an object, begin and abort an upload. Raises UsageError; its text begins with
-    ``name``.
+    """Test all permissions of a run with a test object and an unfinished upload, which are then removed.
 
-    If a test object cannot be removed, the error contains the command that removes it.
+    Raises UsageError if a request fails; its text begins with ``name``. If the object or the upload cannot be removed,
+    the error contains the command that removes it.
     """
     key = f"{place.below}{TRIAL}"
 
@@ -101,7 +101,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
 
 
 def _put(bucket: Bucket, key: str, name: str) -> None:
-    """Put the test object. If the answer contains a version id, the version is deleted and UsageError is raised.
+    """Put the test object. If the answer contains a version id, delete this version and raise UsageError.
 
     In such a bucket every deleted checkpoint would remain as a version.
     """
@@ -113,7 +113,7 @@ def _put(bucket: Bucket, key: str, name: str) -> None:
 
 
 def keeps_versions(name: str) -> UsageError:
-    """Return the error that refuses a bucket with versions."""
+    """Return the UsageError for a bucket that keeps versions."""
     return UsageError(
         f"{name}: the bucket keeps versions, so that every checkpoint that is deleted would stay.",
         "Name a bucket that was made without versioning. To suspend it is not enough: delete markers stay, and with "
@@ -164,7 +164,7 @@ def target_of_google(location: str, access: Access) -> ObjectTarget:
 
 
 class ObjectTarget:
-    """A prefix in a bucket."""
+    """A prefix in a bucket, as a target."""
 
     def __init__(self, place: BucketPrefix, access: Access) -> None:
         self._place, self._access = place, access
@@ -191,9 +191,9 @@ class ObjectTarget:
         return self._area(self._place, "", ())
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Create the run's prefix with its owner object, and test the run's operations there. Raises UsageError.
+        """Create the run's prefix with its owner object, and test the run's requests there. Raises UsageError.
 
-        If it fails, no object remains.
+        If a test fails, the created objects are removed.
         """
         place, identity = self._place.area(run_id), secrets.token_hex(8)
         area = self._area(place, run_id, (identity,))
@@ -215,7 +215,7 @@ class ObjectTarget:
         return area
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the prefixes of runs whose controller has ended or is on another host."""
+        """Return the prefixes of earlier runs whose controller has ended or is on another host."""
         with contextlib.closing(self._bucket()) as bucket:
             try:
                 directories = bucket.directories(f"{self._place.below}{RUN}")
@@ -290,7 +290,7 @@ class ObjectTarget:
             raise refusal(self._name, error) from None
 
     def _remedy_of_look(self, endpoint: str, error: OSError) -> str:
-        """Return the remedy if a bucket cannot be listed; empty if the error itself contains one."""
+        """Return the remedy if keys cannot be listed; empty if the remedy in ``error`` is sufficient."""
         code = error.code if isinstance(error, StoreError) else ""
         if code == "AccessDenied":
             return permission_remedy(self._place.scheme, "s3:ListBucket")
@@ -317,7 +317,10 @@ class ObjectTarget:
             )
 
     def _check_versions(self, bucket: Bucket) -> None:
-        """Refuse a bucket that keeps deleted objects. If the query is forbidden, ``--ckpt-unversioned`` decides."""
+        """Raise UsageError if the bucket keeps deleted objects.
+
+        If the credentials may not query this, it is raised unless ``--ckpt-unversioned`` is set.
+        """
         try:
             keeps = bucket.keeps_versions()
         except OSError as error:

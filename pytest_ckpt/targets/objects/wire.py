@@ -1,9 +1,9 @@
 """HTTP to an endpoint: persistent connections, bodies from and into the caller's memory, and repeated requests.
 
 Each thread has a connection. If the store answers a request with 503, too late or not at all, the request is repeated
-after an increasing pause. This ends after the time that an `Access` permits, but not before a few attempts. Every such
-request is counted and timed. If there are several endpoints, all threads use one until it is silent or refuses
-connections, and then the next one.
+after an increasing pause. Repetition ends after the time that an `Access` permits, but not before a few attempts. Every
+attempt is counted and timed. If there are several endpoints, all threads use the same endpoint. If it does not answer
+or refuses connections, all threads use the next one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """The timeout of a store in seconds, and the number of attempts before an error is final.
+    """How long a client waits for a store, in seconds, and the number of attempts before an error is final.
 
     With ``bears``, temporary errors (503, a refused or broken connection) are tolerated for as long as an `Access`
     permits, regardless of their number.
@@ -105,10 +105,11 @@ class Wire:
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Return the answer to a request. Its body is read ``into`` memory, if given. Raises StoreError.
+        """Send a request, and repeat it after temporary errors; return the answer. Raises StoreError.
 
-        Messages of errors name the operation ``what`` on ``place``. ``around`` is sent before and after ``body``; its
-        bytes are not counted.
+        The body of the answer is read ``into`` memory, if given. Messages of errors name the operation ``what`` on
+        ``place``. ``around`` is sent before and after ``body``; its bytes are not counted. ``moved`` is called with the
+        number of bytes of each read.
         """
         line = encoded_query(query)
         first_sent = time.monotonic()
@@ -268,7 +269,10 @@ class Wire:
 
 
 def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
-    """Read an answer's body into memory, and ignore excess bytes. Raises CutError."""
+    """Read an answer's body into memory until the memory is full or the body ends; return the number of bytes.
+
+    Raises CutError if the connection ends before the body.
+    """
     done, promised = 0, stated.length or 0
     try:
         while done < len(view) and (step := stated.readinto(view[done : done + _PIECE_BYTES])):
@@ -284,6 +288,6 @@ def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callab
 
 
 def _first_offset(stated: http.client.HTTPResponse) -> int:
-    """Return the object's offset of an answer's first byte."""
+    """Return the offset in the object of the first byte of an answer."""
     match = re.match(r"bytes (\d+)-", stated.getheader("content-range", ""))
     return int(match[1]) if match else 0

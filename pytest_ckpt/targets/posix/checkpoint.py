@@ -41,11 +41,11 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """Counts the required and the completed fsyncs of directories.
+    """The number of required and of completed fsyncs of directories, in a draft, in a commit, or by one rank for its
+    host.
 
-    An instance counts for a draft, for a commit, or for one rank that syncs for its host. An fsync of a directory is
-    required as soon as a name in it is created or changed. So an omitted or failed fsync counts as required and not
-    completed.
+    An fsync of a directory is required as soon as a name in it is created or changed. So an omitted or failed fsync
+    counts as required and not completed.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class DirectorySyncs:
         self.returned = 0
 
     def owe(self) -> None:
-        """Count a directory that must become durable, before a name in it is changed."""
+        """Count one required fsync. Call it before a name in the directory is changed."""
         self.attempted += 1
 
     def sync(self, directory: Path) -> None:
-        """Fsync a directory that must become durable, and count the completed call."""
+        """Fsync a directory, and count the fsync as completed."""
         sync_directory(directory)
         self.returned += 1
 
@@ -72,14 +72,15 @@ def sync_directory(directory: Path) -> None:
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
-    """Start the writeback of a range of a file from the page cache; return before it is written."""
+    """Let the kernel begin to write a range of a file from the page cache to the storage; do not wait for the end."""
     # Python has no sync_file_range; the kernel writes dirty pages before it drops them.
     os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 
 
 class SinkAtOffsets:
-    """A file of known size. Its space is reserved immediately, and requests use direct I/O if the target
-    supports it.
+    """A file of known size that is being written. Its space is reserved when it is created.
+
+    Requests use direct I/O if the target supports it.
     """
 
     alignment = BLOCK_BYTES
@@ -110,7 +111,7 @@ class SinkAtOffsets:
         return count
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write complete blocks; bytes after the file's size are truncated at the end."""
+        """Write complete blocks; `finish` removes the bytes after the file's size."""
         wanted = memoryview(data).nbytes
         if self._file.transfer(os.pwrite, data, offset, wanted) < wanted:
             raise OSError(errno.EIO, "the target accepts no more bytes and returns no error")
@@ -142,7 +143,7 @@ class SinkAtOffsets:
 
 
 class SinkInOrder(io.FileIO):
-    """A file of unknown size that is written sequentially through the page cache."""
+    """A file of unknown size that is being written sequentially, through the page cache."""
 
     alignment = 1
     part_bytes: int | None = None
@@ -154,7 +155,7 @@ class SinkInOrder(io.FileIO):
         self._base_name, self._phases, self._finished = path.name, phases, finished
 
     def write(self, data: Buffer) -> int:
-        """Write all of ``data``; a single call writes less than 2 GiB and may be short."""
+        """Append all of ``data``, in several system calls if necessary: one call may write only a part of it."""
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
@@ -208,7 +209,8 @@ def _sync_file_system(directory: Path) -> None:
 
 
 class PosixCalls:
-    """The calls of a replayed save in ``directory``; ``data`` contains the content of each file, by file number.
+    """Performs the calls of a replayed save in ``directory``; ``data`` contains the content of each file, by file
+    number.
 
     Several threads use it concurrently, each for different files.
     """
@@ -291,7 +293,10 @@ class PosixCalls:
 
 
 class PosixDraft:
-    """This rank's files in ``directory``; ``publish`` commits the checkpoint from the entries of all ranks."""
+    """This rank's files in ``directory``, the directory of a checkpoint that is being saved.
+
+    ``publish`` is a function that commits the checkpoint, given the entries of all ranks.
+    """
 
     def __init__(
         self, directory: Path, way: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
@@ -304,7 +309,7 @@ class PosixDraft:
             make_directory(directory)
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file."""
+        """Create a file and return it for writing; if ``size`` is None, it can only be written sequentially."""
         self._names.append(name)
         path = self._directory / name
         if size is None:
@@ -312,11 +317,11 @@ class PosixDraft:
         return SinkAtOffsets(path, size, self._way, self._phases, self._finished.append)
 
     def location(self) -> str:
-        """Return the directory."""
+        """Return the path of the directory."""
         return str(self._directory)
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> PosixCalls:
-        """Begin a replay in the directory."""
+        """Begin a replay in the directory; return an object that performs its calls."""
         return PosixCalls(self._directory, files, data, self._phases)
 
     def adopt(self, names: Collection[str]) -> None:
@@ -356,7 +361,7 @@ class PosixDraft:
 
 
 def make_directory(directory: Path) -> None:
-    """Create a directory that another rank may have created; a symbolic link in its place is an error.
+    """Create a directory, unless another rank has created it; a symbolic link in its place is an error.
 
     If another host has created the parent directory, this client may cache for some time that it does not exist, as
     STALE permits. The creation is then repeated: it queries the server instead of the client's cache.
@@ -373,7 +378,10 @@ def make_directory(directory: Path) -> None:
 
 
 def retry_until_visible(act: Callable[[], None]) -> None:
-    """Retry on ENOENT for up to the STALE limit: this client may not yet see another host's file."""
+    """Call a function, and repeat it while it raises FileNotFoundError, for up to the STALE limit.
+
+    This client may not yet see a file that another host has created.
+    """
     end = time.monotonic() + VISIBLE_WITHIN_SECONDS
     while True:
         try:
@@ -385,7 +393,7 @@ def retry_until_visible(act: Callable[[], None]) -> None:
 
 
 def sync(file: Path) -> int:
-    """Fsync a file that was written and closed; return its bytes."""
+    """Fsync a file that is already closed, such as a library's file; return its size."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
@@ -479,7 +487,10 @@ class SourceAtOffsets:
 
 
 class FreshSource(SourceAtOffsets):
-    """A file whose bytes always come from the storage: the page cache is advised to drop its pages before each read."""
+    """A file for reads that all come from the storage, also repeated reads of the same bytes.
+
+    Without direct I/O, the kernel is advised to drop the pages of each read after the read.
+    """
 
     def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         super().__init__(path, way, phases)
@@ -502,8 +513,10 @@ class FreshSource(SourceAtOffsets):
 
 
 class CountedFile(io.FileIO):
-    """A file object that counts the transferred bytes, and continues after a short read (a call reads at most 2
-    GiB)."""
+    """A file object for reads through the page cache, which counts the transferred bytes.
+
+    After a short read it reads on, because one system call reads at most 2 GiB.
+    """
 
     def __init__(self, path: Path, phases: Phases) -> None:
         with phases.phase("open", path.name):

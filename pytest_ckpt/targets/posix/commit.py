@@ -17,7 +17,7 @@ from pytest_ckpt.targets.posix.names import MARKER, OPENER_BY_MARKER, partial_na
 
 
 class CommitCalls(Protocol):
-    """The calls of a commit, performed by its caller. Each raises OSError."""
+    """The calls by which a commit changes the storage; a caller provides them. Each raises OSError."""
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a directory."""
@@ -50,7 +50,7 @@ class Commit(Protocol):
         """Return the directories that a commit fsyncs, in order."""
 
     def perform(self, final: Path, calls: CommitCalls) -> None:
-        """Commit a checkpoint whose files and their names are durable, and make the commit durable."""
+        """Commit a checkpoint and make the commit durable. Its files and their names must already be durable."""
 
     def is_committed(self, final: Path) -> bool:
         """Return whether this client sees a committed checkpoint at ``final``. The checkpoint's own files are not
@@ -59,7 +59,7 @@ class Commit(Protocol):
 
 
 class CommitByRename:
-    """Commits by the rename of the directory, which has a temporary name before."""
+    """Commits by the rename of the checkpoint's directory, which has a temporary name before the commit."""
 
     method: CommitMethod = "rename"
     sign = "final name"
@@ -69,11 +69,11 @@ class CommitByRename:
         return final.with_name(partial_name(final.name))
 
     def evidence_of(self, final: Path) -> Path:
-        """Return the directory itself."""
+        """Return the final directory."""
         return final
 
     def files_of(self, final: Path) -> dict[str, bytes]:
-        """Return no files."""
+        """Return an empty dict, because a rename adds no files."""
         return {}
 
     def synced_by(self, final: Path) -> tuple[Path, ...]:
@@ -101,11 +101,11 @@ class CommitByMarker:
     sign = "marker file"
 
     def draft_of(self, final: Path) -> Path:
-        """Return the same directory."""
+        """Return the final directory, because its name does not change."""
         return final
 
     def evidence_of(self, final: Path) -> Path:
-        """Return the marker file."""
+        """Return the path of the marker file."""
         return final / MARKER
 
     def files_of(self, final: Path) -> dict[str, bytes]:

@@ -61,10 +61,10 @@ def stated_alignment(descriptor: int) -> int | None:
 
 @dataclass(slots=True)
 class DirectSupport:
-    """The bytes transferred by direct and by buffered requests on a target, and the reason for buffered requests.
+    """The bytes of direct and of buffered requests on a target, and the reason why requests are buffered.
 
-    ``refused`` is the last reason; it may apply to only one file. Direct requests are multiples of ``block_bytes``: the
-    target has refused smaller ones, which are not tried again.
+    ``refused`` is the last reason; it may apply to only one file. Direct requests are multiples of ``block_bytes``,
+    because the target has refused smaller ones.
     """
 
     refused: str = ""
@@ -104,9 +104,9 @@ class DirectSupport:
 class DirectFile:
     """A file that is open for direct requests.
 
-    The kernel states the required alignment, or refused requests show it. Only the part of a request that does not fill
-    a block passes through the page cache. If the target refuses the open, or an aligned request, the whole file
-    uses buffered I/O.
+    The required alignment is known from the kernel, or from requests that the target refused. Only the part of a
+    request that does not fill a block passes through the page cache. If the target refuses the open, or an aligned
+    request, the whole file uses buffered I/O.
     """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
@@ -169,8 +169,8 @@ class DirectFile:
         """Repeat ``call`` until ``wanted`` bytes are written or read, or the file ends; return the number of bytes.
 
         Switch to buffered I/O if the target refuses direct I/O. A direct read that ends within a block may have reached
-        the end of the file. With ``is_end``, a buffered read of the next byte tests this; if it fails, ``is_end``
-        decides.
+        the end of the file. If the function ``is_end`` is given, a buffered read of the next byte tests this; if that
+        read fails, the result of ``is_end`` counts.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -205,8 +205,10 @@ class DirectFile:
         return done
 
     def _use_stated_alignment(self) -> None:
-        """Switch to buffered I/O if the kernel states that direct I/O is impossible; otherwise use the stated
-        alignment."""
+        """Use the alignment that the kernel states for direct I/O.
+
+        If the kernel states that the file has no direct I/O, switch to buffered I/O.
+        """
         stated = stated_alignment(self.descriptor)
         if stated == 0:
             self._leave_direct("the kernel states that the file has no direct I/O")
@@ -214,8 +216,9 @@ class DirectFile:
             self._stated_bytes = stated
 
     def _fitting(self, offset: int, wanted: int) -> int:
-        """Return how many of the next ``wanted`` bytes a direct request can transfer: complete blocks, at a multiple of
-        a block.
+        """Return how many of the next ``wanted`` bytes a direct request can transfer.
+
+        It can transfer complete blocks from an offset that is a multiple of the block size; 0 if this is impossible.
         """
         block = max(self._stated_bytes, self._way.block_bytes)
         fitting = 0 if offset % block else wanted - wanted % block
@@ -226,8 +229,8 @@ class DirectFile:
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
         """Return whether the file ends at an offset within a block, tested by a buffered read of the next byte.
 
-        If the read fails, ``is_end`` decides.
-        The size is not queried: some clients would then refresh it, which would hide that readers get a truncated file.
+        If the read fails, the result of ``is_end`` counts. The size is not queried: some clients would then refresh it,
+        which would hide that readers get a truncated file.
         """
         try:
             flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
@@ -272,7 +275,10 @@ def _block_of(number: int) -> int:
 
 
 def try_direct(directory: str) -> None:
-    """Write a page with direct I/O into a file that is removed; `pytest-ckpt doctor` calls this in a child process."""
+    """Write a page with direct I/O into a test file, then remove the file. Raises OSError if this is impossible.
+
+    `pytest-ckpt doctor` calls this function in a child process.
+    """
     file = Path(directory) / f"pytest-ckpt-doctor-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)

@@ -1,9 +1,8 @@
-"""Tests whether fsync has an effect: a file is written through the page cache and fsynced, and its dirty pages are
-counted.
+"""Tests whether fsync has an effect: writes a file through the page cache, fsyncs it, and counts its dirty pages.
 
-The pages stay dirty if a library answers fsync itself, or if the mount (overlay's ``volatile``) or a kernel module
-ignores it. The count proves an effect only if pages were dirty before fsync. tmpfs, overlay, write-through file systems
-and mounts with ``sync`` show no dirty pages.
+The pages stay dirty if a library replaces fsync by its own function, or if the mount (overlay's ``volatile``) or a
+kernel module ignores fsync. The count proves an effect only if pages were dirty before fsync. tmpfs, overlay,
+write-through file systems and mounts with ``sync`` show no dirty pages.
 """
 
 from __future__ import annotations
@@ -30,7 +29,10 @@ _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
 def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
-    """Write a file in ``directory``, fsync it, remove it, and return the kernel's counts. Raises OSError."""
+    """Write a test file, fsync it, and return how many of its bytes were not on the device before and after the fsync.
+
+    The kernel counts these bytes. The file is removed. Raises OSError.
+    """
     file = directory / f"canary-{own_name()}"
     mount = mount_of(directory.resolve())
     unsafe = next(iter(unsafe_options(_options(mount))), "")
@@ -84,8 +86,9 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Return the counts from the device's written bytes before and after the fsync; other processes' writes are
-    included.
+    """Return the counts of an fsync, computed from the written bytes of the device ``before`` and ``after`` it.
+
+    Writes by other processes to the same device are included.
     """
     if before is None or after is None:
         return FsyncCounts(
@@ -103,16 +106,15 @@ def _bytes_written(stat: Path) -> int | None:
 
 
 def _options(mount: Mount) -> dict[str, str]:
-    """Return the options of a mount by name; an option without a value has ``yes``."""
+    """Return the options of a mount by name; an option without a value has the value ``yes``."""
     pairs = (option.partition("=") for option in mount.options.split(","))
     return {name: value or "yes" for name, _, value in pairs}
 
 
 def _file_below(file: Path, mount: Mount) -> Path | None:
-    """Return the file whose pages the kernel counts instead of ``file``: on an overlay, the file in its upper
-    directory.
+    """Return the file whose pages the kernel counts instead of ``file``; None if there is no such file.
 
-    None if there is no such file.
+    On an overlay, this is the file in the upper directory.
     """
     if mount.file_system != "overlay":
         return None

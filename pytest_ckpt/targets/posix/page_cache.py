@@ -1,8 +1,8 @@
 """The page cache of this host: counts the cached pages of files (cachestat(2), else mincore(2)), and drops them.
 
-The cache may contain the bytes of a target a second time, as pages of the file below a loop device. These
-pages stay in memory when the pages of a file on the loop device are dropped. FIEMAP reports the offsets of a file's
-bytes on the device; the bytes have the same offsets in the file below.
+If the target is on a loop device, the cache may contain its bytes twice: as pages of the target's files, and as pages
+of the file below the loop device. The pages of the file below stay in memory when the pages of the target's files are
+dropped. FIEMAP reports the offsets of a file's bytes on the device; the bytes have the same offsets in the file below.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def drop_all() -> str | None:
-    """Drop all clean pages, names and attributes of this host; return the method, None without permission."""
+    """Drop all clean pages, names and attributes in this host's cache; return the method, None without permission."""
     return f"{_DROP_CACHES} = 3" if _written("3") else None
 
 
@@ -99,7 +99,7 @@ class _Counts(ctypes.Structure):
 
 
 def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
-    """Return the resident and total bytes of a file. Raises OSError if the probe fails."""
+    """Return the bytes of a file in the page cache, and its size. Raises OSError if ``probe`` cannot count them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -112,10 +112,10 @@ def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
 
 
 def find_gauge(directory: Path) -> Probe | None:
-    """Return a call that counts cached pages correctly on this file system, or None.
+    """Return the system call that counts cached pages correctly on this file system; None if no call does.
 
     Some file systems keep data in places that the kernel does not count (overlays, file systems with their own caches).
-    So a test file is written and read. A probe is accepted only if it then finds the file in the cache.
+    So a test file is written and read; a call is accepted only if it then finds the file in the cache.
     """
     with canary_in(directory) as canary:
         tries = (_gauge_that_sees(canary) for _ in range(TRIES))
@@ -139,14 +139,14 @@ def canary_in(directory: Path) -> Iterator[Path]:
 
 
 def read_whole(path: Path) -> None:
-    """Read a complete file."""
+    """Read a complete file, to bring it into the page cache."""
     with path.open("rb", buffering=0) as file:
         while file.read(1 << 20):
             pass
 
 
 def _gauge_that_sees(path: Path) -> Probe | None:
-    """Read a file, and return the first probe that then finds it in the page cache."""
+    """Read a file; return the first system call that then finds it in the page cache, None if no call finds it."""
     read_whole(path)
     probes: tuple[Probe, ...] = ("cachestat", "mincore")
     for probe in probes:
@@ -205,9 +205,10 @@ def _mincore(descriptor: int, size: int) -> int:
 
 
 def inspect_storage(directory: Path) -> StorageStack:
-    """Return the storage below a directory.
+    """Return the layers of storage below a directory.
 
-    If the cached pages of the lowest file cannot be counted, the result's ``blind`` contains the reason.
+    If one of them is a file of this host whose cached pages cannot be counted, ``blind`` in the result contains the
+    reason.
     """
     stack = storage_stack(directory.resolve())
     if not stack.files:
@@ -224,12 +225,12 @@ def inspect_storage(directory: Path) -> StorageStack:
 
 
 def find_gauge_to_the_end(directory: Path) -> Probe | None:
-    """Return a call that counts cached pages of a directory's files, and of the files of this host that contain their
-    bytes.
+    """Return the system call that counts all cached pages of a directory's files; None if no call does.
 
-    None if there is no such call. To test a call, a file is written and read. Its pages must then be cached on the
-    target and, if a file of this host contains its bytes, also in that lower file. If they are not cached in the lower
-    file, another cache between both may have served the read, and a drop does not reach that cache.
+    This includes cached pages of the files of this host that contain the same bytes, such as the file of a loop device.
+    To test a call, a file is written and read. Its pages must then be cached on the target and in such a lower file. If
+    they are not cached in the lower file, another cache between both may have served the read, and a drop does not
+    reach that cache.
     """
     stack = inspect_storage(directory)
     probe = None if stack.blind else find_gauge(directory)
@@ -244,9 +245,10 @@ def try_gauge(directory: str) -> Probe | None:
 
 
 class FileBelow:
-    """The files of this host below a target, whose pages are counted. Raises OSError if this is impossible.
+    """The files of this host that contain the bytes of a target, and whose cached pages can be counted.
 
-    ``is_placed``: there is one file, and the file system reports the offsets of the target's files in it.
+    The constructor raises OSError if they cannot be counted. ``is_placed``: there is one file, and the file system
+    reports the offsets of the target's files in it.
     """
 
     def __init__(self, stack: StorageStack) -> None:
@@ -264,7 +266,9 @@ class FileBelow:
         self._is_direct = all(loop.is_direct for loop in loops)
 
     def evict(self) -> None:
-        """Write dirty pages of the files back, then advise the kernel to drop all pages; upper files come first."""
+        """Write dirty pages of the lower files back, then advise the kernel to drop all their pages; upper files come
+        first.
+        """
         for path in self._paths:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -274,11 +278,11 @@ class FileBelow:
                 os.close(descriptor)
 
     def counts_reads(self, directory: Path) -> bool:
-        """Return whether bytes read from the target are then cached in the lower files; tested with a file that is
-        dropped and read.
+        """Return whether bytes that are read from the target are found in the cache as pages of the lower files.
 
-        The drop is the same as before loads: of these files, or else of the whole host. A loop device with direct I/O
-        caches no pages in the file below it; this is accepted without a test.
+        To test this, a file is written, dropped from the cache and read. The drop is the same as before loads: of these
+        files, or else of the whole host. A loop device with direct I/O caches no pages in the file below it; this is
+        accepted without a test.
         """
         if self._is_direct:
             return True
@@ -299,12 +303,11 @@ class FileBelow:
         return sum(map(_cached_pages, self._paths))
 
     def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
-        """Return how many bytes of the target's files, given with their sizes, are cached a second time in the lower
-        files.
+        """Return how many bytes of the target's files are cached a second time, as pages of the lower files.
 
-        If the offsets in the lower files are unknown, all cached pages of these files count. The result is 0 if they
-        may be the file system's own metadata. These are at most 1 % of the size or 8 MiB, whichever is larger, but not
-        over half of the size.
+        ``files`` are pairs of path and size. If the offsets in the lower files are unknown, all cached pages of the
+        lower files count, unless they are so few that they may be the file system's own metadata. Metadata are at most
+        1 % of the size or 8 MiB, whichever is larger, but not over half of the size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
@@ -314,8 +317,9 @@ class FileBelow:
         return 0 if cached <= own else min(size, cached)
 
     def _placed(self, file: Path, size: int) -> int:
-        """Return how many bytes of a file are cached in the lower file; parts without a known offset count as
-        cached.
+        """Return how many bytes of a file are cached in the lower file.
+
+        Parts of the file without a known offset count as cached.
         """
         descriptor, below = os.open(file, os.O_RDONLY), os.open(self._paths[0], os.O_RDONLY)
         try:
@@ -339,7 +343,7 @@ def _cached_pages(path: Path) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _LoopDevice:
-    """The offset of a loop device in its file, in bytes; ``is_direct``: it uses direct I/O."""
+    """A loop device: the offset in bytes at which it begins in its file, and whether it uses direct I/O."""
 
     offset: int
     is_direct: bool
@@ -361,8 +365,10 @@ def _loop(device: str, path: Path) -> _LoopDevice:
 
 
 def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:
-    """Yield offset and length of each extent of a file on its device, in bytes; None for an extent without an
-    offset."""
+    """Yield (offset on the device, length) in bytes of each extent of a file.
+
+    The offset is None if the file system reports none.
+    """
     start = 0
     while True:
         room = _FIEMAP_HEAD.size + _EXTENTS_AT_ONCE * _FIEMAP_EXTENT.size

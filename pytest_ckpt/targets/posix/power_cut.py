@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.05
 
 
 def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Cut the power of the file system mounted here, and mount it again.
+    """Cut the power of the file system that is mounted at ``point``, and mount it again.
 
     Raises UsageError without any change if the file system is not on a loop device that only it uses. Also raises it if
     the file system could not be mounted again.
@@ -131,7 +131,7 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 
 def _users(point: Path) -> list[str]:
-    """Return the processes with an open file or directory there, or with their working directory there."""
+    """Return the processes that have an open file below a mount point, or their working directory there."""
     users = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -154,7 +154,10 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """Cut the power. Exit 0 if the file system is back, 4 if the cut was refused or the file system is not back."""
+    """Cut the power; return the exit code.
+
+    0: the file system is back, 4: the cut was refused, or the file system is not back.
+    """
     parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.targets.posix.power_cut", description=__doc__)
     parser.add_argument("mountpoint", type=Path, help="mount point of a loop device")
     parser.add_argument(

@@ -52,7 +52,8 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectoryIdentity:
-    """The identity of a directory: its mount, and its inode number; 0 if clients may see different numbers.
+    """The identity of a directory: its mount, and its inode number (``number``; 0 if clients may see different
+    numbers).
 
     ``is_there``: the directory exists, on any mount. ``covered`` lists mounts inside it, because a run creates none.
     """
@@ -143,9 +144,9 @@ def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
 
 
 def sign_of(run_id: str, what: str) -> Marker:
-    """Return a file with a unique name, by which other hosts recognise the target.
+    """Return the name and the unique content of a file by which other hosts recognise the target; write nothing.
 
-    If it remains after a kill, its content identifies the run.
+    If the file remains after a kill, its content identifies the run.
     """
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
     return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
@@ -164,7 +165,7 @@ class PosixAreaView:
 
     @property
     def mount(self) -> HostMount:
-        """The mount that contains the directory; the directory is accessed first because of automounters."""
+        """The mount that contains the directory. An automounter may mount it only when the directory is accessed."""
         with contextlib.suppress(OSError):
             os.statvfs(self._directory)
         mount = mount_of(self._directory.resolve())
@@ -172,7 +173,7 @@ class PosixAreaView:
 
     @property
     def storage(self) -> StorageStack:
-        """The storage below the directory, and the caches there that the count of cached pages misses."""
+        """The layers of storage below the directory, and the caches whose pages cannot be counted."""
         return inspect_storage(self._directory)
 
     @property
@@ -191,7 +192,7 @@ class PosixAreaView:
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
-        """Create a file that other hosts look for, and remove it at the end.
+        """During a block, show a file that other hosts look for.
 
         Yield the reason if it cannot be created, otherwise an empty text.
         """
@@ -202,8 +203,7 @@ class PosixAreaView:
                 (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for another host's file for at most ``seconds``; return a description of the result, empty if it is
-        found.
+        """Look for another host's file for at most ``seconds``; return empty if it is found, otherwise what was found.
 
         On a local file system the file cannot appear, so one look is sufficient.
         """
@@ -244,10 +244,10 @@ _REMOVE_SECONDS_OF_A_NAME = 0.005
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
-    """The remains of an earlier run whose controller has ended: its directory, or a file by which hosts recognise the
-    target.
+    """An entry of an earlier run on the target: the run's directory, or a file by which hosts recognised the target.
 
-    If ``elsewhere`` is set, the controller was on that host, and this host cannot determine whether it has ended.
+    The controller of the run has ended. If ``elsewhere`` is set, the controller was on that host, and this host cannot
+    determine whether it has ended.
     """
 
     path: Path
@@ -287,7 +287,7 @@ def keep_a_file(directory: Path) -> None:
 
 
 def refuses_to_rename(directory: Path) -> bool:
-    """Return whether the file system refuses to rename a directory that contains a file; tested in a run's directory.
+    """Return whether the file system refuses to rename a directory that contains a file, tested in this directory.
 
     Errors other than a refusal are ignored here; the run reports them when they occur again.
     """
@@ -336,9 +336,9 @@ class RunDirectory:
         self.identity: tuple[int, ...] = ()
 
     def create(self, word: str = "") -> tuple[int, ...]:
-        """Create the directory, record its owner in it, and return its identity: device and inode number.
+        """Create the directory, write its owner's record, and return its identity: device and inode number.
 
-        ``word`` is the text of the owner's record, by default this process's. Raises UsageError if the target does not
+        ``word`` is the text of the record; by default it names this process. Raises UsageError if the target does not
         permit it.
         """
         word = word or owner_word(self.run_id)
@@ -357,7 +357,7 @@ class RunDirectory:
 
 
 def owner_word(run_id: str) -> str:
-    """Return the owner's record for a run's directory, which identifies this process."""
+    """Return the text of the owner's record of a run's directory, with this process as the owner."""
     return json.dumps(owner_of(run_id)) + "\n"
 
 
@@ -408,8 +408,9 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
 
 
 def _is_on(directory: Path, device: int) -> bool:
-    """Return whether a directory is still on its original file system. If a user-space client ends, its mount
-    disappears.
+    """Return whether a directory is on the file system with this ``device`` number.
+
+    If a user-space client ends, its mount disappears, and the directory is on another file system.
     """
     try:
         return directory.stat().st_dev == device
@@ -427,7 +428,11 @@ def _has_owner_record(directory: int, run_id: str) -> bool:
 
 
 def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Remove known files and empty directories below an open directory; return (path, reason) of the remains."""
+    """Remove known files, and directories that are then empty, below an open directory.
+
+    Return (path, reason) of each remaining entry. ``prefix`` is the path of the open directory in the run's directory,
+    and ``names`` are the paths of known files.
+    """
     left: list[tuple[str, str]] = []
     for name in sorted(os.listdir(directory), key=MARKER.__eq__):
         path = prefix + name
@@ -483,7 +488,10 @@ def remove_in_time(
 
 
 def remove_in_process(request: Mapping[str, Any]) -> list[str]:
-    """Perform `remove_in_time` in the separate process; return the remains, one sentence each."""
+    """Remove a run's directory for `remove_in_time`; return the remains, one sentence each.
+
+    A separate process calls this function.
+    """
     directory = Path(request["directory"])
     names = {f"{name}/" for name in request["directories"]}
     names |= {f"{subject}/{file}" for subject, files in request["other_files"].items() for file in files}
@@ -499,7 +507,7 @@ def remove_in_process(request: Mapping[str, Any]) -> list[str]:
 
 
 def _checkpoints(directory: Path) -> Iterator[str]:
-    """Yield the names of a subject's checkpoints without following links or opening files."""
+    """Yield the names of the checkpoints in a subject's directory; no link is followed and no file is opened."""
     entries: Iterable[str] = ()
     with contextlib.suppress(OSError):
         entries = [entry.name for entry in directory.iterdir()]

@@ -22,9 +22,9 @@ _POLL_SECONDS = 0.1
 
 
 def check_second_mount(second_mount: str, location: str) -> Path:
-    """Return the path of a second mount, after a check that writes nothing.
+    """Check that a second mount may show the target to a second client; return its path. Nothing is written.
 
-    Raises UsageError if it cannot be a second client's view of the target.
+    Raises UsageError if it cannot show the target as a separate client.
     """
     mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
@@ -48,10 +48,10 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 
 
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
-    """Return the reason why results from a directory do not apply to the target; empty if they do.
+    """Return the reason why results from a directory do not apply to the target; empty if they apply.
 
-    The reason is another kind of file system. ``name`` is the directory's role: a second mount, or a volume to fill. A
-    FUSE file system above the first mount shows the same files but has its own caches and guarantees.
+    The reason is another type of file system. ``name`` is the role of the directory: a second mount, or a volume to
+    fill. A FUSE file system above the first mount shows the same files but has its own caches and guarantees.
     """
     kind = mount_of(directory).file_system
     if kind == target.kind:
@@ -78,7 +78,10 @@ def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
 
 
 def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
-    """Write a random file in the run's area and find it through the other mount. Raises UsageError."""
+    """Write a random file in the run's area, and look for it through the other mount.
+
+    Raises UsageError if it is not found.
+    """
     watched(
         f"--ckpt-second-mount {mount}", lambda: _see_the_same(mount, location, area), more_seconds=_PATIENCE_SECONDS
     )

@@ -1,4 +1,4 @@
-"""The storage below a path, from the kernel's own tables: its mount, devices and files. The storage itself is not read.
+"""The storage below a path, as reported by the kernel's tables: its mount, devices and files. The storage is not read.
 
 Mounts: ``/proc/self/mountinfo``, without touching the path. Block devices: ``/sys/dev/block/MAJOR:MINOR`` with
 ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS have anonymous device numbers:
@@ -82,7 +82,7 @@ _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
-    """One line of the table of mounts; ``device`` is its number, ``major:minor``."""
+    """A mount, as in one line of the kernel's table; ``device`` is its device number, ``major:minor``."""
 
     mount_point: str
     file_system: str
@@ -141,7 +141,7 @@ def device_number(seen: os.stat_result) -> str:
 
 
 def _unescape(text: str) -> str:
-    """Undo the octal escapes of the table: for space, tab, newline, backslash and number sign."""
+    """Return a path from the table of mounts, with the octal escapes for special characters such as spaces replaced."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
@@ -157,24 +157,24 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def devices_of_pool(pool: str, run_command: Command = output_of) -> list[str]:
-    """Return the paths of a pool's devices and files, including caches; empty if ZFS does not list them."""
+    """Return the paths of the devices and files of a ZFS pool, including caches; empty if ZFS does not list them."""
     lines = run_command(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
     names = (line.strip("\t").partition("\t")[0] for line in lines)
     return [name for name in names if name.startswith("/")]
 
 
 def ignores_fsync(dataset: str, run_command: Command = output_of) -> bool:
-    """Return whether a dataset is configured so that fsync does not wait (``sync=disabled``)."""
+    """Return whether fsync does not wait for the storage on a ZFS dataset, because it has ``sync=disabled``."""
     return run_command(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
 
 
 def storage_stack(
     path: Path, *, root: Path = Path("/"), mounts: str | None = None, run_command: Command = output_of
 ) -> StorageStack:
-    """Return the storage below an existing path.
+    """Return the layers of storage below an existing path.
 
-    ``root`` is the directory that contains ``sys``, ``mounts`` is the text of /proc/self/mountinfo, the callable
-    ``run_command`` runs commands.
+    ``root`` is the directory that contains ``sys``, and ``mounts`` is the text of /proc/self/mountinfo. The function
+    ``run_command`` runs a command and returns its output.
     """
     walk = _Walk(root=root, mounts=mounts, run_command=run_command)
     walk.path(path, 0)
@@ -187,9 +187,9 @@ def storage_stack(
 
 
 def file_of_loop(device: Path) -> str:
-    """Return the backing file of a loop device, or of a partition's loop device; empty for another device.
+    """Return the backing file of a loop device or of a partition on it; empty for another device.
 
-    ``device`` is its directory in sysfs.
+    ``device`` is the directory of the device in sysfs.
     """
     return _backing_file(_whole(device)).removesuffix(_GONE)
 
@@ -329,7 +329,7 @@ class _Walk:
 
 
 def _whole(device: Path) -> Path:
-    """Return the directory of a device in sysfs; for a partition, the directory of the device that contains it."""
+    """Return the directory of a device in sysfs; for a partition, the directory of the device with the partition."""
     return device.parent if (device / "partition").exists() else device
 
 

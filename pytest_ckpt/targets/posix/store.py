@@ -85,7 +85,7 @@ def clone_of(stated: str, own: Path) -> tuple[Path, str]:
 
 
 def _shows_what_is_new(clone: Path, own: Path) -> bool:
-    """Return whether a new file of the target appears in the clone, so that the clone is not a snapshot."""
+    """Return whether a file that is now created on the target appears in the clone, which is then not a snapshot."""
     name = f"after-{secrets.token_hex(8)}"
     new = own / name
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -98,15 +98,19 @@ def _shows_what_is_new(clone: Path, own: Path) -> bool:
 
 
 def volume_of(directory: Path) -> Volume:
-    """Return the volume of a directory, as df shows it; space reserved for root is not free."""
+    """Return the used and the free space of a directory's volume, as df shows it.
+
+    Space that is reserved for root is not free.
+    """
     space = os.statvfs(directory)
     used = (space.f_blocks - space.f_bfree) * space.f_frsize
     return Volume(used_bytes=used, free_bytes=space.f_bavail * space.f_frsize)
 
 
 def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
-    """Write a new file, fsync it, and advise the page cache to drop it. Raises OSError; bytes written before an error
-    remain.
+    """Write a new file, fsync it, and advise the kernel to drop its cached pages.
+
+    Raises OSError; the bytes that were written before the error remain.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -125,7 +129,7 @@ def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def _sync(descriptor: int) -> None:
-    """Fsync the written bytes, so that their space is allocated, and advise the page cache to drop them."""
+    """Fsync the written bytes, so that their space is allocated, and advise the kernel to drop their cached pages."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -136,7 +140,7 @@ def open_store(area: AreaRef) -> PosixStore:
 
 
 class PosixStore:
-    """The directory of a run, as a store."""
+    """The directory of a run on a mounted file system, as a store."""
 
     by: Commit = BY_RENAME
     capabilities = CAPABILITIES
@@ -169,7 +173,7 @@ class PosixStore:
         return PosixAreaView(self._directory)
 
     def prepare(self, subject: str) -> None:
-        """Create the subject's directory, which another rank may have created."""
+        """Create the subject's directory, unless another rank has created it."""
         make_directory(self._directory / subject)
 
     def is_prepared(self, subject: str) -> bool:
@@ -177,7 +181,10 @@ class PosixStore:
         return _size(self._directory / subject) is not None
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
-        """Create the checkpoint's directory under its name before the commit; another rank may have created it."""
+        """Create the checkpoint's directory, unless another rank has created it; return a draft in this directory.
+
+        If the commit is a rename, the directory has a temporary name.
+        """
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
             return self.commit(ref, entries, phases)
@@ -185,7 +192,7 @@ class PosixStore:
         return PosixDraft(self._partial(ref), self._way, phases, publish)
 
     def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
-        """Fsync the checkpoint's directory."""
+        """Fsync the checkpoint's directory, so that the names of this host's files become durable."""
         directory, directories = self._partial(ref), DirectorySyncs()
         directories.owe()
         with phases.phase("directory", directory.name):
@@ -224,9 +231,9 @@ class PosixStore:
         return self.by.is_committed(final) and (draft == final or not draft.exists())
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a durable temporary file, and give it the final name atomically; return False if the name exists.
+        """Write a temporary file durably, and give it its final name atomically.
 
-        A name may exist only if ``when`` is "if absent"; otherwise the file is replaced.
+        If ``when`` is "always", an existing file is replaced. If it is "if absent" and the name exists, return False.
         """
         place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
         _write_new(made, data)
@@ -285,11 +292,11 @@ class PosixStore:
         return PosixNames(self._directory / name)
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Fsync a file in the subject's directory, and return the kernel's counts."""
+        """Write and fsync a test file in the subject's directory; return how many bytes were not yet on the device."""
         return fsync_counts(self._directory / subject)
 
     def find_gauge(self, subject: str) -> str | None:
-        """Return a call that counts cached pages correctly, tested with a file that is written and read."""
+        """Return the system call that counts cached pages correctly, tested with a file that is written and read."""
         return find_gauge_to_the_end(self._directory / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
@@ -303,7 +310,7 @@ class PosixStore:
         return CachedBytes(resident_bytes=resident, bytes=sum(size for _, _, size in counts))
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """Advise the page cache to drop files, and the files below the target; return the method."""
+        """Advise the kernel to drop the cached pages of files, and of the files below the target; return the method."""
         evict(self._final(ref) / name for name in names)
         if below := self._file_below():
             below.evict()
@@ -318,7 +325,8 @@ class PosixStore:
         return drop_names()
 
     def _file_below(self) -> FileBelow | None:
-        """Return the file whose pages are a second copy of the target's bytes in this host's page cache.
+        """Return the file of this host that contains the target's bytes, so that its page cache has a second copy of
+        them.
 
         None: there is no such file, or its pages cannot be counted; then there is no probe either.
         """
@@ -356,7 +364,7 @@ class PosixStore:
 
 
 class _CountedCommitCalls:
-    """The calls of a commit by rank 0; directory fsyncs are counted."""
+    """The calls by which rank 0 commits; fsyncs of directories are counted."""
 
     def __init__(self, directories: DirectorySyncs) -> None:
         self._directories = directories
@@ -375,7 +383,10 @@ class _CountedCommitCalls:
 
 
 def _size(path: Path) -> int | None:
-    """Return a path's size as seen by this client; None if the path is unknown, or refers to a removed file."""
+    """Return a file's size as seen by this client; None if this client does not see the file.
+
+    A file counts as not seen if the client's handle refers to a removed file.
+    """
     try:
         return path.lstat().st_size
     except OSError as error:
@@ -398,7 +409,7 @@ def open_by_marker(area: AreaRef) -> PosixStoreByMarker:
 
 
 class PosixStoreByMarker(PosixStore):
-    """The directory of a run in which a marker file commits a checkpoint."""
+    """The directory of a run on a file system that cannot rename directories: a marker file commits a checkpoint."""
 
     by = BY_MARKER
     capabilities = CAPABILITIES - {"rename"}
@@ -434,7 +445,7 @@ def open_tier(area: AreaRef) -> PosixTier:
 class PosixTier(PosixStore):
     """The directory of a run in this host's local tier.
 
-    A rank creates and removes it. On the controller's host, the controller does so.
+    One rank of each host creates and removes it. On the controller's host, the controller does so.
     """
 
     of_each_host = True
@@ -458,7 +469,7 @@ class PosixTier(PosixStore):
 
 
 class PosixNames:
-    """Calls on the names of many empty files, in a directory; every path is relative to it.
+    """Creates, lists and removes many empty files in a directory; every path is relative to the directory.
 
     Paths are strings, because the creation of a `Path` would take longer than some calls.
     """

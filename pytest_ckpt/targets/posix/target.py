@@ -35,7 +35,7 @@ def target(location: str) -> PosixTarget:
 
 
 def capacity_of(space: os.statvfs_result) -> Capacity | None:
-    """Return the space reported by statvfs(3); None if it reports none, because some file systems return zeros."""
+    """Return the space in a result of statvfs(3); None if the result contains only zeros, as on some file systems."""
     if space.f_blocks == 0:
         return None
     return Capacity(
@@ -49,8 +49,10 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
 
 
 class PosixTarget:
-    """A directory on a mounted file system. ``option`` is the option that names it, ``opener`` is the function that
-    opens areas."""
+    """A directory on a mounted file system, as a target.
+
+    ``option`` is the option that names the directory. ``opener`` refers to the function that opens areas in it.
+    """
 
     def __init__(self, location: str, option: str = "--ckpt-target", opener: str = OPENER) -> None:
         self._path = user_path(location, option)
@@ -61,7 +63,7 @@ class PosixTarget:
         return f"{self._option} {self._path}"
 
     def describe(self) -> TargetFacts:
-        """Return the mount of the directory, only from the kernel's table of mounts."""
+        """Return the facts that the kernel's table of mounts contains; the directory is not accessed."""
         return self._facts(self._path, None)
 
     def check(self) -> TargetFacts:
@@ -143,12 +145,15 @@ class PosixTarget:
             raise
 
     def _opener_in(self, directory: Path) -> str:
-        """Return the opener of an area: by marker if the file system cannot rename directories."""
+        """Return the function that opens areas, as ``module:name``.
+
+        It opens areas with markers if the file system cannot rename directories.
+        """
         by_marker = self._opener == OPENER and watched(self._name, lambda: refuses_to_rename(directory))
         return OPENER_BY_MARKER if by_marker else self._opener
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the remains of runs whose controller has ended or is on another host."""
+        """Return the directories and files of earlier runs whose controller has ended or is on another host."""
         with answering(self._name):
             entries = watched(self._name, lambda: find_leftovers(self._path))
         return [

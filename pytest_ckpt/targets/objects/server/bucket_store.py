@@ -27,8 +27,10 @@ _READ_BYTES = 1 << 20
 
 
 class Space:
-    """A file in which pieces are stored at offsets. The disk space of freed bytes is released if the file system can
-    punch holes."""
+    """A file in which pieces of objects are stored at offsets.
+
+    The disk space of freed pieces is released if the file system can punch holes.
+    """
 
     def __init__(self) -> None:
         # The file is open as long as this process exists.
@@ -39,7 +41,7 @@ class Space:
         self._fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
 
     def take(self, size: int) -> int:
-        """Return the offset of this number of unused bytes."""
+        """Reserve ``size`` unused bytes; return their offset in the file."""
         with self._lock:
             offset, self._end = self._end, self._end + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
         return offset
@@ -65,7 +67,7 @@ class Space:
             offset += len(data)
 
     def give_back(self, offset: int, size: int) -> None:
-        """Free bytes that have no readers."""
+        """Free a range of bytes, which must have no readers."""
         if size and not self.file.closed:
             whole = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
             self._fallocate(self.file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, offset, whole)
@@ -80,8 +82,9 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 
 
 class StoredPart:
-    """The received bytes of a part. ``crc32`` is set after all bytes have arrived; ``checksums`` are other checksums
-    that were sent with it.
+    """A piece of an object: the received bytes of one request, in a file.
+
+    ``crc32`` is set after all bytes have arrived; ``checksums`` are other checksums that the client sent.
     """
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
@@ -96,10 +99,11 @@ class StoredPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Object:
-    """A complete object.
+    """A complete object in a bucket.
 
-    ``crc32`` is in S3's form: of the bytes, or of the pieces' CRC-32s, followed by ``-`` and their number. ``modified``
-    is in seconds since 1970. ``checksums`` are other checksums that were sent with it, by header.
+    ``crc32`` is in S3's form. With one piece it is the CRC-32 of the bytes; with several pieces it is the CRC-32 of
+    their CRC-32s, followed by ``-`` and the number of pieces. ``modified`` is in seconds since 1970. ``checksums`` are
+    other checksums that the client sent, by header.
     """
 
     pieces: tuple[StoredPart, ...]
@@ -122,7 +126,7 @@ class _Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """The condition of a request on a key: the object does not exist (``absent``), or has this ``etag``."""
+    """The condition of a request: the object does not exist (``absent``), or it has this ``etag``."""
 
     absent: bool = False
     etag: str = ""
@@ -136,7 +140,10 @@ class Condition:
 
 
 class BucketStore:
-    """All buckets; safe for several threads. Every reader sees a complete object or none."""
+    """All buckets in memory, with the bytes of objects in a file; safe for several threads.
+
+    A reader sees the complete object or no object.
+    """
 
     def __init__(self) -> None:
         self._space = Space()
@@ -146,7 +153,7 @@ class BucketStore:
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
     def new_piece(self, size: int) -> StoredPart:
-        """Return invisible space for this number of bytes."""
+        """Reserve space for a piece of ``size`` bytes; the piece is not part of an object yet."""
         return StoredPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:
@@ -214,7 +221,7 @@ class BucketStore:
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
     ) -> Object:
-        """Complete an object from the listed pieces (number, ETag, CRC-32 or empty), and discard the others."""
+        """Complete an object from the ``wanted`` pieces (number, ETag, CRC-32 or empty); discard the other pieces."""
         with self._lock:
             pending = self._upload(bucket, upload)
             pieces = tuple(_chosen(pending.pieces, wanted))
@@ -254,8 +261,9 @@ class BucketStore:
 
 
 def ranges(stored_object: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
-    """Yield (piece, offset in it, bytes) for the pieces that contain an object's bytes from ``first`` up to
-    ``stop``.
+    """Yield the pieces that contain the bytes of an object from ``first`` up to, but not including, ``stop``.
+
+    Each item is (piece, first offset in the piece, number of bytes).
     """
     begin = 0
     for piece in stored_object.pieces:

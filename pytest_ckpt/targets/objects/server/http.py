@@ -32,7 +32,11 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[str, str]) -> ET.Element:
-    """Return a page of keys: keys after the token, and each common prefix up to the delimiter once."""
+    """Return a page of keys, which begins after the token in the query.
+
+    With a delimiter in the query, keys that have the same text up to the delimiter after the prefix are listed once, as
+    this text.
+    """
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = query.get("continuation-token", "") or query.get("start-after", "")
     maximum = min(_MAXIMUM_KEYS, int(query.get("max-keys") or _MAXIMUM_KEYS))
@@ -90,7 +94,7 @@ def serve(store: BucketStore) -> ThreadingHTTPServer:
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on the loopback interface."""
+    """An HTTP server that listens on the loopback interface."""
 
     daemon_threads = True
     # All ranks may connect concurrently.
@@ -98,7 +102,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """The requests of one connection."""
+    """Performs the requests of one connection."""
 
     protocol_version = "HTTP/1.1"
     server_version = "pytest-ckpt"
@@ -113,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
         """Do nothing, so that no requests are logged."""
 
     def answer(self) -> None:
-        """Perform a request, or answer with the reason for a refusal."""
+        """Perform a request; if it is refused, answer with the reason."""
         url = urllib.parse.urlsplit(self.path)
         self._bucket, _, self._key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
         self._query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
@@ -205,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, said)
 
     def _received(self) -> StoredPart:
-        """Read the body. Raises RequestRefused if it does not match its checksum."""
+        """Read the body of a request into a new piece. Raises RequestRefused if a checksum does not match."""
         for name in self.headers:
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
                 raise RequestRefused(501, "NotImplemented", "This server takes no bodies in signed chunks")
@@ -304,8 +308,9 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
     def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
-        """Read an XML body. Raises RequestRefused if it is invalid, or if ``is_digested`` and it does not match its
-        digests.
+        """Read an XML body. Raises RequestRefused if it is invalid.
+
+        With ``is_digested``, it is also refused if it does not match the checksums in the headers.
         """
         text = self._read_text()
         stated = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
