@@ -24,10 +24,11 @@ TriedKind = Literal["save", "load"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandRun:
-    """One run of a user command. ``exit_code`` is None if it did not end, or could not be started.
+    """One run of a user command. ``exit_code`` is None if the command did not end, or could not be started.
 
-    ``output`` is the end of its error output, or of its standard output if the error output is empty. For a successful
-    snapshot, it is the last line of the standard output. If the command did not end, it is the reason.
+    ``output`` is the end of the command's error output, or of its standard output if the error output is empty. For a
+    successful snapshot, ``output`` is the last line of the standard output. If the command did not end, ``output`` is
+    the reason.
     """
 
     command: Command
@@ -53,8 +54,9 @@ class CommandRun:
 class OperationTrial:
     """A save or a load, with or without an injected fault. Times are in seconds on the clock of the slowest rank.
 
-    ``longest_stall_seconds`` is the longest time in which a rank, ``stalled_rank``, transferred no bytes and completed
-    no call. Waits for other ranks do not count. ``error`` is the error that ended the operation; empty if it succeeded.
+    ``stalled_rank`` is the rank that made no progress for the longest time: it transferred no bytes and completed no
+    call for ``longest_stall_seconds``. Waits for other ranks do not count. ``error`` is the error that ended the
+    operation; empty if it succeeded.
     """
 
     kind: TriedKind

@@ -111,7 +111,7 @@ def describe_failure(failure: Failure) -> str:
 
 
 def describe_blocked(call: BlockedCall) -> str:
-    """Return one sentence: the call that did not return, its host and path, and how long it lasted."""
+    """Return one sentence: the call that did not return, its host and path, and how long there was no progress."""
     return f"The call {call.call} of {call.path} on {call.host} did not return within the deadline: {call.message}."
 
 

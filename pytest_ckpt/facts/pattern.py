@@ -1,8 +1,8 @@
 """Patterns: the file calls of a recorded job in one save, without names and data; the format of pattern files. Pure.
 
-A file is a number, a rank and a size. A step is one call, or a sequence of similar writes, by one lane (a thread) of a
-rank. The steps of a lane are consecutive. A phase begins when all ranks have ended the previous one. Lanes belong to a
-phase, and the lanes of one phase work on different files.
+A pattern describes each file by a number, the rank that created it, and its size. A step is one call, or a sequence of
+similar writes, by one lane (a thread) of a rank. The steps of a lane are consecutive. A phase begins when all ranks
+have ended the previous phase. Lanes belong to a phase, and the lanes of one phase work on different files.
 """
 
 from __future__ import annotations

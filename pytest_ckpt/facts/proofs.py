@@ -17,8 +17,8 @@ FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheReading:
-    """One interpretation of the published cache rule, applied to one host. ``requires_drop``: caches must be
-    dropped.
+    """One interpretation of the published cache rule, applied to one host. ``requires_drop``: by this interpretation,
+    caches must be dropped.
     """
 
     rule: str
@@ -181,13 +181,14 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityProof:
-    """The observed calls by which one rank made its part of one save durable.
+    """The observed calls by which one rank made its shard durable in one save.
 
     ``observed`` names the observer: the store that performed the calls, counted calls, a library that declares them, or
     no observer. ``files_attempted`` counts the files that must become durable, from the start of their write.
-    ``files_returned`` counts the files whose durable call returned without error; both exist for directories too.
-    ``acknowledged`` describes an object store's answers about its objects. ``names_pending``: the files are durable but
-    their names are not yet. One rank of each host fsyncs the directory for all ranks of the host.
+    ``files_returned`` counts the files whose durable call returned without error. ``directories_attempted`` and
+    ``directories_returned`` count directories in the same way. ``acknowledged`` describes an object store's answers
+    about its objects. ``names_pending``: the files are durable but their names are not yet. One rank of each host
+    fsyncs the directory for all ranks of the host.
     """
 
     files_attempted: int
@@ -298,7 +299,7 @@ class FsyncCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect(FsyncCounts):
-    """The kernel's counts of the file that one rank fsynced."""
+    """The kernel's counts of a file that one rank fsynced, before or after the saves (``moment``)."""
 
     rank: Count
     host: str
@@ -307,9 +308,10 @@ class FsyncEffect(FsyncCounts):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockSpan:
-    """One period of time by a rank's clock and by the uptime of its kernel, in seconds; ``of`` names the period.
+    """The duration of one period by a rank's clock and by the uptime of the rank's kernel, in seconds.
 
-    ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, advanced more than CLOCK_MONOTONIC.
+    ``of`` names the period. ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, advanced
+    more than CLOCK_MONOTONIC.
     """
 
     rank: Count
@@ -358,7 +360,10 @@ class RankSpan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interposed:
-    """Calls of I/O or clocks that a library other than the C library or Python answers in a rank's process."""
+    """Calls of I/O or clocks in a rank's process that a library other than the C library or Python answers.
+
+    ``by`` names the library.
+    """
 
     host: str
     by: str
@@ -369,11 +374,11 @@ class Interposed:
 class ClientProofs:
     """The evidence from the ranks of one measurement about their fsync, their clocks and their loaded libraries.
 
-    ``fsyncs`` and ``clocks`` contain the rank with the worst result of each host, at each moment. ``disclosed`` lists,
-    in a phrase each, start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of
-    LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains the rank of each host whose duration of the measurement is
-    the most unusual. ``controller_seconds`` is the duration by the controller's clock; 0 if the controller did not
-    observe the beginning of the measurement.
+    ``fsyncs`` and ``clocks`` contain the rank with the worst result of each host, at each moment. ``disclosed`` lists
+    code that may act in the ranks' processes, one phrase each: Python's start-up hooks and environment variables,
+    preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains the rank of
+    each host whose duration of the measurement is the most unusual. ``controller_seconds`` is the duration of the
+    measurement by the controller's clock; 0 if the controller did not observe its beginning.
     """
 
     fsyncs: tuple[FsyncEffect, ...] = ()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pytest_ckpt.facts.bounds import Count, NotNegative
 
 _STEP = 1.01
-"""The relative width of the classes in which times are counted: a percentile is at most 1 % above the
-measured value.
+"""The ratio of neighbouring classes of times. An answer is counted in the class of its time, so a percentile is at most
+1 % above the measured value.
 """
 
 
@@ -40,7 +40,7 @@ class Requests:
 class Tally:
     """One process's counts of one kind of request to one endpoint.
 
-    ``times`` counts the answers by the class of their time.
+    ``times`` maps a class of times to the number of answers in this class.
     """
 
     sent: int = 0

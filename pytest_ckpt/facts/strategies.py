@@ -38,8 +38,10 @@ class StrategySpec(NamedTuple):
     compresses: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
-        """Return the memory that a rank needs for its state: the engine's memory, or for background saves the state and
-        a copy.
+        """Return the memory in bytes that a rank needs for its state.
+
+        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. A strategy
+        that copies the state before it writes needs the larger of both, and ``shard_bytes`` more for the copy.
         """
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 

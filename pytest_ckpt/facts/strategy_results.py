@@ -125,11 +125,11 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chains:
-    """The load of a chain (a full save and ``deltas`` deltas) after the deletion of ``deleted`` older checkpoints.
+    """The load of a chain (a full save and ``deltas`` deltas) after ``deleted`` older checkpoints were deleted.
 
-    The deleted checkpoints had ``deleted_bytes`` of tensors; ``freed_bytes`` is the decrease of the volume's used
-    space, None if the target does not report it. ``misses_deleted``: after the deletion of a delta, no rank found its
-    file.
+    The deleted checkpoints had ``deleted_bytes`` of tensors. ``freed_bytes`` is the decrease of the volume's used
+    space; None if the target does not report it. After the load, a delta of the chain was deleted. ``misses_deleted``:
+    no rank then found its file of this delta.
     """
 
     deltas: Count
@@ -148,7 +148,8 @@ Tier = Literal["", "local", "target"]
 class DrainRule:
     """Which saves are drained to the target: every ``every``-th save.
 
-    After the share ``target_share`` of failures, only the target remains.
+    ``target_share`` is the share of failures that destroy the local tier, so that only checkpoints on the target
+    remain.
     """
 
     every: Count
@@ -157,9 +158,10 @@ class DrainRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRestore:
-    """A restore of the newest checkpoint that is complete on all ranks: the expected checkpoint, and the chosen one.
+    """A restore of the newest checkpoint that is complete on all ranks.
 
-    ``integrity`` is None if no checkpoint or an unexpected one was chosen; then nothing was loaded.
+    The checkpoint number ``expected`` in ``expected_tier`` should be restored; the checkpoint ``number`` in ``tier``
+    was chosen. ``integrity`` is None if no checkpoint or an unexpected one was chosen; then nothing was loaded.
     """
 
     expected_tier: Literal["local", "target"]
@@ -177,7 +179,8 @@ class TierRestore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeLoss:
-    """The loss of the local tier of host ``lost``: its ``partner`` returned the copies, and all ranks loaded.
+    """The loss of the local tier of host ``lost``. Its ``partner`` returned the copies of the lost files, and all ranks
+    loaded.
 
     During the save, ``copied_bytes`` were copied to partners over the ranks' network in ``copy_seconds``.
     ``returned_bytes`` were returned in ``return_seconds``. ``missing`` is the number of files whose copies no longer

@@ -29,8 +29,8 @@ class StorageStack:
     """All storage layers below the target on one host, upper layers first.
 
     ``files`` are files of this host that contain the target's bytes, as for a loop device. The page cache may contain
-    the same bytes a second time, as pages of these files. ``blind`` contains one phrase for each cache that a count of
-    the target's cached pages misses.
+    the same bytes a second time, as pages of these files. ``blind`` has one phrase for each cache that is not included
+    when the target's cached pages are counted.
     """
 
     host: str = ""
@@ -94,9 +94,9 @@ A scenario is omitted if the target lacks one of its capabilities.
 class CheckpointRef:
     """One save of one subject. ``subject`` is the subject's slug; ``number`` counts from 1 over all roles of a run.
 
-    ``attempt`` (from 0) is incremented with every save of the same number. Object names contain the complete reference,
-    so a run never reuses a name there. ``commit`` is the file by which an engine's library commits the checkpoint
-    itself; empty: the store commits it.
+    ``attempt`` (from 0) is incremented with every save of the same number. The names of objects contain the complete
+    reference, so a run never reuses the name of an object. ``commit`` is the file by which an engine's library commits
+    the checkpoint itself; if it is empty, the store commits the checkpoint.
     """
 
     subject: str
@@ -126,12 +126,12 @@ class Access:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options for the clean-up command with this access, quoted for a shell."""
+        """The options that give the clean-up command the same access, each quoted for a shell."""
         told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
 
     def of_client(self, number: int) -> Access:
-        """Return the access for one of many clients, numbered from 0: each client begins with the next endpoint."""
+        """Return the access for one of many clients, numbered from 0. Each client begins with another endpoint."""
         first = number % max(1, len(self.endpoints))
         return dataclasses.replace(self, endpoints=self.endpoints[first:] + self.endpoints[:first])
 

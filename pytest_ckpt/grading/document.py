@@ -212,9 +212,9 @@ class Figure(TypedDict):
 
     ``published_seconds`` is the mean of rank 0's times. ``slowest_mean_seconds`` is the mean time of the slowest
     process, over the operations. ``judged_seconds`` is the time of the slowest process in the slowest operation.
-    ``basis`` is text on how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``:
-    whether the time limit was met, as far as the files record it. ``known_operations`` is the number of operations
-    whose slowest process is known.
+    ``basis`` states how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``: whether
+    the time limit was met, as far as the files record it. ``known_operations`` is the number of operations whose
+    slowest process is known.
     """
 
     kind: OperationKind
@@ -329,8 +329,8 @@ SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
-    """List every setting that differs from the default of an acceptance run, with its origin, and every
-    relaxed gate.
+    """Return a line for every setting that differs from the default of an acceptance run, with its origin, and for
+    every relaxed row of the gate table.
     """
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
@@ -341,7 +341,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
 
 
 def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
-    """List every plugin that took part, its version and its hooks."""
+    """Return a sentence for every plugin that took part: its version and its hooks."""
     return [
         f"plugin {p.label} takes part with {', '.join(hook.removeprefix('pytest_ckpt_') for hook in p.hooks)}"
         for p in plugins
