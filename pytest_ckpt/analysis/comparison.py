@@ -199,7 +199,7 @@ def _verdict_on(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncryptionCost:
-    """The decision on the cost of encryption; ``because`` are sentences for a person."""
+    """The decision on the cost of encryption. ``because`` are the reasons as sentences."""
 
     outcome: Outcome
     maximum_ratio: Annotated[float, Bounds(gt=1)]

@@ -117,7 +117,9 @@ def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]
 
 
 def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Numbers]:
-    """Return, for each shape, the weighted sum of squares of the best fit, and the level of that fit."""
+    """Return two arrays with one value per shape: the weighted sum of squares of the best fit, and the logarithm of its
+    factor a.
+    """
     weights = 1 / errors**2
     level = ((means - shapes) * weights).sum(axis=1) / weights.sum()
     misfit = (((means - shapes - level[:, None]) ** 2) * weights).sum(axis=1)
@@ -125,7 +127,7 @@ def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Num
 
 
 def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
-    """Return the leave-one-out error of a model, as logarithms.
+    """Return the leave-one-out error of a model, in units of the logarithm.
 
     It is the root mean square of each mean's distance from the fit to all other means.
     """

@@ -194,7 +194,10 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowdown:
-    """The relative slowdown of training steps during saves, with its 95 % interval; None if there are too few steps."""
+    """The relative slowdown of training steps during saves, with its 95 % interval.
+
+    ``low`` and ``high`` are None if there are too few steps.
+    """
 
     share: float
     low: float | None
@@ -242,7 +245,8 @@ class SlowestOfMany:
 
 
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
-    """Return the estimated time of the slowest of ``ranks`` ranks; None if there are too few times.
+    """Return the estimated time of the slowest of ``ranks`` ranks, relative to the median rank; None if there are too
+    few times.
 
     ``times`` are ratios: the caller has divided them by the time of the median rank.
 

@@ -90,9 +90,9 @@ def simulate_runs(
 ) -> SimulatedRuns:
     """Simulate ``runs`` training runs of ``seconds`` each.
 
-    Saves begin ``interval_seconds`` apart, and each takes less than the interval. Each failure draws a load and adds
-    ``restart_seconds``. The total time of the saves between two failures is drawn from a normal distribution (central
-    limit theorem).
+    Saves begin ``interval_seconds`` apart, and each takes less than the interval. After each failure, the run restores
+    for ``restart_seconds`` plus a load time that is drawn at random from the measured times. The total time of the
+    saves between two failures is drawn from a normal distribution (central limit theorem).
     """
     # Numpy guarantees the stream of this generator: the same seed gives the same numbers in every version.
     chance = np.random.RandomState(seed)

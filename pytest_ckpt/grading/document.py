@@ -329,8 +329,10 @@ SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
-    """Return a line for every setting that differs from the default of an acceptance run, with its origin, and for
-    every relaxed row of the gate table.
+    """Return a line for every disclosed setting that differs from its default, with its origin, and for every relaxed
+    row of the gate table.
+
+    An option with the role "disclosed" is a disclosed setting.
     """
     disclosed = {option.flag for option in with_role("disclosed")}
     return [

@@ -92,7 +92,7 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
 
 
 def differences(clients: Clients) -> list[str]:
-    """Return a sentence for each fact that differs between hosts; a missing fact counts as a difference."""
+    """Return a sentence for each fact of a client that differs between hosts; a missing fact counts as a difference."""
     sentences = []
     for name in dict.fromkeys(name for facts in clients.values() for name in facts):
         if name in _OWN:
@@ -232,7 +232,7 @@ def unsafe_mounts(clients: Clients) -> list[str]:
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
-    """Return code that may act in the ranks' processes before their program starts, one phrase each."""
+    """Return a phrase on each piece of code that may act in the ranks' processes before their program starts."""
     return list(dict.fromkeys(p for m in measurements if m.client_proofs for p in m.client_proofs.disclosed))
 
 

@@ -104,8 +104,8 @@ def ended_before(failure: Failure) -> Decision:
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
-    """Return whether a failure counts against the storage, and occurred in one of the subject's own operations of a
-    kind.
+    """Return whether a failure counts against the storage and occurred in the subject's own saves, or own loads
+    (``kind``).
 
     The scratch saves and loads of a ramp count as own operations.
     """

@@ -207,9 +207,10 @@ def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, st
 def _spread_rows(
     table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, GateDefault]
 ) -> dict[str, str]:
-    """Return the gate kind of each member of a group, from the table ``part`` with a row for each group.
+    """Return the gate kinds of requirements or checks, from the rows for their groups.
 
-    ``part`` is a table of suites or of needs; ``members`` maps each requirement or check to its group.
+    ``part`` names a part of the gate table: its rows are suites or needs. ``members`` maps each requirement or check to
+    its group.
     """
     rows = table.get(part, {})
     if not isinstance(rows, dict):
@@ -225,7 +226,8 @@ def _spread_rows(
 
 
 def _spread_kind(kind: str, default: str) -> str:
-    """Return the gate kind that a group's row gives a member with this default.
+    """Return the gate kind of a member of a group: the ``kind`` in the group's row, adapted to the member's
+    ``default``.
 
     An advisory member of a group "where given" becomes "advisory where given".
     """
@@ -241,9 +243,9 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Return the gate kinds, extended by the checks in ``below``: each check gets the kind of its requirement.
+    """Return the gate kinds, with an entry for each check in ``below`` whose requirement has a gate kind.
 
-    A check with its own row in ``kinds`` keeps its kind.
+    A check gets the kind of its requirement, unless it has its own row in ``kinds``.
     """
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)

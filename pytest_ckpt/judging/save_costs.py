@@ -109,7 +109,7 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
 
 
 def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float:
-    """Return the maximum time until a save is committed, at the size that was run.
+    """Return the maximum time in seconds until a save is committed, for checkpoints of the size that was run.
 
     With a local tier, it is the maximum time of a drain.
     """

@@ -120,9 +120,9 @@ KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherMeasurement:
-    """A measurement of a subject that is not the judged one, because it is incomplete or was repeated to add patterns.
+    """A measurement of the judged subject in addition to the judged measurement.
 
-    ``start`` is the number of the start that made it.
+    It is incomplete, or it was repeated to add patterns. ``start`` is the number of the start that made it.
     """
 
     start: int
