@@ -87,7 +87,8 @@ class RunFiles:
 def find_runs(directory: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
     """Return the run directories at and below ``directory``, in the order of their names.
 
-    ``overlooked`` receives directories that cannot be read, and links to directories, which are not followed.
+    ``overlooked`` is called with a message for each directory that cannot be read, and for each link to a directory.
+    Links are not followed.
     """
     found = []
 

@@ -127,8 +127,9 @@ def _of_known(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return an undecided verdict with a new conclusion about all operations, from the operations with known times
-    only.
+    """Return an undecided verdict with a new conclusion about all operations.
+
+    The conclusion is from the operations with known times only.
     """
     lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
     known = tuple(filter(_is_known, measurement.of_kind(kind)))
@@ -140,9 +141,9 @@ def _of_known(
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return a sentence if operations may have missed the limit, but only operations without an exact time.
+    """Return a sentence on operations that may have missed the limit, because only bounds of their times are known.
 
-    Empty if no operation may have missed it, or if one certainly did.
+    The sentence is empty if no operation may have missed the limit, or if an operation certainly missed it.
     """
     late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
     if not late or any(o.least_seconds > limit for o in late):

@@ -44,7 +44,7 @@ REMOVED = "removals of what older saves had written"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileCall:
-    """One call on file ``file`` (-1: a directory) by a thread, from ``began`` to ``ended``."""
+    """One call on file number ``file`` (-1: a directory) by a thread. It lasted from ``began`` to ``ended``."""
 
     thread: int
     began: float
@@ -188,7 +188,7 @@ class JobFiles:
             self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
 
     def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
-        """Return a descriptor that a child has inherited from its parent."""
+        """Return a descriptor that a child has inherited from its parent; None if its file is not a file of the job."""
         if path not in self.numbers:
             return None
         number = self.numbers[path]
