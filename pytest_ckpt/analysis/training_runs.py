@@ -141,11 +141,11 @@ def simulate_runs(
 
 
 def quantiles(values: Seconds) -> tuple[float, float, float]:
-    """Return the median and the ends of the middle 90 %."""
+    """Return (median, lower end, upper end) of the middle 90 % of the values."""
     low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
     return float(middle), float(low), float(high)
 
 
 def share_of(part: NDArray[np.int64], whole: NDArray[np.int64]) -> float:
-    """Return the share of a part in a whole, over all runs; 0 if the whole is 0."""
+    """Return the sum of ``part`` divided by the sum of ``whole``, over all runs; 0 if the sum of ``whole`` is 0."""
     return float(part.sum() / whole.sum()) if whole.sum() else 0.0

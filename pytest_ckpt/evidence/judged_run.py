@@ -144,7 +144,7 @@ def judged_run(
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Judge the facts of a run directory again; ``report`` is the report of the run.
+    """Return a run, judged again from the facts of its directory; ``report`` is the report of the run.
 
     With ``decides_all``, requirements that were not run because of a deselected test or suite are decided too, if there
     are facts. Raises UsageError, or the errors that invalid facts cause.
@@ -220,7 +220,8 @@ def _verdicts(
     as_recorded: bool,
     decides_all: bool,
 ) -> list[Verdict]:
-    """Decide every requirement of the report again; without a report, every requirement that the facts allow.
+    """Return new verdicts on every requirement of the report; without a report, on every requirement that the facts
+    allow.
 
     Requirements that were not run because of a deselected test or suite are left out, unless ``decides_all``.
     """
@@ -279,7 +280,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Judge one requirement again; ``found`` is its verdict in the run."""
+    """Return the new verdict on one requirement; ``found`` is its verdict in the run."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)

@@ -1,6 +1,6 @@
 """Checks that a run directory is unchanged since its run: digests, signature, and a new evaluation of its files.
 
-Each finding names a file that differs, or a verdict or part of the report that a new evaluation changes. If all files
+Each finding names a file that differs, or a verdict or field of the report that a new evaluation changes. If all files
 and the manifest are changed consistently, only the signature shows the change.
 """
 

@@ -81,7 +81,7 @@ VISIBLE_WITHIN_SECONDS = 2.0
 class DelayedHost:
     """A host that did not see an entry at its first look.
 
-    ``is_seen``: a later look, after ``waited_seconds``, saw the entry.
+    ``is_seen``: the host saw the entry in a later look. ``waited_seconds`` is the time for which it waited.
     """
 
     host: str

@@ -51,7 +51,7 @@ class Beat:
     """The activity of a rank in one of its lanes (concurrent activities).
 
     ``waiting``: the lane waits for other ranks, or for work. ``progress`` contains two counts: bytes that the lane
-    transferred, and modules that the process imported.
+    transferred, and modules that the rank's process imported.
     """
 
     rank: int | None
@@ -211,7 +211,7 @@ class CommandEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
-    """All parts of a subject were measured. The event has the facts that are known only at the end.
+    """The measurement of a subject is complete in this launch. The event has the facts that are known only at the end.
 
     ``stages`` are the seconds of rank 0 by activity.
     """
@@ -317,7 +317,7 @@ def from_line(line: str) -> tuple[str, Event | None]:
 
 @dataclass(kw_only=True, slots=True)
 class SubjectEvents:
-    """The events of a subject so far. ``end`` is None until all parts of the subject were measured."""
+    """The events of a subject so far. ``end`` is the last event of its measurement; None until then."""
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)

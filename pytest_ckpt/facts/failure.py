@@ -116,7 +116,7 @@ def describe_blocked(call: BlockedCall) -> str:
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return one line: the kind of a fault in the data, its place, and the bytes at this place."""
+    """Return one line on a fault in the data: its kind, its place, the number of bytes, and its detail."""
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "

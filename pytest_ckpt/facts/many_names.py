@@ -21,7 +21,7 @@ A created name is not found by stat, is not listed, or is listed twice; or a rem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesStep:
-    """One kind of call by all ranks at the same time; each rank makes its calls in sequence, on its part of the names.
+    """One kind of call by all ranks at the same time; each rank makes its calls in sequence, on its share of the names.
 
     ``count`` is the number of names over all ranks. ``seconds`` is the time of the slowest rank.
     """

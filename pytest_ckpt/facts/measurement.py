@@ -135,8 +135,8 @@ class RestartReads:
 class LoadPattern:
     """Loads in which ranks read files that other ranks wrote, in addition to the subject's own loads.
 
-    ``reads`` describes which files each rank reads, ``rank_bytes`` is the bytes of each rank (0: the rank only waits).
-    For a storm, ``restart`` describes the reads of a cluster restart; None for the other patterns.
+    ``reads`` describes which files each rank reads, ``rank_bytes`` is the number of bytes that each rank reads (0: the
+    rank only waits). For a storm, ``restart`` describes the reads of a cluster restart; None for the other patterns.
     """
 
     reads: str
@@ -281,7 +281,7 @@ ClientUnit = Literal["hosts", "ranks"]
 
 
 def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
-    """Return the count of clients and their unit; ``hosts`` are the hosts that took part."""
+    """Return (count of clients, their unit): the hosts that took part if there are several, else the ranks."""
     return (hosts, "hosts") if hosts > 1 else (ranks, "ranks")
 
 

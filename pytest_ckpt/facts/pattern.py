@@ -82,8 +82,8 @@ class Step:
 class Pattern:
     """One save of a job. ``label`` is the name that its owner gave.
 
-    ``omitted`` counts calls that a replay does not make, by kind. ``read_bytes`` are the bytes that the job read in its
-    load; 0 if no load was recorded.
+    ``omitted`` counts calls that a replay does not make, by kind. ``read_bytes`` is the size of the reads that moved
+    the most bytes in the job's loads; 0 if no load was recorded.
     """
 
     form: int
@@ -194,7 +194,7 @@ def _row(kind: type[Any], row: Any) -> dict[str, Any]:
 
 
 def _check(pattern: Pattern) -> None:
-    """Raise ValueError for a pattern that a replay cannot perform, or that would write more than planned."""
+    """Raise ValueError for a pattern that a replay cannot perform, or whose replay would write more than planned."""
     if not 1 <= pattern.ranks <= MAXIMUM_RANKS:
         raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
     if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:

@@ -40,18 +40,19 @@ COLD_BASES: Mapping[ColdBasis, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryReads:
-    """Timed reads, on one host, of parts of checkpoints that were saved for this purpose.
+    """Timed reads of canaries on one host. A canary is a part of an extra checkpoint that was saved for these reads.
 
-    Values are seconds, one per part, in the same order. ``bytes`` is the size of a part.
+    Values are seconds, one per canary, in the same order. ``bytes`` is the size of a canary.
 
     ``first_read_seconds``: after the save and a drop of the caches; ``reread_seconds``: repeated immediately.
     ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: repeated immediately; empty in reports of
     versions without it. ``other_client_seconds``: then by another client, which ``client`` names; empty without another
-    client. ``client_own_seconds`` shows the speed of the other client: a host reads its own saved parts, a second mount
-    repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, after a drop and before all other
-    reads; ``judged_reread_seconds``: repeated immediately. Both are empty in reports of versions without them, and if
-    the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the growth of this host's
-    page cache from before the save to the first read. ``not_read_reason`` is why there are no reads.
+    client. ``client_own_seconds`` shows the speed of the other client: a host reads the canaries that it saved itself,
+    a second mount repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, after a drop and
+    before all other reads; ``judged_reread_seconds``: repeated immediately. Both are empty in reports of versions
+    without them, and if the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the
+    growth of this host's page cache from before the save to the first read. ``not_read_reason`` is why there are no
+    reads.
     """
 
     host: str

@@ -20,11 +20,11 @@ class StrategySpec(NamedTuple):
 
     ``make`` is "module:class", imported only in the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
     ``blocks``: the job waits until a save is committed; otherwise simulated training steps run during every save.
-    ``stages``: the state is copied before it is written; a rank then needs memory for two copies, and the engine must
-    support it. ``own_process``: a process of the engine's library writes the copy; the engine must support this too.
-    ``saves_deltas``: between full saves it saves only the changed pages. ``tiers``: it saves to a local tier, and
-    drains some saves from there to the target. ``compresses``: files are compressed by a codec, and the content is as
-    compressible as a training state.
+    ``stages``: the state is copied before it is written. A rank then needs memory for two copies, and the engine must
+    be able to save a copy. ``own_process``: a process of the engine's library writes the copy; the engine must have
+    such a process. ``saves_deltas``: between full saves, only the changed pages are saved. ``tiers``: the job saves to
+    a local tier, and some saves are drained from there to the target. ``compresses``: files are compressed by a codec,
+    and the content is as compressible as a training state.
     """
 
     name: str

@@ -66,10 +66,10 @@ Reached = Literal["copied", "written", "committed"]
 class Kill:
     """One kill of all ranks' processes, ``moment_seconds`` after the last rank had copied its state.
 
-    ``reached`` is the last stage that the ranks reported. ``is_committed``: the checkpoint that they were saving
-    exists. ``lost`` is the fault of the newest existing checkpoint; empty if it loaded completely. ``deletes_older``:
-    the checkpoint before the newest committed one was deleted during the save. ``is_commit_withheld``: at the time of
-    the kill, no rank had begun the commit.
+    ``reached`` is the last stage that the ranks reported. ``is_committed``: the checkpoint that the ranks were saving
+    exists. ``lost`` describes what is wrong with the newest existing checkpoint; empty if it loaded completely.
+    ``deletes_older``: the checkpoint before the newest committed one was deleted during the save.
+    ``is_commit_withheld``: at the time of the kill, no rank had begun the commit.
     """
 
     moment_seconds: NotNegative
@@ -110,8 +110,8 @@ class Preempted:
 class Training:
     """Simulated training during every save: no model is trained.
 
-    A step takes ``step_seconds``. In the share ``cpu_share`` of it, the rank works and changes the saved state in
-    place; in the rest it waits, as for an accelerator. Then all ranks wait for each other.
+    A step takes ``step_seconds``. During the share ``cpu_share`` of a step, the rank works and changes the saved state
+    in place; during the rest it waits, as for an accelerator. At the end of a step, all ranks wait for each other.
     """
 
     step_seconds: NotNegative
@@ -204,8 +204,8 @@ class Tiers:
     """The seconds of saves of ``bytes`` to the local tier, alternately undisturbed and during a drain; and the seconds
     of the drains.
 
-    Two restores follow: ``complete``, with the newest checkpoint only in the local tier, and ``incomplete``, with the
-    files of one rank missing there. ``node_loss`` is None if the ranks are on one host.
+    Two restores follow. Before ``complete``, the newest checkpoint is only in the local tier. Before ``incomplete``,
+    the files of one rank are missing in the local tier. ``node_loss`` is None if the ranks are on one host.
     """
 
     bytes: Count

@@ -114,7 +114,8 @@ class Access:
     file of the certificates for TLS; empty for the system's certificates. Every part of an object except the last has
     at least ``part_bytes``. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded`` names
     the server without credentials that the run itself started on this host; empty for storage under test.
-    ``unversioned``: the operator states that the bucket keeps no versions, because the run may not query this.
+    ``unversioned``: the operator states that the bucket keeps no versions, because the run has no permission to query
+    this.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -197,7 +198,7 @@ class TargetFacts:
 
     @property
     def is_memory(self) -> bool:
-        """Whether its content is in this host's memory, so that reads do not come from storage."""
+        """Whether the target's content is in this host's memory, so that reads do not come from storage."""
         return self.kind in MEMORY_KINDS or bool(self.stack and self.stack.memory)
 
     @property

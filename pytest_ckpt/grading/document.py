@@ -136,7 +136,7 @@ class Engine(TypedDict):
 
 
 class Memory(TypedDict):
-    """The memory that a checkpoint needs, in bytes: of the largest rank and of the largest host."""
+    """The memory that a checkpoint needs, in bytes: on the rank, and on the host, that need the most."""
 
     largest_rank: Count
     largest_host: Count

@@ -28,7 +28,7 @@ _DIGITS = 12
 
 
 def engine_sentences(settings: Settings) -> list[str]:
-    """List the engines of other packages, and the replayed patterns, one sentence each."""
+    """Return a sentence for each engine of another package, and for each replayed pattern."""
     owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
     patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
     paces = {AS_SOON: "", AS_RECORDED: ", with the pauses that the job made"}

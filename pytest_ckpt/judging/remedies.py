@@ -173,9 +173,10 @@ _READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextStep:
-    """The first action of the user after an error with one of these names.
+    """The first action of the user after an error whose name is in ``errnos``.
 
-    ``places`` and ``reads`` restrict it to kinds of targets, and to reads or writes.
+    The action applies to the kinds of targets in ``places``. ``reads``: it applies to reads (True) or to writes (False)
+    only; None: to both.
     """
 
     errnos: tuple[str, ...]

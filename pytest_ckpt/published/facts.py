@@ -151,7 +151,7 @@ def _is_count(word: str) -> bool:
 class Published:
     """The published values of the saves or of the loads: means over the times of rank 0.
 
-    Rates are in GiB, even if the name of a value in the file states another unit.
+    Rates are in GiB/s, even if the name of a value in the file states another unit.
     """
 
     seconds: float | None

@@ -71,7 +71,7 @@ def read_results(
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Read the runs in ``places`` below a directory.
+    """Return the results of the runs in ``places`` below a directory.
 
     ``progress`` receives the number of runs read, the number of all runs, and the number of files read.
     """

@@ -68,7 +68,9 @@ def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdic
 
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Judge one requirement on a published result. If the files do not decide it, it is "not run" with the reason."""
+    """Return the verdict of one requirement on a published result: "not run" with the reason if the files do not decide
+    it.
+    """
     if kind := KIND_OF.get(requirement.id):
         return _time(result, requirement, limits, gates, kind)
     if requirement.id == "STRAGGLER":
@@ -311,7 +313,8 @@ def _caches(result: Result) -> str:
 
 
 def readings_of(result: Result) -> list[CacheReading]:
-    """Apply both interpretations of the cache rule to every client. Ranks are assumed to fill one host after the other.
+    """Return both interpretations of the cache rule, applied to every client. Ranks are assumed to fill the hosts in
+    order.
 
     Empty if the number of clients or their memory is not recorded.
     """
