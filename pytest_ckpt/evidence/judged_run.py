@@ -400,7 +400,10 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
 
 
 def changes_of_facts(directory: Path) -> list[str]:
-    """Return the differences between the manifest and the report, measurements and observations, one phrase each."""
+    """Return a phrase on each file with facts that differs from the manifest, and on each invalid line of the manifest.
+
+    The files with facts are the report, the measurements and the observations.
+    """
     try:
         comparison = compare(directory)
     except OSError as error:

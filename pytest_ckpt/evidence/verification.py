@@ -231,7 +231,7 @@ def _broken(name: Examined, description: str, details: Sequence[str]) -> Examina
 
 
 def _first(details: Sequence[str]) -> tuple[str, ...]:
-    """Return the first details, and the number of the others as the last entry."""
+    """Return the details, at most 20; if there are more, an additional last entry contains the number of the others."""
     more = len(details) - _MAXIMUM_DETAILS
     return (*details[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
 

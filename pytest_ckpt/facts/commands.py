@@ -125,13 +125,13 @@ class Upgrade:
     """Saves and loads while a command restarts or upgrades the storage, in addition to the subject's own saves and
     loads.
 
-    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads. The
-    command was started ``moment_seconds`` after the start of the first one, a save. They end when the command has
-    returned, or with the first failure. ``lost`` is why the newest committed checkpoint could not be loaded at the end.
-    ``integrity`` covers every checkpoint that was loaded and compared. ``resident_fraction`` is the largest share of a
-    checkpoint in a page cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not
-    complete; ``ran_after`` is the command if it ended, or was abandoned, after the ranks. ``host_loads`` is as in a
-    `Measurement`.
+    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads; the first
+    one is a save, and the command was started ``moment_seconds`` after its start. The operations end when the command
+    has returned, or with the first failure. ``lost`` is why the newest committed checkpoint could not be loaded at the
+    end. ``integrity`` covers every checkpoint that was loaded and compared. ``resident_fraction`` is the largest share
+    of a checkpoint in a page cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not
+    complete. If the command ended or was abandoned after the end of the ranks, ``ran_after`` is its run. ``host_loads``
+    is as in a `Measurement`.
     """
 
     command: str

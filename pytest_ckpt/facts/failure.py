@@ -72,7 +72,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockedCall:
-    """A call of a check on ``path`` that did not return within the deadline.
+    """A call on ``path`` that a check made and that did not return within the deadline.
 
     ``stack`` is the kernel stack of the check's process.
     """

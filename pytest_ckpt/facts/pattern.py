@@ -96,7 +96,7 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the recorded rank whose calls rank ``rank`` of a replay repeats.
+        """Return the number of the recorded rank whose calls a rank of a replay repeats; ``rank`` is the replay's rank.
 
         A rank repeats the calls of the recorded rank with its number. If the replay has more ranks than the recording,
         the additional ranks repeat the recorded ranks again, without rank 0 if there are several.

@@ -85,7 +85,7 @@ Tallies = dict[tuple[str, str], Tally]
 
 
 def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:
-    """Return the sums of all processes' counts, in the order of endpoints and kinds."""
+    """Return the sums of all processes' counts: one entry for each endpoint and kind of request, in this order."""
     joined: Tallies = {}
     for tallies in of_processes:
         for key, tally in tallies.items():

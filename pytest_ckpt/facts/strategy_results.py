@@ -52,8 +52,9 @@ class StepsOfSave:
 
     @property
     def extra_seconds(self) -> float:
-        """The time that the steps during the save took longer than as many undisturbed steps; negative if they were
-        faster.
+        """The additional time of the steps during the save, compared with as many undisturbed steps.
+
+        It is negative if the steps during the save were faster.
         """
         return sum(batch.seconds for batch in self.beside) - self.steps * self.undisturbed_seconds
 

@@ -15,8 +15,9 @@ LayerKind = Literal["file system", "device", "file", "process", "network", "memo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer of the storage below a target. ``depth`` counts from the target's mount, which is 0; ``text`` names the
-    layer.
+    """One layer of the storage below a target. ``depth`` counts the layers from the target's mount, whose depth is 0.
+
+    ``text`` names the layer.
     """
 
     kind: LayerKind
@@ -155,7 +156,7 @@ class AreaRef:
     access: Access = Access()
 
     def of_client(self, number: int) -> AreaRef:
-        """Return the area for one of many clients, numbered from 0."""
+        """Return the area as one of many clients reaches it. Clients are numbered from 0; see `Access.of_client`."""
         return dataclasses.replace(self, access=self.access.of_client(number))
 
 
@@ -214,8 +215,9 @@ class TargetSpec:
     ``make`` is ``module:function``, imported only in the controller. The function takes the location (the text after
     ``://``), and an `Access` if the target ``is_remote``; it returns a Target. ``serve`` is a similar function for
     ``--ckpt-endpoint=embedded``: it returns a context manager that runs a server on this host and yields its `Access`;
-    empty if there is no such server. ``removal`` is a command that removes the content of the location appended to it;
-    empty if unknown. ``plugin`` is the supplier; empty for a built-in target.
+    empty if there is no such server. ``removal`` is a command that removes the content of a location; the location is
+    appended to the command. It is empty if no such command is known. ``plugin`` is the supplier; empty for a built-in
+    target.
     """
 
     scheme: str

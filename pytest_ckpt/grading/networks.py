@@ -35,8 +35,9 @@ _MAXIMUM_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRate:
-    """The rate of one host in one kind of operation: its median in bytes a second, and the rate of the host's
-    network.
+    """The median rate of one host in one kind of operation, and the rate of the host's network (None: unknown).
+
+    Both are in bytes a second.
     """
 
     subject: str

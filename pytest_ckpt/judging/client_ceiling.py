@@ -25,7 +25,7 @@ def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[i
 
 
 def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
-    """Return the ranks of each host, in their order."""
+    """Return {host: numbers of its ranks}, in the order of ranks."""
     of_host: dict[str, list[int]] = {}
     for rank in measurement.ranks:
         of_host.setdefault(rank.host, []).append(rank.rank)

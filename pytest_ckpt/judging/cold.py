@@ -133,9 +133,10 @@ def of_canaries(reads: CanaryReads) -> Proof:
 
 
 def _cache_differs(reads: CanaryReads) -> bool:
-    """Return whether a cache seems to contain the judged parts but not the parts saved for timed reads.
+    """Return whether a cache seems to contain parts of the judged checkpoints, but not the canaries.
 
-    The judged parts were read faster than those parts after a drop, and reading them again was not faster.
+    After a drop, the parts of the judged checkpoints were then read faster than the canaries, and a repeated read of
+    these parts was not faster.
     """
     judged = reads.judged_seconds
     if not judged or _helps(reads.judged_reread_seconds, judged):

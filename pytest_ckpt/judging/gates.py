@@ -79,11 +79,11 @@ class Gates:
         return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
-        """Return the gate kind of a requirement for a subject."""
+        """Return the gate kind of a requirement for a subject; ``default`` if the table does not set it."""
         return self.kinds.get(f"{requirement}.{subject}", self.kinds.get(requirement, default))
 
     def limit(self, requirement: str, subject: str, default: float | None) -> float | None:
-        """Return the limit of a requirement for a subject."""
+        """Return the limit of a requirement for a subject; ``default`` if the table does not set it."""
         return self.limits.get(f"{requirement}.{subject}", self.limits.get(requirement, default))
 
 
@@ -159,9 +159,10 @@ def read_gates(
 
 
 def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return a gate table, compared with ``own``, the built-in table for the target's kind.
+    """Return ``gates`` with the relaxations that a comparison with ``own`` finds.
 
-    If the table relaxes rows that ``own`` requires, it cannot certify, and a sentence in ``relaxed`` names the rows.
+    ``own`` is the built-in table for the target's kind. If ``gates`` relaxes rows that ``own`` requires, the returned
+    table cannot certify, and a sentence in its field ``relaxed`` names the rows.
     """
     if not gates.certifies or gates.table == own.name:
         return gates

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class KnownFailure:
     """Failures on one kind of file system that have one cause.
 
-    ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail. ``why`` is the cause and
-    its cost for a training job. ``cure`` is the change that helps; empty if no option is known to help.
+    ``kinds`` are the names of the kind of file system in the kernel's table of mounts, ``checks`` the checks that fail.
+    ``why`` is the cause and its cost for a training job. ``cure`` is the change that helps; empty if no option is known
+    to help.
     """
 
     name: str

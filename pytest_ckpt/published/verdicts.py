@@ -184,9 +184,9 @@ def _perhaps(operation: Operation) -> str:
 
 
 def bases_text(result: Result, kind: OperationKind) -> str:
-    """Return the number of operations by basis, such as ``9 inferred from rank 0, 1 rank 0 only``.
+    """Return a text with the number of operations by basis, such as ``9 inferred from rank 0, 1 rank 0 only``.
 
-    If all have the same basis, only the basis is returned.
+    If all have the same basis, the text is only the basis.
     """
     bases = result.figures[kind].bases
     if len(bases) == 1:

@@ -66,9 +66,9 @@ class _Open:
 class JobFiles:
     """Collects the calls of a job on files; the fields contain the result after the last call.
 
-    ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` counts the bytes read from
-    files that the recorded job did not create, by the size of the reads. ``omitted`` counts calls that a pattern cannot
-    represent. ``moved_in`` counts renames of files that were written elsewhere.
+    ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` maps a size of reads to the
+    number of bytes that reads of this size moved, from files that the recorded job did not create. ``omitted`` counts
+    calls that a pattern cannot represent. ``moved_in`` counts renames of files that were written elsewhere.
     """
 
     under: str
@@ -249,9 +249,10 @@ def newest_of(
 ) -> Pattern:
     """Return the pattern of the newest save.
 
-    ``make`` returns the pattern of one save from its calls. ``omitted`` in the result counts the other saves, with
-    equal and with different calls, and the ``removals``. The newest save is used because the first saves of a job often
-    do more than later ones: they start processes and allocate buffers.
+    ``make`` returns the pattern of one save from its calls. ``removals`` is the number of calls that removed files of
+    older saves. ``omitted`` in the result counts these calls and the other saves, with equal and with different calls.
+    The newest save is used because the first saves of a job often do more than later ones: they start processes and
+    allocate buffers.
     """
     pattern = make(saves[-1])
     left_out = dict(pattern.omitted)
