@@ -159,10 +159,10 @@ def read_gates(
 
 
 def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return ``gates`` with the relaxations that a comparison with ``own`` finds.
+    """Return ``gates``, after a comparison with ``own``, the built-in table for the target's kind.
 
-    ``own`` is the built-in table for the target's kind. If ``gates`` relaxes rows that ``own`` requires, the returned
-    table cannot certify, and a sentence in its field ``relaxed`` names the rows.
+    If ``gates`` relaxes rows that ``own`` requires, the result is a copy that cannot certify. A sentence in its field
+    ``relaxed`` names these rows.
     """
     if not gates.certifies or gates.table == own.name:
         return gates

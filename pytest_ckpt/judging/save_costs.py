@@ -60,9 +60,10 @@ class SaveCost:
 
     @property
     def minimum_interval_seconds(self) -> float:
-        """The minimum time between the starts of two saves.
+        """The minimum time between the starts of two saves; 0 for a blocking save, because training waits for its end.
 
-        Before the next save starts, this save must have ended; with a local tier, its share of a drain must have ended.
+        Before the next save starts, a background save must have ended. With a local tier, the save's share of a drain
+        must have ended.
         """
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)
