@@ -157,7 +157,7 @@ def _medians_of_order(count: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def k_factor(count: int, share: float = SHARE, confidence: float = CONFIDENCE) -> float:
-    """Return the distance of a normal sample's one-sided tolerance bound above its mean, in standard deviations."""
+    """Return how many standard deviations a normal sample's one-sided tolerance bound is above the sample's mean."""
     shift = _NORMAL.inv_cdf(share) * math.sqrt(count)
     low, high = 0.0, _MAXIMUM_K
     for _ in range(_HALVINGS):

@@ -79,9 +79,9 @@ class Projection:
 
     ``low`` and ``high`` are bounds. There is no median if the bounds differ by more than a factor of two, or if the
     measured rates show no ceiling; ``unavailable_reason`` then gives the reason. Without a ceiling, ``low`` is at most
-    the rate of the largest measured count, and ``high`` at least the rate of linear growth. All three are at most the
-    declared ceiling. ``leave_one_out_error`` is a root mean square: each count is left out of the fit, and the
-    logarithm of its rate is compared with the model's value.
+    the rate of the largest measured count, and ``high`` at least the rate of linear growth. The median and both bounds
+    are at most the declared ceiling. ``leave_one_out_error`` is a root mean square: each count is left out of the fit,
+    and the logarithm of its rate is compared with the model's value.
     """
 
     clients: Count

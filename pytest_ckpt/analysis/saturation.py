@@ -100,7 +100,10 @@ def _errors(logs: Sequence[Numbers]) -> Numbers:
 
 
 def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:
-    """Return the logarithms of each model's shapes: at the measured counts (one row per shape), and at ``clients``."""
+    """Return {model: (its shapes at the measured counts, its shapes at ``clients``)}, as logarithms.
+
+    The first array has one row per shape.
+    """
     every = np.append(counts, float(clients))
     shares = np.concatenate(([0.0], np.logspace(-5, 0, 401)))
     waits = np.concatenate(([0.0], np.logspace(-8, 0, 401)))

@@ -27,7 +27,8 @@ class FailureArrivals:
     """The distribution of the times between failures. The mean time is always the mean time of the cluster.
 
     ``exponential``: independent failures. ``weibull``: the shape parameter is ``shape``; below 1, failures come in
-    clusters. ``bursts``: the share ``shape`` of failures follows another failure after a fiftieth of the mean time.
+    clusters. ``bursts``: a share ``shape`` of the failures occurs soon after the previous failure: on average, after a
+    fiftieth of the mean time.
     """
 
     kind: Kind = "exponential"

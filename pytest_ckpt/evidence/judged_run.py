@@ -296,7 +296,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 def recorded_settings(
     report: ReadDocument, command_line: Mapping[str, str | None], roles: Sequence[Role] = ("plan",)
 ) -> Settings:
-    """Return the settings of a run, as far as their options have one of the roles.
+    """Return settings with the values of a run, for options that have one of the ``roles``.
 
     Values on the command line take precedence.
     """

@@ -53,8 +53,8 @@ def report_text(document: Mapping[str, Any]) -> str:
 def write_manifest(directory: Path) -> None:
     """Write the SHA-256 of every file below ``directory`` into ``manifest.sha256``.
 
-    Empty directories are removed, because a manifest cannot list them. An empty directory that is found later was
-    added.
+    Empty directories are removed, because a manifest cannot list them. So an empty directory that is found later was
+    added after the run.
     """
     for place, _, _ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):

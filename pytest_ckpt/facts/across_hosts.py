@@ -40,7 +40,7 @@ class HostMount:
 class TierView:
     """One host's view of its local tier's directory: the free space, and other hosts whose files are in it.
 
-    ``unavailable_reason`` is why this host cannot create files there; empty if it can.
+    ``unavailable_reason`` is why this host cannot create files in the directory; empty if it can.
     """
 
     host: str

@@ -74,11 +74,11 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 class FailoverTrial:
     """One injected fault. The command was started ``moment_seconds`` after the start of the first of ``operations``.
 
-    ``kind`` is the kind of these operations. They ran in sequence until the command had returned or an operation
-    failed. Then the repair command ran, and a save while the storage was rebuilding (``after``).
+    ``kind`` is the kind of these operations. The operations ran in sequence until the command had returned or an
+    operation failed. Then the repair command ran, and a save while the storage was rebuilding (``after``).
     ``committed_in_error``: a save failed before its commit, but its checkpoint existed. ``commit_answer_lost``: the
-    commit ended with an error, and its checkpoint existed after the repair, so it counts as committed. ``lost`` is why
-    a committed checkpoint could not be loaded after the repair; empty if all were loaded.
+    commit ended with an error, and the checkpoint existed after the repair, so the checkpoint counts as committed.
+    ``lost`` is why a committed checkpoint could not be loaded after the repair; empty if all were loaded.
     """
 
     kind: TriedKind

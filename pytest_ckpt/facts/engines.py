@@ -30,9 +30,10 @@ NOT_DIRECT = "not direct"
 
 
 class MemoryRule(NamedTuple):
-    """The memory of a rank: ``process_bytes`` for any model, plus ``state_share`` of the bytes of its saved tensors.
+    """The memory of a rank, as the sum of three parts.
 
-    ``file_share``: plus this share of the bytes of its largest file.
+    These are ``process_bytes`` for any model, the share ``state_share`` of the bytes of its saved tensors, and the
+    share ``file_share`` of the bytes of its largest file.
     """
 
     process_bytes: int

@@ -111,7 +111,7 @@ class MeasurementStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthChosen:
-    """The number of requests that a rank has in flight in this subject's measurement."""
+    """The number of requests that each rank has in flight in this subject's measurement."""
 
     subject: Subject
     depth: RequestDepth

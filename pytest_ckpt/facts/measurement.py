@@ -244,7 +244,8 @@ class MixedLoad:
 class Endurance:
     """A series of consecutive saves: the start and the seconds of each. The newest ``kept`` checkpoints are retained.
 
-    The saves continued for ``seconds``. ``requested_seconds`` is 0 if they only had to become steady.
+    The saves continued for ``seconds``. ``requested_seconds`` is the requested duration; 0 if the saves only had to
+    become steady.
     """
 
     requested_seconds: NotNegative

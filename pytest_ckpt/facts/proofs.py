@@ -203,8 +203,9 @@ class DurabilityProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesProof:
-    """The directories whose names one rank made durable for its host: calls that were attempted, and calls that
-    returned.
+    """The directories whose names one rank made durable for its host.
+
+    ``directories_attempted`` counts the fsyncs that began, ``directories_returned`` the fsyncs that returned.
     """
 
     directories_attempted: int
@@ -213,8 +214,9 @@ class NamesProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
-    """How a checkpoint was committed, and the fsyncs of directories: calls that were attempted, and calls that
-    returned.
+    """How a checkpoint was committed.
+
+    ``directories_attempted`` counts the fsyncs of directories that began, ``directories_returned`` those that returned.
     """
 
     method: CommitMethod
@@ -226,11 +228,12 @@ class CommitProof:
 class SaveTiming:
     """One save on one rank, in seconds from its own start; None: not reached.
 
-    ``returned_seconds``: the job may continue; ``staged_seconds``: it may change its state; ``stored_seconds``: the
-    bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits).
-    ``names_seconds`` is the time of this rank's fsync of the directory, for all ranks of its host; 0 on other ranks.
-    ``waited_for_previous`` is the time for which the save waited for the previous save. ``copying_seconds`` is the time
-    in which the job waited for the copy of its state in memory. A blocking save reaches ``returned_seconds`` last.
+    ``returned_seconds``: the job may continue; ``staged_seconds``: the job may change its state; ``stored_seconds``:
+    the bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits). A
+    blocking save reaches ``returned_seconds`` last. ``names_seconds`` is the time of this rank's fsync of the
+    directory, for all ranks of its host; 0 on other ranks. ``waited_for_previous`` is the time for which the save
+    waited for the previous save. ``copying_seconds`` is the time in which the job waited for the copy of its state in
+    memory.
     """
 
     returned_seconds: float | None = None

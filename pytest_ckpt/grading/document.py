@@ -271,8 +271,8 @@ class JudgedAgain(TypedDict):
     """The original run, if this report is a new judgement of it: the other fields are the results of the new judgement.
 
     ``accelerators`` and ``grade`` belong to the original run; ``grade`` is empty if the run wrote no report. ``judged``
-    is the time of the new judgement, ISO 8601, ``version`` the version that made it. ``limits`` are the options with a
-    changed value.
+    is the time of the new judgement in ISO 8601, ``version`` the version of pytest-ckpt that made it. ``limits`` are
+    the options with a changed value.
     """
 
     accelerators: CountFromOne

@@ -222,7 +222,7 @@ def _too_short(measurement: Measurement) -> bool:
 
 
 def _slowest(measurement: Measurement) -> list[tuple[OperationKind, float]]:
-    """Return the seconds of the slowest save and of the slowest load, if there were any."""
+    """Return (kind, seconds) of the slowest save and of the slowest load, if there were any."""
     kinds: tuple[OperationKind, ...] = ("save", "load")
     return [(kind, max(o.seconds for o in found)) for kind in kinds if (found := measurement.of_kind(kind))]
 

@@ -99,7 +99,7 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 
 def ended_before(failure: Failure) -> Decision:
-    """Return "not run", because a failure elsewhere ended the run before this part was measured."""
+    """Return the decision "not run": a failure elsewhere ended the run before the judged operations were measured."""
     return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 

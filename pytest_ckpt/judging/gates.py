@@ -99,8 +99,8 @@ def read_gates(
     """Return the table that a TOML text describes. Raises ValueError with a sentence about the error.
 
     ``defaults`` maps every known name (``ID`` and ``ID.subject``) to the catalogue's values; ``base`` returns a
-    built-in table, which the text extends. A built-in table (``ships``) need not extend another one. It may require
-    less than its base, because it is for another kind of storage.
+    built-in table, which the text extends. A built-in table (``ships``) need not extend another one. Such a table may
+    require less than its base, because it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")

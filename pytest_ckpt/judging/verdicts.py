@@ -136,8 +136,9 @@ def verdict_over_starts(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return the verdict on a subject over all starts of a run: failed if any other measurement of the
-    subject failed.
+    """Return the verdict on a subject over all starts of a run.
+
+    It is "failed" if the verdict on any other measurement of the subject is "failed".
     """
     if verdict.outcome == "failed" or requirement.plugin:
         return verdict

@@ -70,7 +70,7 @@ class RunLocation:
 class RunFiles:
     """The readable content of one run directory.
 
-    ``is_training``: the run is of another benchmark. ``is_sizing``: the invocation did not measure, such as
+    ``is_training``: the run belongs to the training benchmark. ``is_sizing``: the invocation did not measure, such as
     ``datasize``.
     """
 

@@ -54,7 +54,7 @@ class ResultTree:
 
 
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
-    """Return the run directories at and below a directory, and a message for each directory that was skipped.
+    """Return two lists: the run directories at and below a directory, and a message for each skipped directory.
 
     Raises UsageError if there are runs, but no limits can be derived from ``command_line``.
     """

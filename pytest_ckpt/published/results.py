@@ -109,9 +109,10 @@ def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
 class Figures:
     """The saves, or the loads, of a result: the published and the judged values, in seconds and GiB/s.
 
-    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the mean of the slowest
-    process, over the operations for which it is known; ``overstatement`` is its excess over the mean of rank 0 in the
-    same operations. ``judged_seconds`` is the time of the slowest operation, for which a cluster waits.
+    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the mean time of the slowest
+    process, over the operations for which it is known. ``overstatement`` is the share by which this mean exceeds the
+    mean of rank 0 in the same operations. ``judged_seconds`` is the time of the slowest operation, for which a cluster
+    waits.
     """
 
     kind: OperationKind

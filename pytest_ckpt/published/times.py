@@ -212,7 +212,7 @@ Ranks = Mapping[int, RankTimes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pause:
-    """The pause between an operation and the next one, in seconds, if it is known.
+    """The pause between an operation and the next one, in seconds; None if it is not known.
 
     ``description`` is a sentence if the value needs an explanation.
     """
@@ -415,8 +415,9 @@ def _witnessed(
 
 
 def _following(keys: Iterable[Key]) -> dict[Key, Key]:
-    """Return the operation that follows each operation: the next one of its kind, or the first load after the last
-    save.
+    """Return {operation: the operation that follows it}.
+
+    This is the next operation of its kind, or after the last save the first load.
     """
     ordered = sorted(keys, key=_in_order)
     return {

@@ -328,7 +328,7 @@ def _paths(call: TracedCall) -> list[str]:
 
 
 def _directory_of_save(path: str, under: str) -> str:
-    """Return the name of the directory in ``under`` that is or contains a path; empty for other paths."""
+    """Return the name of the entry of ``under`` that a path names or is below; empty for a path outside."""
     return path[len(under) + 1 :].partition("/")[0] if path.startswith(f"{under}/") else ""
 
 

@@ -57,7 +57,7 @@ class TracedCall:
         return [text if text.startswith("/") or not directory else f"{directory}/{text}" for directory, text in found]
 
     def descriptor(self) -> tuple[int, str]:
-        """Return the call's first argument as (descriptor, path); the descriptor is -1 for other arguments."""
+        """Return the call's first argument as (descriptor, path); (-1, "") if it is not a descriptor."""
         match = re.match(r"(\d+)<((?:[^>\\]|\\.)*)>", self.arguments)
         return (int(match[1]), unescape(match[2])) if match else (-1, "")
 
