@@ -25,7 +25,7 @@ MINIMUM_TIMES = 5
 
 _LOW_FITS = ((5, 0.878), (8, 0.903), (10, 0.917), (15, 0.938), (20, 0.950), (30, 0.964), (50, 0.976), (100, 0.987),
              (200, 0.993), (500, 0.997))  # fmt: skip
-"""Pairs of a count of times, and the fit below which 5 % of log-normal samples of this count are.
+"""Pairs (count of times, fit): 5 % of log-normal samples with this count have a lower fit.
 
 Source: Filliben, Technometrics 17, 1975; above 100 times, 10,000 simulated samples. Between two counts the value of the
 smaller count applies.
@@ -73,9 +73,9 @@ def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
 
 
 def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of losses that is still possible after ``trials`` without a loss.
+    """Return the largest share of losses that is still possible after ``trials`` trials without a loss.
 
-    It is rounded up to a tenth of a percent: 63.2 % for 3 trials.
+    It is rounded up to a tenth of a percent: 63.2 % for 3 trials with the usual confidence.
     """
     return 1 - shown_share(trials, trials, confidence)
 
@@ -157,7 +157,7 @@ def _medians_of_order(count: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def k_factor(count: int, share: float = SHARE, confidence: float = CONFIDENCE) -> float:
-    """Return the distance of a normal sample's one-sided tolerance bound above its mean, in standard deviations."""
+    """Return how many standard deviations a normal sample's one-sided tolerance bound is above the sample's mean."""
     shift = _NORMAL.inv_cdf(share) * math.sqrt(count)
     low, high = 0.0, _MAXIMUM_K
     for _ in range(_HALVINGS):

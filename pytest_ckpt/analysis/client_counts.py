@@ -19,7 +19,7 @@ MINIMUM_COUNTS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedRates:
-    """The rates of saves, or of loads, by count of clients (``unit``), in bytes a second: one per operation.
+    """The rates of saves, or of loads, by count of clients (``unit``). Each operation has one rate, in bytes a second.
 
     ``ceiling`` is the maximum that the vendor declares, in bytes a second; 0: not declared.
     """
@@ -32,8 +32,8 @@ class CountedRates:
 
 
 def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]]:
-    """Return the rates of the saves or the loads in a run with increasing client counts, by count, in bytes a
-    second.
+    """Return {count of clients: rates of its saves or loads in bytes a second}, for a run with increasing client
+    counts.
     """
     return {
         count.clients: tuple(
@@ -46,8 +46,9 @@ def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]
 def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[OperationKind, float]) -> list[CountedRates]:
     """Return the rates by count of clients, for each model, engine and strategy.
 
-    Clients are hosts if some measurement has several, else ranks. Only complete saves and loads count. If a run
-    increased its client count in steps, the rates of these steps replace the rates of its other saves and loads.
+    Clients are hosts if some measurement has several, else ranks. Only saves and loads of one complete checkpoint
+    count. If a run increased its client count in steps, the rates of these steps replace the rates of its other saves
+    and loads.
     """
     measurements = list(measurements)
     unit: ClientUnit = "hosts" if any(len(set(m.hosts)) > 1 for m in measurements) else "ranks"
@@ -78,9 +79,9 @@ class Projection:
 
     ``low`` and ``high`` are bounds. There is no median if the bounds differ by more than a factor of two, or if the
     measured rates show no ceiling; ``unavailable_reason`` then gives the reason. Without a ceiling, ``low`` is at most
-    the rate of the largest measured count, and ``high`` at least the rate of linear growth. All three are at most the
-    declared ceiling. ``leave_one_out_error`` is a root mean square: each count is left out of the fit, and the
-    logarithm of its rate is compared with the model's value.
+    the rate of the largest measured count, and ``high`` at least the rate of linear growth. The median and both bounds
+    are at most the declared ceiling. ``leave_one_out_error`` is a root mean square: each count is left out of the fit,
+    and the logarithm of its rate is compared with the model's value.
     """
 
     clients: Count

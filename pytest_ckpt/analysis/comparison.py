@@ -199,7 +199,7 @@ def _verdict_on(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncryptionCost:
-    """The decision on the cost of encryption; ``because`` are sentences for a person."""
+    """The decision on the cost of encryption. ``because`` are the reasons as sentences."""
 
     outcome: Outcome
     maximum_ratio: Annotated[float, Bounds(gt=1)]
@@ -207,11 +207,11 @@ class EncryptionCost:
 
 
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
-    """Return the cost of encryption from the reports of two runs.
+    """Return the decision on the cost of encryption, from the reports of a run without encryption and a run with it.
 
     ``rows`` are the operations that both runs have, from `comparison.compare_reports`. Met: the upper end of the 95 %
     interval is at most the limit for every ratio. Failed: the lower end of one interval is above the limit. Otherwise
-    it is not decided.
+    the cost is not decided.
     """
     outcome: Outcome
     if reasons := [*_not_a_pair(off, on), *_unlike(off, on), *_not_decided(off, on, rows)]:

@@ -100,7 +100,10 @@ def _errors(logs: Sequence[Numbers]) -> Numbers:
 
 
 def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:
-    """Return the logarithms of each model's shapes: at the measured counts (one row per shape), and at ``clients``."""
+    """Return {model: (its shapes at the measured counts, its shapes at ``clients``)}, as logarithms.
+
+    The first array has one row per shape.
+    """
     every = np.append(counts, float(clients))
     shares = np.concatenate(([0.0], np.logspace(-5, 0, 401)))
     waits = np.concatenate(([0.0], np.logspace(-8, 0, 401)))
@@ -117,7 +120,9 @@ def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]
 
 
 def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Numbers]:
-    """Return, for each shape, the weighted sum of squares of the best fit, and the level of that fit."""
+    """Return two arrays with one value per shape: the weighted sum of squares of the best fit, and the logarithm of its
+    factor a.
+    """
     weights = 1 / errors**2
     level = ((means - shapes) * weights).sum(axis=1) / weights.sum()
     misfit = (((means - shapes - level[:, None]) ** 2) * weights).sum(axis=1)
@@ -125,7 +130,7 @@ def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Num
 
 
 def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
-    """Return the leave-one-out error of a model, as logarithms.
+    """Return the leave-one-out error of a model, in units of the logarithm.
 
     It is the root mean square of each mean's distance from the fit to all other means.
     """

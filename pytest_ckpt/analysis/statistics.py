@@ -86,7 +86,7 @@ class Change:
 
 
 def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Compare two sets of times by their medians, with a 95 % percentile bootstrap interval of the ratio.
+    """Return the ratio of the medians of two sets of times, with a 95 % percentile bootstrap interval.
 
     Each set is resampled separately 4,000 times, from a fixed seed (Efron and Tibshirani, An Introduction to the
     Bootstrap, chapter 13). Operations of one run share the conditions of that run. The interval is therefore about
@@ -111,8 +111,9 @@ class Resample:
 
 
 def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of a statistic; ``figure`` computes the statistic from one
-    resampling.
+    """Return the ends of the 95 % percentile bootstrap interval of a statistic.
+
+    ``figure`` computes the statistic once: it draws its samples with the `Resample` that it receives.
     """
     again = Resample()
     found = sorted(figure(again) for _ in range(resamples))
@@ -194,7 +195,10 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowdown:
-    """The relative slowdown of training steps during saves, with its 95 % interval; None if there are too few steps."""
+    """The relative slowdown of training steps during saves, with its 95 % interval.
+
+    ``low`` and ``high`` are None if there are too few steps.
+    """
 
     share: float
     low: float | None
@@ -242,7 +246,8 @@ class SlowestOfMany:
 
 
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
-    """Return the estimated time of the slowest of ``ranks`` ranks; None if there are too few times.
+    """Return the estimated time of the slowest of ``ranks`` ranks, relative to the median rank; None if there are too
+    few times.
 
     ``times`` are ratios: the caller has divided them by the time of the median rank.
 

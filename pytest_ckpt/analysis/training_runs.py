@@ -27,7 +27,8 @@ class FailureArrivals:
     """The distribution of the times between failures. The mean time is always the mean time of the cluster.
 
     ``exponential``: independent failures. ``weibull``: the shape parameter is ``shape``; below 1, failures come in
-    clusters. ``bursts``: the share ``shape`` of failures follows another failure after a fiftieth of the mean time.
+    clusters. ``bursts``: a share ``shape`` of the failures occurs soon after the previous failure: on average, after a
+    fiftieth of the mean time.
     """
 
     kind: Kind = "exponential"
@@ -90,9 +91,9 @@ def simulate_runs(
 ) -> SimulatedRuns:
     """Simulate ``runs`` training runs of ``seconds`` each.
 
-    Saves begin ``interval_seconds`` apart, and each takes less than the interval. Each failure draws a load and adds
-    ``restart_seconds``. The total time of the saves between two failures is drawn from a normal distribution (central
-    limit theorem).
+    Saves begin ``interval_seconds`` apart, and each takes less than the interval. After each failure, the run restores
+    for ``restart_seconds`` plus a load time that is drawn at random from the measured times. The total time of the
+    saves between two failures is drawn from a normal distribution (central limit theorem).
     """
     # Numpy guarantees the stream of this generator: the same seed gives the same numbers in every version.
     chance = np.random.RandomState(seed)
@@ -141,11 +142,11 @@ def simulate_runs(
 
 
 def quantiles(values: Seconds) -> tuple[float, float, float]:
-    """Return the median and the ends of the middle 90 %."""
+    """Return (median, lower end, upper end) of the middle 90 % of the values."""
     low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
     return float(middle), float(low), float(high)
 
 
 def share_of(part: NDArray[np.int64], whole: NDArray[np.int64]) -> float:
-    """Return the share of a part in a whole, over all runs; 0 if the whole is 0."""
+    """Return the sum of ``part`` divided by the sum of ``whole``, over all runs; 0 if the sum of ``whole`` is 0."""
     return float(part.sum() / whole.sum()) if whole.sum() else 0.0

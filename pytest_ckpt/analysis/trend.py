@@ -20,10 +20,10 @@ _Of = tuple[_Plain, _Plain]
 def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
-    A point is one run. It has the median time of the operations, which is used to find changes, and the slowest time,
-    to which the limit applies. For requests to an object store it has their 99th percentile. Incomplete runs, and runs
-    under conditions other than the newest run's, are counted and left out. ``regression`` is the slowdown, as a share,
-    from which a change counts as a regression; None if not requested.
+    A point is one run. It contains the median time of the operations, which is used to find changes, and the slowest
+    time, to which the limit applies. A point of requests to an object store contains their 99th percentile. Incomplete
+    runs, and runs under conditions other than the newest run's, are counted and left out. ``regression`` is the
+    slowdown, as a share, from which a change counts as a regression; None if not requested.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
     slower = [

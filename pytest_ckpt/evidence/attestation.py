@@ -102,7 +102,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def _decoded(text: str) -> bytes:
-    """Decode base64 in the standard or the URL-safe alphabet."""
+    """Return the bytes of a base64 text, in the standard or the URL-safe alphabet."""
     return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
 
 

@@ -39,7 +39,7 @@ class LineSubject(TypedDict):
     """One subject of a run, with the times of its saves and loads. ``is_complete``: its measurement was completed.
 
     ``conditions`` are the settings and sizes that affect a time; only runs with equal conditions are compared.
-    ``request_p99_seconds``, for an object store, is the 99th percentile of each kind of request at its slowest
+    ``request_p99_seconds`` exists only for an object store: the 99th percentile of each kind of request at its slowest
     endpoint.
     """
 
@@ -54,7 +54,7 @@ class LineSubject(TypedDict):
 
 
 class Line(TypedDict):
-    """One line of history.jsonl, to which --ckpt-history appends.
+    """One line of history.jsonl. The option --ckpt-history appends a line for each run.
 
     Fields may be added; a changed meaning requires a new schema number.
     """
@@ -72,8 +72,9 @@ class Line(TypedDict):
 
 
 def check_place(history: Path, target: Path, report: Path) -> None:
-    """Refuse a history that cannot be written, or that is in a directory that the run cleans or measures. Raises
-    UsageError."""
+    """Raise UsageError for a history that cannot be written, or that is in a directory that the run
+    cleans or measures.
+    """
     others = {"--ckpt-target": target, "--ckpt-report": report}
     place = refuse_inside(OPTION, history, others, "Name a directory elsewhere: /var/lib/ckpt, for example.")
     with answering(f"{OPTION} {history}"):
@@ -134,9 +135,9 @@ def _owner(checkpoint: Mapping[str, Any]) -> str:
 
 
 def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> int:
-    """Copy a run directory into the history and append its line; return the number of lines.
+    """Copy a run directory into the history and append the run's line; return the number of lines of the history.
 
-    The copy is complete before the line appears, and the line is on disk before this returns. Raises OSError.
+    The copy is complete before the line appears, and the line is on disk before the function returns. Raises OSError.
     """
     history = user_path(history, OPTION)
     (history / RUNS).mkdir(parents=True, exist_ok=True)
@@ -162,7 +163,7 @@ def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> i
 
 
 def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the entries in the order in which the runs started, and a message for each invalid line.
+    """Return two lists: the lines in the order in which their runs started, and a message for each invalid line.
 
     Raises UsageError if the directory contains no history.
     """
@@ -189,7 +190,7 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compare_with_reports(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Replace each history line by the values of its run's report; return the lines, and sentences on problems.
+    """Return two lists: the history lines, replaced by the values of the runs' reports, and sentences on problems.
 
     A line without a run directory is kept. A run is left out if its report is invalid or does not match its manifest.
     If a line differs from its report, the report takes precedence, and a sentence states this.

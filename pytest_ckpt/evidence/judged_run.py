@@ -76,7 +76,11 @@ NO_FACTS = "This directory does not contain its measurement."
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Facts:
-    """The files of a run directory that verdicts are derived from, without the report."""
+    """The content of the files of a run directory from which verdicts are derived, without the report.
+
+    ``kind`` is the target's file system or protocol. ``others`` are measurements in addition to ``measurements``, by
+    subject.
+    """
 
     kind: str
     plan: Plan
@@ -88,7 +92,7 @@ class _Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRun:
-    """A run that was judged again: the content of its directory, and the new verdicts.
+    """A run that was judged again: the content of its directory, and the new verdicts (``judgement``).
 
     ``catalogue_names`` are the requirements and checks of the version that made the run. ``extras`` are requirements of
     plugins, read from the report.
@@ -109,7 +113,7 @@ class JudgedRun:
     starts: tuple[Start, ...]
 
     def document(self, *, foresees: bool = True) -> Document:
-        """Return the report of the run; it contains a forecast only with ``foresees``."""
+        """Return the new report of the run. Without ``foresees`` it contains no forecast."""
         document = make_document(
             foresees=foresees,
             # The certificate in the directory belongs to the original judgement.
@@ -140,10 +144,10 @@ def judged_run(
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Judge the facts of a run directory again; ``report`` is the report of the run.
+    """Return a run, judged again from the facts of its directory; ``report`` is the report of the run.
 
-    ``decides_all`` also decides requirements that were not run because of a deselected test or suite, if there are
-    facts. Raises UsageError, or the errors that invalid facts cause.
+    With ``decides_all``, requirements that were not run because of a deselected test or suite are decided too, if there
+    are facts. Raises UsageError, or the errors that invalid facts cause.
     """
     extras = recorded(report.get("catalogue") or ())
     settings = recorded_settings(report, command_line)
@@ -216,7 +220,8 @@ def _verdicts(
     as_recorded: bool,
     decides_all: bool,
 ) -> list[Verdict]:
-    """Decide every requirement of the report again; without a report, every requirement that the facts allow.
+    """Return new verdicts on every requirement of the report; without a report, on every requirement that the facts
+    allow.
 
     Requirements that were not run because of a deselected test or suite are left out, unless ``decides_all``.
     """
@@ -275,7 +280,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Judge one requirement again; ``found`` is its verdict in the run."""
+    """Return the new verdict on one requirement; ``found`` is its verdict in the run."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
@@ -291,7 +296,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 def recorded_settings(
     report: ReadDocument, command_line: Mapping[str, str | None], roles: Sequence[Role] = ("plan",)
 ) -> Settings:
-    """Return the settings of a run, as far as their options have one of the roles.
+    """Return settings with the values of a run, for options that have one of the ``roles``.
 
     Values on the command line take precedence.
     """
@@ -329,13 +334,15 @@ def judge_directory(
 ) -> Document:
     """Return the report of a run directory, judged again; ``command_line`` contains the given limits.
 
-    With the limits of the run, the verdicts are the same as in the run. Plugins are not available: with the limits of
-    the run their verdicts are kept and marked as kept, with other limits they are "not run", and neither certifies.
-    With ``as_recorded`` their verdicts are kept unchanged, for a comparison. Without ``foresees`` there is no forecast;
-    it is simulated, and needs numpy. ``report`` is the report of the directory, if the caller has read it already.
-    ``moment`` is the time of this judgement, for the field ``judged_again``. A run whose controller was killed is
-    judged from its files, and is "incomplete". Raises UsageError if the directory contains no run, or a file in it is
-    not a file of a run.
+    With the limits of the run, the verdicts are the same as in the run. The verdicts of plugins cannot be judged again,
+    because plugins are not available. With the limits of the run, these verdicts are kept and marked; with other
+    limits, they are "not run". In both cases the report does not certify the run. With ``as_recorded``, the verdicts of
+    plugins are kept unchanged, for a comparison.
+
+    A forecast is simulated and needs numpy; without ``foresees`` the report contains no forecast. ``report`` is the
+    report of the directory, if the caller has read it already. ``moment`` is the time of this judgement, for the field
+    ``judged_again``. If the controller of the run was killed, the run is judged from its files and is "incomplete".
+    Raises UsageError if the directory contains no run, or if a file is not a file of a run.
     """
     unfinished = is_unfinished(directory)
     content = read_file(directory / SESSION) if unfinished else report or read_report(directory)
@@ -349,10 +356,10 @@ def judge_directory(
 
 @contextlib.contextmanager
 def odd_facts_named(directory: Path) -> Iterator[None]:
-    """Convert errors that implausible facts of a directory cause into a UsageError.
+    """Return a context that raises UsageError for errors that implausible facts of a directory cause.
 
     Such facts have a valid form, but lead for example to a division by zero, the median of an empty list, or a missing
-    part.
+    field.
     """
     try:
         yield
@@ -366,11 +373,12 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
 def judge_sealed_directory(
     directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True, moment: str = ""
 ) -> Document:
-    """Return the report of a run directory, judged again. If judged files were changed, the report lists them and does
-    not pass.
+    """Return the report of a run directory, judged again. If judged files were changed, it lists them and does not
+    pass.
 
-    Only the files that verdicts depend on are compared with the manifest. With ``moment``, the time of this judgement
-    in ISO 8601, the report names the cluster and the grade of the run. Raises UsageError as `judge_directory` does.
+    Only the files from which verdicts are derived are compared with the manifest. With ``moment``, the time of this
+    judgement in ISO 8601, the report names the cluster and the grade of the run. Raises UsageError as `judge_directory`
+    does.
     """
     document = judge_directory(directory, command_line, foresees=foresees, moment=moment)
     if is_unfinished(directory) or not (changed := changes_of_facts(directory)):
@@ -379,8 +387,9 @@ def judge_sealed_directory(
 
 
 def without_trust(document: Document, reasons: Sequence[str]) -> Document:
-    """Return a report that is based on changed files: ``reasons`` are added, and the run neither passes nor is
-    certified.
+    """Change a report that is based on changed files: it neither passes nor certifies the run. Return it.
+
+    ``reasons`` are added to the reasons of the grade.
     """
     document["grade_reasons"] += reasons
     if document["grade"] == "certified":
@@ -391,7 +400,10 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
 
 
 def changes_of_facts(directory: Path) -> list[str]:
-    """Return the differences between the manifest and the report, measurements and observations, one phrase each."""
+    """Return a phrase on each file with facts that differs from the manifest, and on each invalid line of the manifest.
+
+    The files with facts are the report, the measurements and the observations.
+    """
     try:
         comparison = compare(directory)
     except OSError as error:

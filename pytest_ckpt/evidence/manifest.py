@@ -28,8 +28,9 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The differences between a directory and its manifest, as file names. ``ill_formed`` are invalid lines of the
-    manifest.
+    """The differences between a directory and its manifest, as file names.
+
+    ``listed`` is the number of files in the manifest. ``ill_formed`` are invalid lines of the manifest.
     """
 
     listed: int
@@ -52,8 +53,8 @@ def report_text(document: Mapping[str, Any]) -> str:
 def write_manifest(directory: Path) -> None:
     """Write the SHA-256 of every file below ``directory`` into ``manifest.sha256``.
 
-    Empty directories are removed, because a manifest cannot list them. An empty directory that is found later was
-    added.
+    Empty directories are removed, because a manifest cannot list them. So an empty directory that is found later was
+    added after the run.
     """
     for place, _, _ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):
@@ -64,9 +65,9 @@ def write_manifest(directory: Path) -> None:
 def digests(directory: Path) -> dict[str, str]:
     """Return {path below the directory: SHA-256} of every file that a manifest lists.
 
-    These entries have an empty digest: an entry that is neither a file nor a directory (a link, a pipe), a file that
-    cannot be read, a file larger than 256 MiB, and an empty directory, whose path ends with a slash. If all files
-    together exceed 2 GiB, the largest files have an empty digest too.
+    The digest is empty for an entry that is neither a file nor a directory (a link, a pipe), for a file that cannot be
+    read or is larger than 256 MiB, and for an empty directory, whose path ends with a slash. If all files together
+    exceed 2 GiB, the digests of the largest files are empty too.
     """
     sha256: dict[str, str] = {}
     sizes: list[tuple[float, str, Path]] = []
@@ -117,7 +118,7 @@ def is_as_listed(directory: Path, name: str) -> bool:
 
 
 def compare(directory: Path) -> Comparison:
-    """Compare a directory with its manifest. Raises OSError if it has no readable manifest."""
+    """Return the differences between a directory and its manifest. Raises OSError without a readable manifest."""
     text = _manifest_of(directory)
     there = digests(directory)
     listed: dict[str, str] = {}

@@ -121,7 +121,7 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
 
 
 def odd_records(directory: Path) -> Iterator[str]:
-    """Yield the names of files that change when they are read and written again, because a run writes another form.
+    """Yield the names of files that a run did not write in this form: reading and writing them again changes them.
 
     Raises UsageError for a file that cannot be read.
     """

@@ -43,7 +43,7 @@ class Signer:
 
     @property
     def pem(self) -> str:
-        """The key as PEM text, for the process that signs."""
+        """The private key as PEM text, to pass it to the process that signs."""
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
         return self.key.private_bytes(
@@ -63,7 +63,10 @@ class Signer:
 
 
 def read_private_key(file: Path, *, option: str) -> Signer:
-    """Read the private key of ``option`` from a PEM file. Raises UsageError with the reason if it is unusable."""
+    """Return a signer with the private key in a PEM file. Raises UsageError with the reason if the key is unusable.
+
+    ``option`` is the option that names the file, for messages.
+    """
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
@@ -92,7 +95,10 @@ def signer_of(pem: str) -> Signer:
 
 
 def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
-    """Read the public key of ``option`` from a PEM file. Raises UsageError with the reason if it is unusable."""
+    """Return the public key in a PEM file. Raises UsageError with the reason if the key is unusable.
+
+    ``option`` is the option that names the file, for messages.
+    """
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415

@@ -74,7 +74,10 @@ def completed(
 
 
 def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
-    """Return, by subject, the measurements that starts interrupted or that only add patterns. Raises UsageError."""
+    """Return {subject: its further measurements}: measurements that were interrupted, and those that only add patterns.
+
+    Raises UsageError for an invalid file.
+    """
     by_kind = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
     subjects = dict.fromkeys(subject for others in by_kind for subject in others)
     return {subject: tuple(o for others in by_kind for o in others.get(subject, ())) for subject in subjects}
@@ -144,8 +147,9 @@ def measured_before(starts: Sequence[Start]) -> set[str]:
 
 
 def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:
-    """Return a description of incomplete measurements, each with the operation that was running when the
-    start ended.
+    """Return a description of each of these incomplete ``measurements``.
+
+    It includes the operation that was running when the start ended.
     """
     running = running_operations(directory)
     return tuple(
@@ -160,7 +164,7 @@ def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tu
 
 
 def running_operations(directory: Path) -> dict[str, str]:
-    """Return, for each incomplete subject of the newest start, the operation that was started last."""
+    """Return {subject: the operation that was started last} for each incomplete subject of the newest start."""
     running: dict[str, str] = {}
     for event in newest_events(directory):
         if isinstance(event, MeasurementStarted):
@@ -174,14 +178,17 @@ def running_operations(directory: Path) -> dict[str, str]:
 
 
 def newest_events(directory: Path) -> Iterator[Event]:
-    """Yield the events of the newest start. If it was killed, an incomplete last line is ignored."""
+    """Yield the events of the newest start. If the start was killed, an incomplete last line is ignored."""
     with contextlib.suppress(OSError, ValueError):
         for line in read_lines(directory / EVENTS):
             yield event_from_plain(parse(line))
 
 
 def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
-    """Return the end of each operation of a measurement, in seconds since its launch began, in order."""
+    """Return when each operation of a measurement ended, in seconds since its launch began, in the measurement's order.
+
+    The result is empty if the events do not contain exactly these operations.
+    """
     listed: list[tuple[Operation, float]] = []
     wanted = list(measurement.operations)
     try:

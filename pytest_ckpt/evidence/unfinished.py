@@ -80,8 +80,8 @@ def decidable(
 ) -> Iterator[Verdict]:
     """Yield a "not run" verdict for each requirement and subject that the facts of the directory can decide.
 
-    Requirements of plugins are left out, because plugins are not available. ``measured`` are subjects, ``observed`` are
-    pairs of requirement and subject.
+    The caller replaces these verdicts by decisions. Requirements of plugins are left out, because plugins are not
+    available. ``measured`` are subjects, ``observed`` are pairs of requirement and subject.
     """
     for id_, subjects in known_subjects(plan, settings, gates, catalogue).items():
         for subject in subjects:

@@ -1,6 +1,6 @@
 """Checks that a run directory is unchanged since its run: digests, signature, and a new evaluation of its files.
 
-Each finding names a file that differs, or a verdict or part of the report that a new evaluation changes. If all files
+Each finding names a file that differs, or a verdict or field of the report that a new evaluation changes. If all files
 and the manifest are changed consistently, only the signature shows the change.
 """
 
@@ -36,7 +36,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examination:
-    """The result of one comparison. ``details`` lists the differences."""
+    """The result of one check of a run directory. ``details`` lists the differences that the check found."""
 
     name: Examined
     outcome: Outcome
@@ -61,7 +61,7 @@ _MAXIMUM_DETAILS = 20
 
 
 def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
-    """Check a run directory. Raises UsageError for any other directory.
+    """Return the results of all checks of a run directory. Raises UsageError for any other directory.
 
     ``keys`` are the public keys of trusted signers. Without keys, the signer is not checked.
     """
@@ -85,7 +85,7 @@ def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple
 
 
 def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
-    """Verify a run that wrote no report. The only possible check is whether its files can be judged."""
+    """Return the results of the checks of a run that wrote no report. Its files can only be judged."""
     try:
         document = judge_directory(directory, {}, as_recorded=True)
         verdicts = _unchecked("verdicts", NO_REPORT, document["grade_reasons"])
@@ -96,7 +96,7 @@ def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examinat
 
 
 def check_digests(directory: Path) -> Examination:
-    """Compare every file with the manifest."""
+    """Return the result of comparing every file with the manifest."""
     comparison = compare(directory)
     groups = {
         "changed": comparison.changed,
@@ -116,7 +116,7 @@ def check_digests(directory: Path) -> Examination:
 
 
 def _check_verdicts(directory: Path, report: Document) -> Examination:
-    """Judge the files again with the limits of the run, and compare the result with the report."""
+    """Judge the files again with the limits of the run, and return the result of comparing this with the report."""
     try:
         again = judge_directory(directory, {}, as_recorded=True, report=report)
     except Exception as error:  # a changed file can lead to any error
@@ -135,7 +135,10 @@ def _check_verdicts(directory: Path, report: Document) -> Examination:
 
 
 def _differences(directory: Path, report: Document, again: Document) -> Iterator[str]:
-    """Yield the differences between the report and the new evaluation: verdicts, files and parts, by name."""
+    """Yield a phrase on each difference between the report and ``again``, the report of a new evaluation.
+
+    Each phrase names the verdict, the field of the report, or the file that differs.
+    """
     is_same_version = report["run"]["version"] == __version__
     ones, others = _by_name(report), _by_name(again)
     for name in dict.fromkeys([*ones, *others]):
@@ -169,7 +172,9 @@ def _by_name(report: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
-    """Whether two plain documents are equal, with a relative ``tolerance`` for floating-point numbers (1e-12)."""
+    """Whether two plain documents are equal. Floating-point numbers may differ by the relative ``tolerance`` (default
+    1e-12).
+    """
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(is_alike(one[name], other[name], tolerance) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -180,7 +185,7 @@ def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
 
 
 def _check_pages(directory: Path, report: Document) -> Examination:
-    """Write the certificate and the JUnit file again, and compare them with the files of the directory.
+    """Compare the certificate and the JUnit file with new ones, written from the report; return the result.
 
     People read these files instead of report.json.
     """
@@ -190,7 +195,7 @@ def _check_pages(directory: Path, report: Document) -> Examination:
 
 
 def pages_written_again(directory: Path, report: Document) -> Examination:
-    """Write the pages of a report again and compare them with the pages of the directory.
+    """Write the pages of a report again and return the result of comparing them with the pages of the directory.
 
     The report must be of this version, because the pages of versions differ.
     """
@@ -226,7 +231,7 @@ def _broken(name: Examined, description: str, details: Sequence[str]) -> Examina
 
 
 def _first(details: Sequence[str]) -> tuple[str, ...]:
-    """Return the first details, and the number of the others as the last entry."""
+    """Return the details, at most 20; if there are more, an additional last entry contains the number of the others."""
     more = len(details) - _MAXIMUM_DETAILS
     return (*details[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
 
@@ -235,9 +240,9 @@ SIGN_OPTION = "--ckpt-sign"
 
 
 def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Verify that the envelope has the right form and that its statement matches the files of the directory.
+    """Return the result of the check that the signature file is valid and that its statement matches the directory.
 
-    With ``keys``, also verify that one of these keys signed it.
+    With ``keys``, one of these keys must have signed it.
     """
     file = directory / ATTESTATION
     if file.is_symlink():
@@ -280,9 +285,9 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
 
 
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Return the finding for a directory without a signature.
+    """Return the result of the check of signatures for a directory without a signature.
 
-    It fails if the run was signed, or if the reader gave ``keys``, because a signature is then expected.
+    The check fails if the run was signed, or if the reader gave ``keys``, because a signature is then expected.
     """
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()

@@ -20,9 +20,9 @@ class Marker:
     word: str
 
     def of_rank(self, rank: int) -> Marker:
-        """Return the file that a rank's host creates next to the controller's file, for another host to look up.
+        """Return the marker that a rank's host creates next to the controller's marker. Another host looks it up.
 
-        The first line of its content is the controller's word.
+        The first line of its content is the content of the controller's marker.
         """
         return Marker(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
 
@@ -40,7 +40,7 @@ class HostMount:
 class TierView:
     """One host's view of its local tier's directory: the free space, and other hosts whose files are in it.
 
-    ``unavailable_reason`` is why this host cannot create files there; empty if it can.
+    ``unavailable_reason`` is why this host cannot create files in the directory; empty if it can.
     """
 
     host: str
@@ -53,8 +53,9 @@ class TierView:
 class TargetView:
     """One host's view of the target, and the version of pytest-ckpt on the host.
 
-    ``misses`` describes a missing or wrong file of the controller, ``mismatch_of_other`` a missing or wrong file of the
-    host ``other``. ``cannot_write`` is why the host cannot create files there. Each is empty if there is no problem.
+    ``misses`` describes a file of the controller that is missing or wrong on this host; ``mismatch_of_other`` describes
+    such a file of the host ``other``. ``cannot_write`` is the reason why the host cannot create files in the target.
+    Each text is empty if there is no problem.
     """
 
     host: str
@@ -68,8 +69,9 @@ class TargetView:
 
 
 Awaited = Literal["directory", "name", "data"]
-"""The entry for which a host waits: the directory of a save, the committed name of a checkpoint, or a complete file in
-it."""
+"""The kind of entry for which a host waits. ``directory``: the directory of a save; ``name``: the committed name of a
+checkpoint; ``data``: a complete file of a checkpoint.
+"""
 
 VISIBLE_WITHIN_SECONDS = 2.0
 """The maximum wait for an entry, in seconds: twice the time for which STALE allows a client to see an old state."""
@@ -79,7 +81,7 @@ VISIBLE_WITHIN_SECONDS = 2.0
 class DelayedHost:
     """A host that did not see an entry at its first look.
 
-    ``is_seen``: a later look, after ``waited_seconds``, saw the entry.
+    ``is_seen``: the host saw the entry in a later look. ``waited_seconds`` is the time for which it waited.
     """
 
     host: str
@@ -89,7 +91,10 @@ class DelayedHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWait:
-    """All waits of a host for one kind of entry. ``unseen`` is the number of waits that ended without the entry."""
+    """All waits of one host for one kind of entry: their number (``times``), their total time and the longest wait.
+
+    ``unseen`` is the number of waits that ended without the entry.
+    """
 
     host: str
     awaited: Awaited
@@ -101,9 +106,10 @@ class HostWait:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWaits:
-    """How often the hosts of a measurement looked for entries of other hosts, and which hosts had to wait.
+    """The waits of the hosts of a measurement for entries that other hosts created.
 
-    These waits are not part of the time of a save or load.
+    All hosts looked for such entries ``looks`` times; ``late`` lists the hosts that had to wait. These waits are not
+    part of the time of a save or load.
     """
 
     looks: Count
@@ -111,7 +117,10 @@ class HostWaits:
 
 
 def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
-    """Return the totals over all looks for another host's entry; None without any look, as on a single host."""
+    """Return the sums over all ``looks``; None if there are no looks, as on a single host.
+
+    A look is a kind of entry and the hosts that did not see the entry at first.
+    """
     count = 0
     waits: dict[tuple[str, Awaited], HostWait] = {}
     for awaited, late in looks:

@@ -17,9 +17,9 @@ class ClientCeiling:
     """The ceiling of one host. It was measured right before the first save, on all ranks of all hosts at the same time.
 
     ``makes_bytes_per_second`` is the rate at which the engine generated the content of a checkpoint in its buffers,
-    without writing it. ``compares_bytes_per_second`` is the rate at which it compared content that was in its buffers
-    already. Each rate is the bytes of all ``ranks`` divided by the time of the slowest rank. Of two rounds, the higher
-    rate counts.
+    without writing it. ``compares_bytes_per_second`` is the rate at which the engine compared content that was in its
+    buffers already. Each rate is the bytes of all ``ranks`` divided by the time of the slowest rank. Of two rounds, the
+    higher rate counts.
     """
 
     host: str

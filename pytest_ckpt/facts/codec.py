@@ -44,7 +44,7 @@ def to_plain(record: Any) -> Any:
 def from_plain(kind: type[Record], data: Any) -> Record:
     """Return a record from the output of `to_plain`. Unknown keys are ignored, so that older code reads newer files.
 
-    Raises TypeError if a field without a default is missing, ValueError for a text that its record does not permit.
+    Raises TypeError if a field without a default is missing, and ValueError for a text that the record's class rejects.
     """
     readers = _readers(typing.cast("Hashable", kind))
     return kind(**{name: _read(readers[name], value) for name, value in data.items() if name in readers})

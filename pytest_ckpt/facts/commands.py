@@ -24,10 +24,11 @@ TriedKind = Literal["save", "load"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandRun:
-    """One run of a user command. ``exit_code`` is None if it did not end, or could not be started.
+    """One run of a user command. ``exit_code`` is None if the command did not end, or could not be started.
 
-    ``output`` is the end of its error output, or of its standard output if the error output is empty. For a successful
-    snapshot, it is the last line of the standard output. If the command did not end, it is the reason.
+    ``output`` is the end of the command's error output, or of its standard output if the error output is empty. For a
+    successful snapshot, ``output`` is the last line of the standard output. If the command did not end, ``output`` is
+    the reason.
     """
 
     command: Command
@@ -53,8 +54,9 @@ class CommandRun:
 class OperationTrial:
     """A save or a load, with or without an injected fault. Times are in seconds on the clock of the slowest rank.
 
-    ``longest_stall_seconds`` is the longest time in which a rank, ``stalled_rank``, transferred no bytes and completed
-    no call. Waits for other ranks do not count. ``error`` is the error that ended the operation; empty if it succeeded.
+    ``stalled_rank`` is the rank that made no progress for the longest time: it transferred no bytes and completed no
+    call for ``longest_stall_seconds``. Waits for other ranks do not count. ``error`` is the error that ended the
+    operation; empty if it succeeded.
     """
 
     kind: TriedKind
@@ -72,11 +74,11 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 class FailoverTrial:
     """One injected fault. The command was started ``moment_seconds`` after the start of the first of ``operations``.
 
-    ``kind`` is the kind of these operations. They ran in sequence until the command had returned or an operation
-    failed. Then the repair command ran, and a save while the storage was rebuilding (``after``).
+    ``kind`` is the kind of these operations. The operations ran in sequence until the command had returned or an
+    operation failed. Then the repair command ran, and a save while the storage was rebuilding (``after``).
     ``committed_in_error``: a save failed before its commit, but its checkpoint existed. ``commit_answer_lost``: the
-    commit ended with an error, and its checkpoint existed after the repair, so it counts as committed. ``lost`` is why
-    a committed checkpoint could not be loaded after the repair; empty if all were loaded.
+    commit ended with an error, and the checkpoint existed after the repair, so the checkpoint counts as committed.
+    ``lost`` is why a committed checkpoint could not be loaded after the repair; empty if all were loaded.
     """
 
     kind: TriedKind
@@ -123,13 +125,13 @@ class Upgrade:
     """Saves and loads while a command restarts or upgrades the storage, in addition to the subject's own saves and
     loads.
 
-    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads. The
-    command was started ``moment_seconds`` after the start of the first one, a save. They end when the command has
-    returned, or with the first failure. ``lost`` is why the newest committed checkpoint could not be loaded at the end.
-    ``integrity`` covers every checkpoint that was loaded and compared. ``resident_fraction`` is the largest share of a
-    checkpoint in a page cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not
-    complete; ``ran_after`` is the command if it ended, or was abandoned, after the ranks. ``host_loads`` is as in a
-    `Measurement`.
+    ``undisturbed`` are a save and a load before the command. ``operations`` are alternating saves and loads; the first
+    one is a save, and the command was started ``moment_seconds`` after its start. The operations end when the command
+    has returned, or with the first failure. ``lost`` is why the newest committed checkpoint could not be loaded at the
+    end. ``integrity`` covers every checkpoint that was loaded and compared. ``resident_fraction`` is the largest share
+    of a checkpoint in a page cache before its load; None if unknown. ``failure`` is how the ranks ended if they did not
+    complete. If the command ended or was abandoned after the end of the ranks, ``ran_after`` is its run. ``host_loads``
+    is as in a `Measurement`.
     """
 
     command: str

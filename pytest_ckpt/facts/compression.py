@@ -12,7 +12,7 @@ EXTRA = "compressed"
 
 
 class Codec(NamedTuple):
-    """A codec: the module of its library, its levels, and its default level."""
+    """A codec: the module to import, the package to install, the lowest and highest level, and the default level."""
 
     module: str
     package: str

@@ -30,9 +30,10 @@ NOT_DIRECT = "not direct"
 
 
 class MemoryRule(NamedTuple):
-    """The memory of a rank: ``process_bytes`` for any model, plus ``state_share`` of the bytes of its saved tensors.
+    """The memory of a rank, as the sum of three parts.
 
-    ``file_share``: plus this share of the bytes of its largest file.
+    These are ``process_bytes`` for any model, the share ``state_share`` of the bytes of its saved tensors, and the
+    share ``file_share`` of the bytes of its largest file.
     """
 
     process_bytes: int
@@ -50,18 +51,18 @@ class MemoryRule(NamedTuple):
 class EngineSpec(NamedTuple):
     """One engine. ``help`` describes it in a few words.
 
-    ``make`` is "module:function"; the module is imported only in the ranks, and the function is called there with
-    ``shard``, ``content``, ``group``, ``activity`` and ``options`` by name and returns an
-    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` names the component that commits a save (the store or the
-    engine's library), ``needs`` the required capabilities of a target, ``is_collective`` whether ranks save and load
-    only together. ``package`` is the library that must be installed (several are separated by commas), with the
-    ``extra`` of pytest-ckpt that installs it. ``stages``: it can save a copy of the state
-    (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as strategies with background saves need it. ``has_process``:
-    its library has a process that saves the copy. ``resizes`` is the "module:function" of a loader for a number of
-    ranks other than the number that saved; empty: its library has none. ``replays``: it makes the calls of a recorded
-    job, which the user names. ``system_certificates``: its library verifies TLS only by the system's certificates.
-    ``files`` are the files of a checkpoint: the plan counts them, and the clean-up removes only these. ``owner`` is the
-    plugin that supplies the engine, with its version; empty for a built-in one.
+    ``make`` is "module:function". Only the ranks import the module. They call the function with ``shard``, ``content``,
+    ``group``, ``activity`` and ``options`` by name, and it returns an `pytest_ckpt.ranks.engines.protocol.Engine`.
+    ``commits`` names the component that commits a save: the store or the engine's library. ``needs`` are the required
+    capabilities of a target. ``is_collective``: ranks save and load only together. ``package`` is the library that must
+    be installed (several are separated by commas), and ``extra`` is the extra of pytest-ckpt that installs the library.
+    ``stages``: the engine can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`); strategies
+    with background saves need this. ``has_process``: the engine's library has a process that saves the copy.
+    ``resizes`` is the "module:function" of a loader for a checkpoint that another number of ranks saved; empty if the
+    library has no such loader. ``replays``: the engine makes the calls of a recorded job, which the user names.
+    ``system_certificates``: the library verifies TLS only by the system's certificates. ``files`` are the files of a
+    checkpoint: the plan counts them, and the clean-up removes only these. ``owner`` is the plugin that supplies the
+    engine, with its version; empty for a built-in engine.
     """
 
     name: str

@@ -23,10 +23,11 @@ class Streams:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """The rates of one host's network, in bytes a second; None: unknown, for ``unavailable_reason``.
+    """The rates of one host's network, in bytes a second. A rate is None if it is unknown, for the reason
+    ``unavailable_reason``.
 
-    ``basis``: ``streams``: measured by TCP streams between pairs of hosts, all pairs concurrently, ``over`` the named
-    addresses; ``stated``: the user's value.
+    ``basis`` is ``streams`` if the rates were measured by TCP streams between pairs of hosts, all pairs concurrently,
+    ``over`` the named addresses. It is ``stated`` if the user gave the rates.
     """
 
     basis: Literal["streams", "stated"]
@@ -37,9 +38,9 @@ class HostNetwork:
 
 
 CLOCK_AHEAD = "clock_ahead_seconds"
-"""The name of a host fact: how far the host's time of day is ahead of the time of day of rank 0's host, in seconds."""
+"""The name of a host fact: the number of seconds by which the host's time of day is ahead of rank 0's host."""
 CONFTEST = "conftest "
-"""The first word of a recorder (additional code in pytest's process) that is a conftest; its file name follows."""
+"""The first word of an entry of `Environment.recorders` that describes a conftest; the conftest's file name follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +67,9 @@ class HostFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """A plugin that takes part in a run, the hooks that it implements, and its facts about the environment."""
+    """A plugin that takes part in a run, the hooks that the plugin implements, and the plugin's facts about the
+    environment.
+    """
 
     name: Text
     version: str

@@ -51,7 +51,7 @@ class Beat:
     """The activity of a rank in one of its lanes (concurrent activities).
 
     ``waiting``: the lane waits for other ranks, or for work. ``progress`` contains two counts: bytes that the lane
-    transferred, and modules that the process imported.
+    transferred, and modules that the rank's process imported.
     """
 
     rank: int | None
@@ -80,7 +80,7 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ready:
-    """All ranks have the job."""
+    """All ranks have received their job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,11 +90,10 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch before its first measurement. ``views`` is each host's view of the target, if several hosts
-    share it.
+    """The hosts of a launch, before its first measurement.
 
-    ``tiers`` is each host's view of a local tier, if the run needs one. ``lacks`` lists, by host, missing libraries of
-    the run's engines.
+    If several hosts share the target, ``views`` is each host's view of it. ``tiers`` is each host's view of a local
+    tier, if the run needs one. ``lacks`` lists, by host, missing libraries of the run's engines.
     """
 
     hosts: tuple[HostFacts, ...]
@@ -112,7 +111,7 @@ class MeasurementStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthChosen:
-    """The number of requests that a rank has in flight in this subject's measurement."""
+    """The number of requests that each rank has in flight in this subject's measurement."""
 
     subject: Subject
     depth: RequestDepth
@@ -146,8 +145,8 @@ class StepDone:
     """All ranks have ended a step other than the subject's own saves and loads: its number within its kind, and its
     time.
 
-    It only shows the progress of a run and is not judged. The field is not called ``seconds``, because a line has the
-    time of its event under this name.
+    The event only shows the progress of a run and is not judged. The field is not called ``seconds``, because a line
+    has the time of its event under this name.
     """
 
     subject: Subject
@@ -158,7 +157,7 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsWaited:
-    """All hosts have looked for another host's files before a clock starts.
+    """All hosts have looked for entries that another host created. The clock of an operation starts only afterwards.
 
     ``late`` lists the hosts that had to wait.
     """
@@ -186,7 +185,7 @@ class IntegrityCompared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternMeasured:
-    """The result of a pattern; if ``found`` is None, the reason why it was not measured."""
+    """The result ``found`` of a pattern. If it is None, ``not_run`` is the reason why the pattern was not measured."""
 
     subject: Subject
     name: Pattern
@@ -196,7 +195,7 @@ class PatternMeasured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandAsked:
-    """Rank 0 requests that the controller runs a user command now."""
+    """Rank 0 asks the controller to run a user command now."""
 
     subject: Subject
     command: Command
@@ -212,7 +211,7 @@ class CommandEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
-    """All parts of a subject were measured. The event has the facts that are known only at the end.
+    """The measurement of a subject is complete in this launch. The event has the facts that are known only at the end.
 
     ``stages`` are the seconds of rank 0 by activity.
     """
@@ -302,9 +301,9 @@ def to_line(event: Event) -> str:
 
 
 def from_line(line: str) -> tuple[str, Event | None]:
-    """Return the event in a line, and the text before it. An incomplete event is not an event.
+    """Return (text before the event, event) of a line; (the line, None) if the line contains no complete event.
 
-    A launcher or a child process may write into the same line.
+    Text before the event comes from a launcher or a child process that writes into the same line.
     """
     before, mark, text = line.partition(MARK)
     if not mark:
@@ -318,7 +317,7 @@ def from_line(line: str) -> tuple[str, Event | None]:
 
 @dataclass(kw_only=True, slots=True)
 class SubjectEvents:
-    """The events of a subject so far. ``end`` is None until all parts of the subject were measured."""
+    """The events of a subject so far. ``end`` is the last event of its measurement; None until then."""
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
@@ -383,8 +382,9 @@ class SubjectEvents:
 
 
 def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
-    """Return the events of each subject from rank 0's events; for a repeated measurement, only the last one's
-    events.
+    """Return {subject: its events} from the events of rank 0.
+
+    If a subject was measured repeatedly, only the events of its last measurement are returned.
     """
     subjects: dict[Subject, SubjectEvents] = {}
     now: SubjectEvents | None = None

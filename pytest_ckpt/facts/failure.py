@@ -72,7 +72,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockedCall:
-    """A call of a check on ``path`` that did not return within the deadline.
+    """A call on ``path`` that a check made and that did not return within the deadline.
 
     ``stack`` is the kernel stack of the check's process.
     """
@@ -111,12 +111,12 @@ def describe_failure(failure: Failure) -> str:
 
 
 def describe_blocked(call: BlockedCall) -> str:
-    """Return one sentence: the call that did not return, its host and path, and how long it lasted."""
+    """Return one sentence: the call that did not return, its host and path, and how long there was no progress."""
     return f"The call {call.call} of {call.path} on {call.host} did not return within the deadline: {call.message}."
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return one line: the kind of a fault in the data, its place, and the bytes at this place."""
+    """Return one line on a fault in the data: its kind, its place, the number of bytes, and its detail."""
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "

@@ -11,10 +11,11 @@ AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
 
 
 class JobPattern(NamedTuple):
-    """The pattern that an engine replays: the name of its file, its digest, and its text (`facts.pattern`).
+    """The pattern of a recorded job that an engine replays: the name of its file, its digest, and its text
+    (`facts.pattern`).
 
-    It is part of a `FileRule`, and therefore of plan, task and report. ``pace``: whether calls follow each other
-    immediately, or after the recorded pauses.
+    It is part of a `FileRule`, and therefore of plan, task and report. ``pace``: whether the calls of the replay follow
+    each other immediately, or after the recorded pauses.
     """
 
     file: str
@@ -34,15 +35,17 @@ class FileRule(NamedTuple):
     """The names of a checkpoint's files if the engine's library chooses them.
 
     If ``of_rank`` is empty, the layout defines the names. ``of_rank`` is the name of the only file of each rank;
-    ``{rank}`` is replaced by the rank's number, ``{shard}`` by its number plus 1 in five digits. Rank 0 also writes the
-    ``shared`` files, which every rank reads. The ``passing`` files exist only during a save. If ``maximum_bytes`` is
-    set, a rank has several files. At scale 1.0 each file has consecutive tensors up to this limit, and the optimizer
-    begins a new file (`pytest_ckpt.sizing.files`). ``{number}`` and ``{count}``, also of five digits, distinguish them.
-    If a rank has several ``writers``, each has a file of about as many bytes, and ``{writer}`` is its number, from 0.
-    With a ``pattern``, the files are as in the recorded job.
+    ``{rank}`` is replaced by the rank's number, ``{shard}`` by the rank's number plus 1 in five digits. Rank 0 also
+    writes the ``shared`` files, which every rank reads. The ``passing`` files exist only during a save.
+
+    If ``maximum_bytes`` is set, a rank has several files. At scale 1.0 each file contains consecutive tensors up to
+    this limit, and the first tensor of the optimizer begins a new file (`pytest_ckpt.sizing.files`). In their names,
+    ``{number}`` is the number of the file and ``{count}`` the number of files, each in five digits. If a rank has
+    several ``writers``, each writer has its own file of about the same size, and ``{writer}`` is the writer's number,
+    from 0. If there is a ``pattern``, the files are the files of the recorded job.
 
     ``consolidated`` names the files that rank 0 creates from the files of all ranks, in the same save. They contain
-    complete tensors; their count is the largest count of files of a rank. A load reads these files.
+    complete tensors. There are as many of them as the rank with the most files has. A load reads these files.
 
     ``commit`` is the shared file by which the library commits a checkpoint itself: the checkpoint is complete when this
     file exists.

@@ -15,7 +15,8 @@ DATA_PAIRS = "data"
 MAXIMUM_STEAL = 0.05
 """A host is busy if a hypervisor took at least this share of the processors' time for other virtual machines.
 
-This program chose the value: the smallest limit of a ratio of times is 1.05, which such a share may exceed.
+This program chose the value. The smallest limit of a ratio of times is 1.05, and a larger loss of processor time may
+lengthen a time by more than that.
 """
 
 MINIMUM_IDLE = 0.10

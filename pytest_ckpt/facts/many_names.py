@@ -21,7 +21,7 @@ A created name is not found by stat, is not listed, or is listed twice; or a rem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesStep:
-    """One kind of call by all ranks at the same time; each rank makes its calls in sequence, on its part of the names.
+    """One kind of call by all ranks at the same time; each rank makes its calls in sequence, on its share of the names.
 
     ``count`` is the number of names over all ranks. ``seconds`` is the time of the slowest rank.
     """
@@ -54,11 +54,13 @@ class Metadata:
     removed.
 
     ``by_other_hosts``: every rank looked up and listed names that another host had created; False: at least one host
-    looked up its own names. ``names_dropped``: the kernels had dropped names and attributes before; False: at least one
-    kernel had not; None: it was not tried. ``late`` is the number of names that another host saw only in a later look,
-    within the time that STALE allows. Then one rank removed directories that all ranks had filled with
-    ``checkpoint_files`` files each: list, unlink, rmdir. ``removal_seconds`` are the seconds for each directory.
-    ``failure`` is the first call that failed; the steps after it are missing.
+    looked up its own names. ``names_dropped``: before each step, the kernels dropped their cached names and attributes;
+    False: at least one kernel did not; None: it was not tried. ``late`` is the number of names that another host saw
+    only in a later look, within the time that STALE allows.
+
+    After these steps, one rank removed directories that all ranks had filled with ``checkpoint_files`` files each
+    (list, unlink, rmdir). ``removal_seconds`` are the seconds for each directory. ``failure`` is the first call that
+    failed; the steps after it are missing.
     """
 
     files: CountFromOne

@@ -96,7 +96,10 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
-    """The times of saves and loads, alternately with unique and with constant data, and the faults in these loads."""
+    """The times in seconds of saves and loads, alternately with unique and with constant data.
+
+    ``fault_count`` is the number of faults in the loaded data.
+    """
 
     unique_save_seconds: tuple[NotNegative, ...]
     constant_save_seconds: tuple[NotNegative, ...]
@@ -107,10 +110,11 @@ class DataEffect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestartReads:
-    """The reads of a cluster restart, at full size: ``first_copy_bytes``, and ``copy_bytes`` for each further copy.
+    """The bytes that a cluster reads when it restarts, at full size.
 
-    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` is the number of complete copies that
-    were read concurrently. 0: the ranks have only one copy, and each rank simulated a part of another copy.
+    The load of the first copy of the model reads ``first_copy_bytes``, the load of each further copy ``copy_bytes``. A
+    copy is on ``accelerators_per_copy`` accelerators. ``copies`` is the number of complete copies that were read
+    concurrently in the run. 0: the ranks have only one copy, and each rank simulated a part of another copy.
     """
 
     copies: Count
@@ -131,8 +135,8 @@ class RestartReads:
 class LoadPattern:
     """Loads in which ranks read files that other ranks wrote, in addition to the subject's own loads.
 
-    ``reads`` describes which files each rank reads, ``rank_bytes`` is the bytes of each rank (0: the rank only waits).
-    For a storm, ``restart`` describes the reads of a cluster restart; None for the other patterns.
+    ``reads`` describes which files each rank reads, ``rank_bytes`` is the number of bytes that each rank reads (0: the
+    rank only waits). For a storm, ``restart`` describes the reads of a cluster restart; None for the other patterns.
     """
 
     reads: str
@@ -164,7 +168,9 @@ class Resized:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further launch follows."""
+        """Whether no launch of this pattern is left: the ranks failed, or both numbers of ranks were measured or not
+        run.
+        """
         return self.failure is not None or {"halved", "doubled"} == {*self.loads, *self.not_run}
 
 
@@ -172,8 +178,8 @@ class Resized:
 class SavePace:
     """The pace of saves that share the storage with other work.
 
-    Each rank spreads its bytes over ``seconds``, which is the time of an undisturbed save. A paced checkpoint has
-    ``bytes`` of tensors over all ranks; ``full_bytes`` is the full size.
+    Each rank spreads its bytes over ``seconds``, which is the time of an undisturbed save. Each of these saves writes
+    ``bytes`` of tensors over all ranks; ``full_bytes`` is the size of a checkpoint at scale 1.0.
     """
 
     seconds: Positive
@@ -182,18 +188,18 @@ class SavePace:
 
     @property
     def share(self) -> float:
-        """The share of the full size that a paced save writes."""
+        """The bytes of one of these saves, as a share of the full size."""
         return self.bytes / self.full_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoisyNeighbour:
-    """Paced saves of two jobs with half of the ranks each. The measured saves take turns; during each, the other job
-    saves too.
+    """Saves of two jobs with half of the ranks each, slowed down to a `SavePace`.
 
-    ``bytes`` and ``neighbour_bytes`` are the bytes of one save of the first and of the second job. ``save_seconds`` and
-    ``neighbour_save_seconds`` are the seconds of their saves. ``concurrent_bytes`` is the total that the other job
-    wrote during these saves. ``pace`` is None in runs of earlier versions, whose saves were not paced.
+    The measured saves of the two jobs take turns. During a measured save, the other job saves too. ``bytes`` and
+    ``neighbour_bytes`` are the bytes of one save of the first and of the second job. ``save_seconds`` and
+    ``neighbour_save_seconds`` are the seconds of their measured saves. ``concurrent_bytes`` is the total that the other
+    job wrote during these saves. ``pace`` is None in runs of earlier versions, which did not slow down the saves.
     """
 
     ranks: Count
@@ -208,16 +214,17 @@ class NoisyNeighbour:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedLoad:
-    """Paced saves while a data loader reads samples on every host.
+    """Saves that are slowed down to a `SavePace`, while a data loader reads samples on every host.
 
-    The reads are measured in periods (turns), alternately without and with saves. ``undisturbed_p99_seconds`` and
+    The reads are measured in turns, alternately without and with saves. ``undisturbed_p99_seconds`` and
     ``contended_p99_seconds``: the 99th percentile of the read times in seconds, for each turn; ``undisturbed_reads``
     and ``contended_reads``: the number of reads in each turn; ``save_seconds``: the times of all saves during the
-    reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``. ``empty_queue_seconds`` is the
-    time of a turn with saves in which training waited for a sample on the slowest host;
-    ``undisturbed_empty_queue_seconds`` the same for a turn without saves. ``client_busy`` is the largest share of a
-    turn in which a reading process used a CPU or waited for one. ``pace`` is None in runs of earlier versions, whose
-    saves were not paced.
+    reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``.
+
+    ``empty_queue_seconds`` is the time in which training waited for a sample on the slowest host, for each turn with
+    saves; ``undisturbed_empty_queue_seconds`` the same for each turn without saves. ``client_busy`` is the largest
+    share of a turn in which a reading process used a CPU or waited for a CPU. ``pace`` is None in runs of earlier
+    versions, which did not slow down the saves.
     """
 
     reads: str
@@ -237,7 +244,8 @@ class MixedLoad:
 class Endurance:
     """A series of consecutive saves: the start and the seconds of each. The newest ``kept`` checkpoints are retained.
 
-    The saves continued for ``seconds``. ``requested_seconds`` is 0 if they only had to become steady.
+    The saves continued for ``seconds``. ``requested_seconds`` is the requested duration; 0 if the saves only had to
+    become steady.
     """
 
     requested_seconds: NotNegative
@@ -274,7 +282,7 @@ ClientUnit = Literal["hosts", "ranks"]
 
 
 def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
-    """Return the count of clients and their unit; ``hosts`` are the hosts that took part."""
+    """Return (count of clients, their unit): the hosts that took part if there are several, else the ranks."""
     return (hosts, "hosts") if hosts > 1 else (ranks, "ranks")
 
 
@@ -318,12 +326,13 @@ Both use the page cache, as serving engines do.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightsLoad:
-    """One load of the weights by all replicas concurrently, until the slowest reader had its part.
+    """One load of the weights by all replicas concurrently. It ends when the slowest reader has its part of the
+    weights.
 
-    ``is_warm``: the load directly followed a load of the same bytes by the same readers. ``resident_bytes`` of
-    ``mapped_bytes`` were in the page caches of readers before it; None if unknown. ``stalled_seconds`` is the time in
-    which reads waited for the client to compare received data. Without these waits, the load would have ended earlier
-    by at most this time.
+    ``is_warm``: the load directly followed a load of the same bytes by the same readers. Before the load,
+    ``resident_bytes`` of ``mapped_bytes`` were in the page caches of readers; None if unknown. ``stalled_seconds`` is
+    the time in which reads waited for the client to compare received data. Without these waits, the load would have
+    ended earlier by at most this time.
     """
 
     io_mode: IoMode
@@ -373,15 +382,16 @@ class Patterns:
     ``storm``: all replicas read the same files concurrently. ``shifted``: each rank reads another rank's files.
     ``joined``: half as many readers as writers. ``split``: two readers for each file. ``resized``: the engine's library
     loads with half and with twice as many ranks. ``neighbour``: a second job saves concurrently. ``mixed``: samples are
-    read concurrently. ``endurance``: saves for a long time. ``near_full``: on a full volume. ``failover``: a fault is
-    injected during the operation. ``upgrade``: the storage is changed while it serves. ``snapshots``: a snapshot is
-    taken during a save. ``training``: steps run during the subject's own saves. ``crashes``: saves in the background
-    are killed. ``chains``: checkpoints before a chain of deltas are deleted. ``tiers``: saves to a local tier with and
-    without a concurrent drain, and restores from a complete and from an incomplete tier. ``preempt``: saves that jobs
-    begin after a preemption notice. ``serving``: replicas load only the weights; ``consolidation``: one client rewrites
-    them. ``compression``: saves through a codec and plain saves, alternately. ``scaling``: growing counts of clients
-    save and load. ``metadata``: many empty files are created, looked up, listed and removed. ``not_run`` maps one of
-    these names to the reason why it was not measured.
+    read concurrently. ``endurance``: saves for a long time. ``near_full``: saves on a volume that is almost full.
+    ``failover``: a fault is injected during saves and loads. ``upgrade``: the storage is changed while it serves.
+    ``snapshots``: a snapshot is taken during a save. ``training``: steps run during the subject's own saves.
+    ``crashes``: the processes of background saves are killed. ``chains``: checkpoints that are older than a chain of
+    deltas are deleted. ``tiers``: saves to a local tier with and without a concurrent drain, and restores from a
+    complete and from an incomplete tier. ``preempt``: saves that jobs begin after a preemption notice. ``serving``:
+    replicas load only the weights. ``consolidation``: one client rewrites the weights. ``compression``: saves through a
+    codec and plain saves, alternately. ``scaling``: growing counts of clients save and load. ``metadata``: many empty
+    files are created, looked up, listed and removed. ``not_run`` maps one of these names to the reason why it was not
+    measured.
     """
 
     storm: LoadPattern | None = None
@@ -434,12 +444,12 @@ class Measurement:
     ``bytes`` is the size of a checkpoint as it was written, ``full_bytes`` its size at scale 1.0. ``stages`` are the
     seconds of the whole measurement by activity. ``failure`` is None if every step was completed. ``save_bytes`` and
     ``load_bytes`` are the bytes of each save and each restore, by the number of the checkpoint; empty if each save and
-    restore moves one complete checkpoint. ``drains`` defines which saves a local tier drains to the target.
+    restore moves one complete checkpoint. ``drains`` defines which saves are drained from a local tier to the target.
     ``host_waits``: the waits of hosts before clocks started; None on a single host. ``requests`` are the network
     requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
-    trusted. ``host_loads`` has, for each host and span, the part with the highest load of other work; empty if the
-    kernel does not count it. ``depth`` is the number of requests in flight of engine ``stream``; None for other
-    engines. ``client_ceilings`` are the maximum rates of each host without storage; empty if they were not measured.
+    trusted. ``host_loads`` shows, for each host and span, the load of the host when it was highest; empty if the kernel
+    does not count it. ``depth`` is the number of requests in flight of engine ``stream``; None for other engines.
+    ``client_ceilings`` are the maximum rates of each host without storage; empty if they were not measured.
     """
 
     subject: Subject
@@ -497,7 +507,7 @@ class Measurement:
 
 
 def with_patterns_of(measurement: Measurement, added: Measurement) -> Measurement:
-    """Return a measurement with added patterns, from another measurement of the same subject.
+    """Return ``measurement`` with the patterns of ``added``, another measurement of the same subject.
 
     The saves and loads remain unchanged. A failure in an added pattern is a failure of the whole measurement.
     """

@@ -220,6 +220,8 @@ def layer_tensors(
 ) -> tuple[list[int], list[int]]:
     """Return the element counts of a transformer layer of a user's model: of dense tensors, and of the tensors of
     experts.
+
+    ``norms`` is the number of norms in the layer.
     """
     own, h = model.own, model.hidden
     assert own
@@ -237,7 +239,7 @@ def layer_tensors(
 
 
 def named(model: Model) -> Model:
-    """Return a user's model with its name, formed from the file name and the first digits of the digest."""
+    """Return a copy of a user's model, whose name consists of the file's name and the first digits of the digest."""
     assert model.own
     return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
 

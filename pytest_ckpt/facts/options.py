@@ -45,12 +45,13 @@ class Option(NamedTuple):
     ``unset`` is the value of the field if the option is not set. ``example`` is a value as it would be written in a
     file.
 
-    A row with a ``parent`` is a parameter ``name`` of those values of the parent that are in ``owners``. For example,
-    ``changed`` is a parameter of the strategy ``incremental``: it is written
-    ``--ckpt-strategy=incremental:changed=10%``, or in the TOML file below ``[strategy.incremental]``. If the parent is
-    ``actions``, the owner is a table of the file of user commands. A row with ``variables`` is not an option on a
-    command line: the first of these environment variables that is set gives the value. It is a NamedTuple because its
-    class is created faster than a dataclass.
+    A row with a ``parent`` is not an option but a parameter of some values of the option ``parent``. ``name`` is the
+    name of the parameter, and ``owners`` are the values that have it. For example, ``changed`` is a parameter of the
+    strategy ``incremental``: it is written ``--ckpt-strategy=incremental:changed=10%``, or in the TOML file below
+    ``[strategy.incremental]``. If the parent is ``actions``, the owner is a table of the file of user commands.
+
+    A row with ``variables`` is not an option on a command line: the first of these environment variables that is set
+    gives the value. Rows are NamedTuples because their class is created faster than a dataclass.
     """
 
     key: str
@@ -105,7 +106,7 @@ class Option(NamedTuple):
 
     @property
     def is_option(self) -> bool:
-        """Whether the row is an option of its own on a command line and in ini files, and not a parameter or
+        """Whether the row is an option on a command line and in ini files, and not a parameter or an environment
         variable.
         """
         return not self.parent and not self.variables
@@ -116,7 +117,7 @@ class Option(NamedTuple):
         return self.owners[0] if self.parent == "suite" else ""
 
     def flag_of(self, owner: str) -> str:
-        """Return the spelling of the parameter for one of its owners."""
+        """Return the parameter as it is written for one of its owners: ``--ckpt-strategy=incremental:changed``."""
         return f"--ckpt-{self.parent}={owner}:{self.name}"
 
 
@@ -485,29 +486,28 @@ def with_role(role: Role) -> tuple[Option, ...]:
 
 
 def parameters_of(parent: str, owner: str = "") -> tuple[Option, ...]:
-    """Return the parameters of all values of an option, or only of the value ``owner``."""
+    """Return the parameters of an option, given by its key. With ``owner``, only the parameters of this value."""
     return tuple(o for o in OPTIONS if o.parent == parent and (not owner or owner in o.owners))
 
 
 def option_of(word: str) -> Option | None:
-    """Return the option that a word of a command line names, in any spelling; None if there is none."""
+    """Return the option for a word of a command line, such as ``--ckpt-target=/mnt`` or ``target``; None if there is
+    none.
+    """
     name = word.partition("=")[0].removeprefix("--").replace("-", "_").removeprefix("ckpt_")
     return next((option for option in OPTIONS if option.key == name), None)
 
 
 def parameter_hint(word: str) -> str:
-    """Return a hint with the correct spelling, if a word names a parameter or action as if it were an option.
-
-    Empty for other words.
-    """
+    """Return a hint with the correct spelling if a user wrote a parameter like an option; otherwise empty."""
     option = option_of(word)
     return f" (write {option.flag})" if option and not option.is_option else ""
 
 
 def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[str, Any]], ...]:
-    """Return (name, keyword arguments) for ``add_argument``, for each name of an option.
+    """Return (name, keyword arguments of ``add_argument``) for each name of an option.
 
-    Only the first name is listed in ``--help``, if ``is_listed``.
+    Only the first name is listed in ``--help``, and only if ``is_listed``.
     """
     words: dict[str, Any] = {"dest": option.ini_name, "help": option.help_line.replace("%", "%%")}
     if option.is_flag:
@@ -520,5 +520,8 @@ def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[st
 
 
 def written(given: Any) -> str | None:
-    """Return the text of an option from argparse's value: one line for each occurrence of the option."""
+    """Return the text of an option from argparse's value; None if the option was not given.
+
+    The text has one line for each occurrence of the option.
+    """
     return "\n".join(given) if isinstance(given, list) else given

@@ -1,8 +1,8 @@
 """Patterns: the file calls of a recorded job in one save, without names and data; the format of pattern files. Pure.
 
-A file is a number, a rank and a size. A step is one call, or a sequence of similar writes, by one lane (a thread) of a
-rank. The steps of a lane are consecutive. A phase begins when all ranks have ended the previous one. Lanes belong to a
-phase, and the lanes of one phase work on different files.
+A pattern describes each file by a number, the rank that created it, and its size. A step is one call, or a sequence of
+similar writes, by one lane (a thread) of a rank. The steps of a lane are consecutive. A phase begins when all ranks
+have ended the previous phase. Lanes belong to a phase, and the lanes of one phase work on different files.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Step:
 class Pattern:
     """One save of a job. ``label`` is the name that its owner gave.
 
-    ``omitted`` counts calls that a replay does not make, by kind. ``read_bytes`` are the bytes that the job read in its
-    load; 0 if no load was recorded.
+    ``omitted`` counts calls that a replay does not make, by kind. ``read_bytes`` is the size of the reads that moved
+    the most bytes in the job's loads; 0 if no load was recorded.
     """
 
     form: int
@@ -96,7 +96,7 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the recorded rank whose calls rank ``rank`` of a replay repeats.
+        """Return the number of the recorded rank whose calls a rank of a replay repeats; ``rank`` is the replay's rank.
 
         A rank repeats the calls of the recorded rank with its number. If the replay has more ranks than the recording,
         the additional ranks repeat the recorded ranks again, without rank 0 if there are several.
@@ -194,7 +194,7 @@ def _row(kind: type[Any], row: Any) -> dict[str, Any]:
 
 
 def _check(pattern: Pattern) -> None:
-    """Raise ValueError for a pattern that a replay cannot perform, or that would write more than planned."""
+    """Raise ValueError for a pattern that a replay cannot perform, or whose replay would write more than planned."""
     if not 1 <= pattern.ranks <= MAXIMUM_RANKS:
         raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
     if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:

@@ -17,8 +17,8 @@ FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheReading:
-    """One interpretation of the published cache rule, applied to one host. ``requires_drop``: caches must be
-    dropped.
+    """One interpretation of the published cache rule, applied to one host. ``requires_drop``: by this interpretation,
+    caches must be dropped.
     """
 
     rule: str
@@ -40,18 +40,19 @@ COLD_BASES: Mapping[ColdBasis, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryReads:
-    """Timed reads, on one host, of parts of checkpoints that were saved for this purpose.
+    """Timed reads of canaries on one host. A canary is a part of an extra checkpoint that was saved for these reads.
 
-    Values are seconds, one per part, in the same order. ``bytes`` is the size of a part.
+    Values are seconds, one per canary, in the same order. ``bytes`` is the size of a canary.
 
     ``first_read_seconds``: after the save and a drop of the caches; ``reread_seconds``: repeated immediately.
     ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: repeated immediately; empty in reports of
     versions without it. ``other_client_seconds``: then by another client, which ``client`` names; empty without another
-    client. ``client_own_seconds`` shows the speed of the other client: a host reads its own saved parts, a second mount
-    repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, after a drop and before all other
-    reads; ``judged_reread_seconds``: repeated immediately. Both are empty in reports of versions without them, and if
-    the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the growth of this host's
-    page cache from before the save to the first read. ``not_read_reason`` is why there are no reads.
+    client. ``client_own_seconds`` shows the speed of the other client: a host reads the canaries that it saved itself,
+    a second mount repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, after a drop and
+    before all other reads; ``judged_reread_seconds``: repeated immediately. Both are empty in reports of versions
+    without them, and if the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the
+    growth of this host's page cache from before the save to the first read. ``not_read_reason`` is why there are no
+    reads.
     """
 
     host: str
@@ -181,13 +182,14 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityProof:
-    """The observed calls by which one rank made its part of one save durable.
+    """The observed calls by which one rank made its shard durable in one save.
 
     ``observed`` names the observer: the store that performed the calls, counted calls, a library that declares them, or
     no observer. ``files_attempted`` counts the files that must become durable, from the start of their write.
-    ``files_returned`` counts the files whose durable call returned without error; both exist for directories too.
-    ``acknowledged`` describes an object store's answers about its objects. ``names_pending``: the files are durable but
-    their names are not yet. One rank of each host fsyncs the directory for all ranks of the host.
+    ``files_returned`` counts the files whose durable call returned without error. ``directories_attempted`` and
+    ``directories_returned`` count directories in the same way. ``acknowledged`` describes an object store's answers
+    about its objects. ``names_pending``: the files are durable but their names are not yet. One rank of each host
+    fsyncs the directory for all ranks of the host.
     """
 
     files_attempted: int
@@ -201,8 +203,9 @@ class DurabilityProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamesProof:
-    """The directories whose names one rank made durable for its host: calls that were attempted, and calls that
-    returned.
+    """The directories whose names one rank made durable for its host.
+
+    ``directories_attempted`` counts the fsyncs that began, ``directories_returned`` the fsyncs that returned.
     """
 
     directories_attempted: int
@@ -211,8 +214,9 @@ class NamesProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
-    """How a checkpoint was committed, and the fsyncs of directories: calls that were attempted, and calls that
-    returned.
+    """How a checkpoint was committed.
+
+    ``directories_attempted`` counts the fsyncs of directories that began, ``directories_returned`` those that returned.
     """
 
     method: CommitMethod
@@ -224,11 +228,12 @@ class CommitProof:
 class SaveTiming:
     """One save on one rank, in seconds from its own start; None: not reached.
 
-    ``returned_seconds``: the job may continue; ``staged_seconds``: it may change its state; ``stored_seconds``: the
-    bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits).
-    ``names_seconds`` is the time of this rank's fsync of the directory, for all ranks of its host; 0 on other ranks.
-    ``waited_for_previous`` is the time for which the save waited for the previous save. ``copying_seconds`` is the time
-    in which the job waited for the copy of its state in memory. A blocking save reaches ``returned_seconds`` last.
+    ``returned_seconds``: the job may continue; ``staged_seconds``: the job may change its state; ``stored_seconds``:
+    the bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits). A
+    blocking save reaches ``returned_seconds`` last. ``names_seconds`` is the time of this rank's fsync of the
+    directory, for all ranks of its host; 0 on other ranks. ``waited_for_previous`` is the time for which the save
+    waited for the previous save. ``copying_seconds`` is the time in which the job waited for the copy of its state in
+    memory.
     """
 
     returned_seconds: float | None = None
@@ -298,7 +303,7 @@ class FsyncCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect(FsyncCounts):
-    """The kernel's counts of the file that one rank fsynced."""
+    """The kernel's counts of a file that one rank fsynced, before or after the saves (``moment``)."""
 
     rank: Count
     host: str
@@ -307,9 +312,10 @@ class FsyncEffect(FsyncCounts):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockSpan:
-    """One period of time by a rank's clock and by the uptime of its kernel, in seconds; ``of`` names the period.
+    """The duration of one period by a rank's clock and by the uptime of the rank's kernel, in seconds.
 
-    ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, advanced more than CLOCK_MONOTONIC.
+    ``of`` names the period. ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, advanced
+    more than CLOCK_MONOTONIC.
     """
 
     rank: Count
@@ -358,7 +364,10 @@ class RankSpan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interposed:
-    """Calls of I/O or clocks that a library other than the C library or Python answers in a rank's process."""
+    """Calls of I/O or clocks in a rank's process that a library other than the C library or Python answers.
+
+    ``by`` names the library.
+    """
 
     host: str
     by: str
@@ -369,11 +378,11 @@ class Interposed:
 class ClientProofs:
     """The evidence from the ranks of one measurement about their fsync, their clocks and their loaded libraries.
 
-    ``fsyncs`` and ``clocks`` contain the rank with the worst result of each host, at each moment. ``disclosed`` lists,
-    in a phrase each, start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of
-    LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains the rank of each host whose duration of the measurement is
-    the most unusual. ``controller_seconds`` is the duration by the controller's clock; 0 if the controller did not
-    observe the beginning of the measurement.
+    ``fsyncs`` and ``clocks`` contain the rank with the worst result of each host, at each moment. ``disclosed`` lists
+    code that may act in the ranks' processes, one phrase each: Python's start-up hooks and environment variables,
+    preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, and I/O profilers. ``spans`` contains the rank of
+    each host whose duration of the measurement is the most unusual. ``controller_seconds`` is the duration of the
+    measurement by the controller's clock; 0 if the controller did not observe its beginning.
     """
 
     fsyncs: tuple[FsyncEffect, ...] = ()

@@ -23,7 +23,7 @@ class RampStep:
     load_bytes_per_second: NotNegative
 
     def faster(self, other: RampStep | None) -> RampStep:
-        """Return a step with the higher rates of two tries of a depth."""
+        """Return a step with the higher rates of this try and of ``other``, another try of the same depth."""
         if other is None:
             return self
         return RampStep(
@@ -38,8 +38,8 @@ class RequestDepth:
     """The number of requests in flight on each rank.
 
     ``origin``: the operator ``set`` the number, a ``ramp`` found it, or it is the ``default`` of this program. A ramp
-    has ``steps`` of saves and loads of ``step_bytes`` each, in ``seconds`` in total. ``because`` is the reason if there
-    was no ramp or if it ended early; else empty.
+    consists of ``steps`` and took ``seconds``; each save and each load of a step has ``step_bytes``. ``because`` is the
+    reason if there was no ramp or if it ended early; else empty.
     """
 
     requests: CountFromOne

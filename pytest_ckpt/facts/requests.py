@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pytest_ckpt.facts.bounds import Count, NotNegative
 
 _STEP = 1.01
-"""The relative width of the classes in which times are counted: a percentile is at most 1 % above the
-measured value.
+"""The ratio of neighbouring classes of times. An answer is counted in the class of its time, so a percentile is at most
+1 % above the measured value.
 """
 
 
@@ -40,7 +40,7 @@ class Requests:
 class Tally:
     """One process's counts of one kind of request to one endpoint.
 
-    ``times`` counts the answers by the class of their time.
+    ``times`` maps a class of times to the number of answers in this class.
     """
 
     sent: int = 0
@@ -85,7 +85,7 @@ Tallies = dict[tuple[str, str], Tally]
 
 
 def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:
-    """Return the sums of all processes' counts, in the order of endpoints and kinds."""
+    """Return the sums of all processes' counts: one entry for each endpoint and kind of request, in this order."""
     joined: Tallies = {}
     for tallies in of_processes:
         for key, tally in tallies.items():

@@ -21,7 +21,8 @@ class Profile:
     """The amount of work in a run.
 
     ``scale`` is the share of every tensor, ``operations`` the number of saves and of loads, ``effort`` the share of the
-    trials of every check of the target's behaviour. ``--ckpt-suite=all`` does not include ``left_out``.
+    trials of every check of the target's behaviour. ``left_out`` are the suites that ``--ckpt-suite=all`` does not
+    include.
     """
 
     scale: float

@@ -20,11 +20,11 @@ class StrategySpec(NamedTuple):
 
     ``make`` is "module:class", imported only in the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
     ``blocks``: the job waits until a save is committed; otherwise simulated training steps run during every save.
-    ``stages``: the state is copied before it is written; a rank then needs memory for two copies, and the engine must
-    support it. ``own_process``: a process of the engine's library writes the copy; the engine must support this too.
-    ``saves_deltas``: between full saves it saves only the changed pages. ``tiers``: it saves to a local tier, and
-    drains some saves from there to the target. ``compresses``: files are compressed by a codec, and the content is as
-    compressible as a training state.
+    ``stages``: the state is copied before it is written. A rank then needs memory for two copies, and the engine must
+    be able to save a copy. ``own_process``: a process of the engine's library writes the copy; the engine must have
+    such a process. ``saves_deltas``: between full saves, only the changed pages are saved. ``tiers``: the job saves to
+    a local tier, and some saves are drained from there to the target. ``compresses``: files are compressed by a codec,
+    and the content is as compressible as a training state.
     """
 
     name: str
@@ -38,8 +38,10 @@ class StrategySpec(NamedTuple):
     compresses: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
-        """Return the memory that a rank needs for its state: the engine's memory, or for background saves the state and
-        a copy.
+        """Return the memory in bytes that a rank needs for its state.
+
+        ``state_bytes`` is the engine's memory for the state, ``shard_bytes`` the size of the rank's tensors. A strategy
+        that copies the state before it writes needs the larger of both, and ``shard_bytes`` more for the copy.
         """
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 

@@ -52,8 +52,9 @@ class StepsOfSave:
 
     @property
     def extra_seconds(self) -> float:
-        """The time that the steps during the save took longer than as many undisturbed steps; negative if they were
-        faster.
+        """The additional time of the steps during the save, compared with as many undisturbed steps.
+
+        It is negative if the steps during the save were faster.
         """
         return sum(batch.seconds for batch in self.during) - self.steps * self.undisturbed_seconds
 
@@ -66,10 +67,10 @@ Reached = Literal["copied", "written", "committed"]
 class Kill:
     """One kill of all ranks' processes, ``moment_seconds`` after the last rank had copied its state.
 
-    ``reached`` is the last stage that the ranks reported. ``is_committed``: the checkpoint that they were saving
-    exists. ``lost`` is the fault of the newest existing checkpoint; empty if it loaded completely. ``deletes_older``:
-    the checkpoint before the newest committed one was deleted during the save. ``is_commit_withheld``: at the time of
-    the kill, no rank had begun the commit.
+    ``reached`` is the last stage that the ranks reported. ``is_committed``: the checkpoint that the ranks were saving
+    exists. ``lost`` describes what is wrong with the newest existing checkpoint; empty if it loaded completely.
+    ``deletes_older``: the checkpoint before the newest committed one was deleted during the save.
+    ``is_commit_withheld``: at the time of the kill, no rank had begun the commit.
     """
 
     moment_seconds: NotNegative
@@ -110,8 +111,8 @@ class Preempted:
 class Training:
     """Simulated training during every save: no model is trained.
 
-    A step takes ``step_seconds``. In the share ``cpu_share`` of it, the rank works and changes the saved state in
-    place; in the rest it waits, as for an accelerator. Then all ranks wait for each other.
+    A step takes ``step_seconds``. During the share ``cpu_share`` of a step, the rank works and changes the saved state
+    in place; during the rest it waits, as for an accelerator. At the end of a step, all ranks wait for each other.
     """
 
     step_seconds: NotNegative
@@ -125,11 +126,11 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chains:
-    """The load of a chain (a full save and ``deltas`` deltas) after the deletion of ``deleted`` older checkpoints.
+    """The load of a chain (a full save and ``deltas`` deltas) after ``deleted`` older checkpoints were deleted.
 
-    The deleted checkpoints had ``deleted_bytes`` of tensors; ``freed_bytes`` is the decrease of the volume's used
-    space, None if the target does not report it. ``misses_deleted``: after the deletion of a delta, no rank found its
-    file.
+    The deleted checkpoints had ``deleted_bytes`` of tensors. ``freed_bytes`` is the decrease of the volume's used
+    space; None if the target does not report it. After the load, a delta of the chain was deleted. ``misses_deleted``:
+    no rank then found its file of this delta.
     """
 
     deltas: Count
@@ -148,7 +149,8 @@ Tier = Literal["", "local", "target"]
 class DrainRule:
     """Which saves are drained to the target: every ``every``-th save.
 
-    After the share ``target_share`` of failures, only the target remains.
+    ``target_share`` is the share of failures that destroy the local tier, so that only checkpoints on the target
+    remain.
     """
 
     every: Count
@@ -157,9 +159,10 @@ class DrainRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRestore:
-    """A restore of the newest checkpoint that is complete on all ranks: the expected checkpoint, and the chosen one.
+    """A restore of the newest checkpoint that is complete on all ranks.
 
-    ``integrity`` is None if no checkpoint or an unexpected one was chosen; then nothing was loaded.
+    The checkpoint number ``expected`` in ``expected_tier`` should be restored; the checkpoint ``number`` in ``tier``
+    was chosen. ``integrity`` is None if no checkpoint or an unexpected one was chosen; then nothing was loaded.
     """
 
     expected_tier: Literal["local", "target"]
@@ -177,7 +180,8 @@ class TierRestore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeLoss:
-    """The loss of the local tier of host ``lost``: its ``partner`` returned the copies, and all ranks loaded.
+    """The loss of the local tier of host ``lost``. Its ``partner`` returned the copies of the lost files, and all ranks
+    loaded.
 
     During the save, ``copied_bytes`` were copied to partners over the ranks' network in ``copy_seconds``.
     ``returned_bytes`` were returned in ``return_seconds``. ``missing`` is the number of files whose copies no longer
@@ -201,8 +205,8 @@ class Tiers:
     """The seconds of saves of ``bytes`` to the local tier, alternately undisturbed and during a drain; and the seconds
     of the drains.
 
-    Two restores follow: ``complete``, with the newest checkpoint only in the local tier, and ``incomplete``, with the
-    files of one rank missing there. ``node_loss`` is None if the ranks are on one host.
+    Two restores follow. Before ``complete``, the newest checkpoint is only in the local tier. Before ``incomplete``,
+    the files of one rank are missing in the local tier. ``node_loss`` is None if the ranks are on one host.
     """
 
     bytes: Count

@@ -19,8 +19,8 @@ PICTURE = "picture"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One known fact of the system's description. ``kind`` is the expected type, ``description`` the template's
-    comment.
+    """One known fact of the system's description. ``kind`` is the expected type, ``description`` the comment in the
+    template.
 
     If a ``needed`` fact is missing, a certificate states that the system is not described.
     """
@@ -138,7 +138,7 @@ def fact_in_words(name: str) -> str:
 
 
 def not_told(described: Told | None) -> list[str]:
-    """Return the mandatory facts that are missing, as ``table.name``."""
+    """Return the mandatory facts that a system's description lacks, as ``table.name``; all mandatory facts for None."""
     missing = []
     for table, facts in FACTS.items():
         given = (described or {}).get(table) or {}

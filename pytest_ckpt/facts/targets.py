@@ -15,8 +15,9 @@ LayerKind = Literal["file system", "device", "file", "process", "network", "memo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer of the storage below a target. ``depth`` counts from the target's mount, which is 0; ``text`` names the
-    layer.
+    """One layer of the storage below a target. ``depth`` counts the layers from the target's mount, whose depth is 0.
+
+    ``text`` names the layer.
     """
 
     kind: LayerKind
@@ -29,8 +30,8 @@ class StorageStack:
     """All storage layers below the target on one host, upper layers first.
 
     ``files`` are files of this host that contain the target's bytes, as for a loop device. The page cache may contain
-    the same bytes a second time, as pages of these files. ``blind`` contains one phrase for each cache that a count of
-    the target's cached pages misses.
+    the same bytes a second time, as pages of these files. ``blind`` has one phrase for each cache that is not included
+    when the target's cached pages are counted.
     """
 
     host: str = ""
@@ -94,9 +95,9 @@ A scenario is omitted if the target lacks one of its capabilities.
 class CheckpointRef:
     """One save of one subject. ``subject`` is the subject's slug; ``number`` counts from 1 over all roles of a run.
 
-    ``attempt`` (from 0) is incremented with every save of the same number. Object names contain the complete reference,
-    so a run never reuses a name there. ``commit`` is the file by which an engine's library commits the checkpoint
-    itself; empty: the store commits it.
+    ``attempt`` (from 0) is incremented with every save of the same number. The names of objects contain the complete
+    reference, so a run never reuses the name of an object. ``commit`` is the file by which an engine's library commits
+    the checkpoint itself; if it is empty, the store commits the checkpoint.
     """
 
     subject: str
@@ -114,7 +115,8 @@ class Access:
     file of the certificates for TLS; empty for the system's certificates. Every part of an object except the last has
     at least ``part_bytes``. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded`` names
     the server without credentials that the run itself started on this host; empty for storage under test.
-    ``unversioned``: the operator states that the bucket keeps no versions, because the run may not query this.
+    ``unversioned``: the operator states that the bucket keeps no versions, because the run has no permission to query
+    this.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -126,12 +128,12 @@ class Access:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options for the clean-up command with this access, quoted for a shell."""
+        """The options that give the clean-up command the same access, each quoted for a shell."""
         told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
 
     def of_client(self, number: int) -> Access:
-        """Return the access for one of many clients, numbered from 0: each client begins with the next endpoint."""
+        """Return the access for one of many clients, numbered from 0. Each client begins with another endpoint."""
         first = number % max(1, len(self.endpoints))
         return dataclasses.replace(self, endpoints=self.endpoints[first:] + self.endpoints[:first])
 
@@ -154,7 +156,7 @@ class AreaRef:
     access: Access = Access()
 
     def of_client(self, number: int) -> AreaRef:
-        """Return the area for one of many clients, numbered from 0."""
+        """Return the area as one of many clients reaches it. Clients are numbered from 0; see `Access.of_client`."""
         return dataclasses.replace(self, access=self.access.of_client(number))
 
 
@@ -197,7 +199,7 @@ class TargetFacts:
 
     @property
     def is_memory(self) -> bool:
-        """Whether its content is in this host's memory, so that reads do not come from storage."""
+        """Whether the target's content is in this host's memory, so that reads do not come from storage."""
         return self.kind in MEMORY_KINDS or bool(self.stack and self.stack.memory)
 
     @property
@@ -213,8 +215,9 @@ class TargetSpec:
     ``make`` is ``module:function``, imported only in the controller. The function takes the location (the text after
     ``://``), and an `Access` if the target ``is_remote``; it returns a Target. ``serve`` is a similar function for
     ``--ckpt-endpoint=embedded``: it returns a context manager that runs a server on this host and yields its `Access`;
-    empty if there is no such server. ``removal`` is a command that removes the content of the location appended to it;
-    empty if unknown. ``plugin`` is the supplier; empty for a built-in target.
+    empty if there is no such server. ``removal`` is a command that removes the content of a location; the location is
+    appended to the command. It is empty if no such command is known. ``plugin`` is the supplier; empty for a built-in
+    target.
     """
 
     scheme: str

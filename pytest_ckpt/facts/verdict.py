@@ -87,7 +87,7 @@ REASONS: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceBound:
-    """A conclusion from the measured operations of a run for the operations that were not measured.
+    """A conclusion from the measured operations of a run about the operations that were not measured.
 
     ``met`` of ``trials`` operations met the limit. So at least ``share`` of all operations meet it, with
     ``confidence``, if operations are independent. ``misses_allowed`` is the number of operations that may miss the

@@ -21,10 +21,10 @@ _MAXIMUM_LETTERS = 200
 
 
 def fault(document: Any, kind: Any) -> str:
-    """Return the first difference between a document and the JSON form of ``kind`` (`codec.to_plain`); empty if there
-    is none.
+    """Return a text on the first difference between a document and the JSON form of ``kind``; empty if there is none.
 
-    ``kind`` is a dataclass or a TypedDict. Types are strict: 2.0 is not an int, and true is not a number.
+    ``kind`` is a dataclass or a TypedDict, and `codec.to_plain` returns its JSON form. Types are strict: 2.0 is not an
+    int, and true is not a number.
     """
     import msgspec  # noqa: PLC0415
 

@@ -100,12 +100,12 @@ class CatalogueRow:
 
 
 def row(requirement: Requirement) -> CatalogueRow:
-    """Return a requirement as the catalogue of a report shows it."""
+    """Return the row for a requirement in the catalogue of a report."""
     return CatalogueRow(**{f.name: getattr(requirement, f.name) for f in fields(CatalogueRow)})
 
 
 def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
-    """Return the requirements of plugins in the catalogue of a report. Their functions are not available."""
+    """Return the plugins' requirements that the catalogue of a report lists. Their functions are not available."""
     return tuple(
         Requirement(
             id=r["id"],
@@ -145,7 +145,8 @@ NO_TEST = "Its test did not run: it was deselected, or the session ended before 
 def chosen_suites(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[str, ...]:
-    """Return the suites of a run: the chosen suites, or for ``auto`` the suites that the gate table requires.
+    """Return the suites of a run: the suites that the user chose, or for ``auto`` the suites that the gate table
+    requires.
 
     With ``auto``, some options add the suite that they need. Suites without a requirement for the target are left out.
     """
@@ -218,7 +219,7 @@ def subjects_of(
 ) -> list[tuple[str, Reason, str]]:
     """Return (subject, reason, sentence) for each subject of a requirement.
 
-    Reason and sentence are for a subject without a verdict.
+    If a subject has no verdict, reason and sentence state why the requirement was not run for it.
     """
     checkpoints = checkpoints_of_requirement(requirement, plan)
     if not requirement.is_asked(settings):
@@ -235,7 +236,7 @@ def subjects_of(
 
 
 def checkpoints_of_requirement(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
-    """Return the checkpoints of a plan that a requirement on saves and loads applies to."""
+    """Return the planned checkpoints to which a requirement applies, by their strategies."""
     return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
 
 
@@ -258,6 +259,6 @@ def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject])
 def known_subjects(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> dict[str, list[str]]:
-    """Return every requirement of a run with its subjects."""
+    """Return {requirement id: names of its subjects} for every requirement of a run."""
     asked = requirements_of_run(settings, gates, catalogue)
     return {r.id: [subject for subject, _, _ in subjects_of(r, plan, settings, gates)] for r in asked}

@@ -136,7 +136,7 @@ class Engine(TypedDict):
 
 
 class Memory(TypedDict):
-    """The memory that a checkpoint needs, in bytes: of the largest rank and of the largest host."""
+    """The memory that a checkpoint needs, in bytes: on the rank, and on the host, that need the most."""
 
     largest_rank: Count
     largest_host: Count
@@ -212,9 +212,9 @@ class Figure(TypedDict):
 
     ``published_seconds`` is the mean of rank 0's times. ``slowest_mean_seconds`` is the mean time of the slowest
     process, over the operations. ``judged_seconds`` is the time of the slowest process in the slowest operation.
-    ``basis`` is text on how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``:
-    whether the time limit was met, as far as the files record it. ``known_operations`` is the number of operations
-    whose slowest process is known.
+    ``basis`` states how the slowest process is known; ``bases`` counts the operations by basis. ``outcome``: whether
+    the time limit was met, as far as the files record it. ``known_operations`` is the number of operations whose
+    slowest process is known.
     """
 
     kind: OperationKind
@@ -271,8 +271,8 @@ class JudgedAgain(TypedDict):
     """The original run, if this report is a new judgement of it: the other fields are the results of the new judgement.
 
     ``accelerators`` and ``grade`` belong to the original run; ``grade`` is empty if the run wrote no report. ``judged``
-    is the time of the new judgement, ISO 8601, ``version`` the version that made it. ``limits`` are the options with a
-    changed value.
+    is the time of the new judgement in ISO 8601, ``version`` the version of pytest-ckpt that made it. ``limits`` are
+    the options with a changed value.
     """
 
     accelerators: CountFromOne
@@ -329,8 +329,10 @@ SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
-    """List every setting that differs from the default of an acceptance run, with its origin, and every
-    relaxed gate.
+    """Return a line for every disclosed setting that differs from its default, with its origin, and for every relaxed
+    row of the gate table.
+
+    An option with the role "disclosed" is a disclosed setting.
     """
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
@@ -341,7 +343,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
 
 
 def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
-    """List every plugin that took part, its version and its hooks."""
+    """Return a sentence for every plugin that took part: its version and its hooks."""
     return [
         f"plugin {p.label} takes part with {', '.join(hook.removeprefix('pytest_ckpt_') for hook in p.hooks)}"
         for p in plugins

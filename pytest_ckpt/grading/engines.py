@@ -28,7 +28,7 @@ _DIGITS = 12
 
 
 def engine_sentences(settings: Settings) -> list[str]:
-    """List the engines of other packages, and the replayed patterns, one sentence each."""
+    """Return a sentence for each engine of another package, and for each replayed pattern."""
     owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
     patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
     paces = {AS_SOON: "", AS_RECORDED: ", with the pauses that the job made"}
@@ -38,10 +38,11 @@ def engine_sentences(settings: Settings) -> list[str]:
 
 
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
-    """List ranks that used far more memory than their engine states.
+    """Return a sentence for each measurement with ranks that used far more memory than their engine states.
 
     The plan then required too little memory of the hosts. The kernel records the peak of a whole process, which may
-    serve several checkpoints in one launch. So the peak is compared with the largest memory stated for any of them.
+    serve several checkpoints in one launch. So the peak is compared with the largest memory stated for any of these
+    checkpoints.
     """
     sentences = []
     for m in measurements:
@@ -64,8 +65,8 @@ def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkOverhead:
-    """A subject whose engine uses a library, compared with the subject ``against``: the same with engine `stream`, in
-    the same run.
+    """The comparison of two subjects of one run: the engine of ``subject`` uses a library, the engine of ``against`` is
+    `stream`.
 
     `stream` has no library: its requests go from its buffers to the storage. Ratios and seconds compare the medians of
     all saves, and of all loads. Seconds are negative if the engine with the library is faster. They do not affect
@@ -83,7 +84,7 @@ class FrameworkOverhead:
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:
     """Return a comparison for each subject whose engine uses a library, if `stream` was measured in the same run.
 
-    All planned operations of both must have been measured.
+    All planned operations of both subjects must have been measured.
     """
     whole = {m.subject: m for m in measurements if _is_whole(m)}
     rows = []

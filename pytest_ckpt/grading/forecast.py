@@ -50,8 +50,8 @@ class ExpectedSlowest:
     """The expected time of the slowest of all ``ranks`` that save a checkpoint on the whole cluster, in seconds at full
     size.
 
-    It is extrapolated from the slowest times of ``measured_ranks``; the median is assumed to be the same. The mean and
-    the middle 90 % are stated.
+    It is extrapolated from the slowest times of ``measured_ranks``; the median is assumed to be the same. ``seconds``
+    is the mean; ``low_seconds`` and ``high_seconds`` are the ends of the middle 90 %.
     """
 
     kind: OperationKind
@@ -180,10 +180,7 @@ def _slowest(m: Measurement, planned: PlannedCheckpoint) -> Iterator[ExpectedSlo
 
 
 def _writers(planned: PlannedCheckpoint) -> int:
-    """Return the number of ranks that save one checkpoint on the whole cluster.
-
-    Fewer ranks may have simulated them in the run.
-    """
+    """Return the number of ranks that save one checkpoint on the whole cluster. A run may have fewer ranks."""
     return max(planned.demand.writers, planned.layout.model.processes)
 
 

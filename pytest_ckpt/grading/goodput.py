@@ -81,8 +81,9 @@ class TrainingRow:
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
-    """Return the largest cluster for which each measurement is sufficient; projected if the measurement was not at full
-    size.
+    """Return, for each measurement, the largest cluster for which its times are sufficient.
+
+    If the measurement was not at full size, the times are projected to full size.
     """
     rows = []
     for m in measurements:

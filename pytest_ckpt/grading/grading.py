@@ -162,8 +162,8 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
-    """Return the reason against a certificate if checkpoints were loaded repeatedly and a part may come from
-    a cache.
+    """Return at most one reason against a certificate: a checkpoint was loaded repeatedly, and the load may have come
+    partly from a cache.
     """
     if not 0 < settings.keep_last < settings.operations:
         return []
@@ -195,7 +195,7 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def of_crashed_run(judgement: Judgement) -> Judgement:
-    """Return the judgement of a run in which pytest-ckpt or pytest itself failed: the run is not certified."""
+    """Return the judgement of a run in which pytest-ckpt or pytest itself failed: "certified" becomes "incomplete"."""
     if judgement.grade != "certified":
         return judgement
     reasons = (*(r for r in judgement.reasons if r != ALL_MET), CRASHED)
@@ -203,9 +203,10 @@ def of_crashed_run(judgement: Judgement) -> Judgement:
 
 
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
-    """Return the judgement without a certificate, if required verdicts of plugins could not be judged again.
+    """Return the judgement of a run that was judged again without its plugins.
 
-    ``unjudged`` maps requirements to the missing plugins.
+    ``unjudged`` maps requirements to the missing plugins. If one of these requirements is required and was met in the
+    run, the run does not pass: "certified" becomes "incomplete".
     """
     kept = {v.id for v in judgement.verdicts if v.id in unjudged and v.severity == "required" and v.outcome == "met"}
     if not kept:

@@ -35,8 +35,9 @@ _MAXIMUM_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRate:
-    """The rate of one host in one kind of operation: its median in bytes a second, and the rate of the host's
-    network.
+    """The median rate of one host in one kind of operation, and the rate of the host's network (None: unknown).
+
+    Both are in bytes a second.
     """
 
     subject: str
@@ -52,12 +53,15 @@ class HostRate:
 
 
 def networks_of(hosts: Iterable[Mapping[str, object]]) -> dict[str, HostNetwork]:
-    """Return the known network rates of the ``hosts`` of an environment, by host."""
+    """Return the network rates of the ``hosts`` of a report's environment, by host name. Hosts without such a fact are
+    left out.
+    """
     return {str(host["host"]): from_plain(HostNetwork, host["network"]) for host in hosts if host.get("network")}
 
 
 def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) -> list[HostRate]:
-    """Return the median rate of each host over all saves, and over all loads, each until its slowest rank ended.
+    """Return the median rate of each host over all saves, and over all loads. An operation of a host ends with its
+    slowest rank.
 
     Operations are left out if the counted bytes did not cross the network: saves to a local tier, compressed data, and
     loads of another host's files if their size differs from its own files.
@@ -126,8 +130,8 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
 def ceiling_limits(measurements: Iterable[Measurement]) -> list[str]:
     """Return sentences on hosts that moved nearly as much as their ceiling without storage allows.
 
-    There is one for each subject and kind of operation. Further sentences report hosts that moved clearly more: their
-    ceiling was measured too low.
+    There is one sentence for each subject and kind of operation. Further sentences report hosts that moved clearly
+    more: their ceiling was measured too low.
     """
     sentences = []
     for measurement in measurements:

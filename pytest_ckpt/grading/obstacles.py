@@ -43,7 +43,7 @@ PossibleGrade = Grade | Literal["none"]
 CacheVisibility = Literal["seen", "blind", "declared", "memory", "not_tested"]
 """Whether cached pages of the target can be counted.
 
-``seen`` and ``blind``: a file that had just been read appeared in the page cache, or did not. ``declared``: the target
+``seen``: a file that had just been read appeared in the page cache. ``blind``: it did not. ``declared``: the target
 declares that its clients have no cache. ``memory``: the target is memory of this host. ``not_tested``: the test needs a
 write, and nothing was written yet.
 """
@@ -51,8 +51,8 @@ write, and nothing was written yet.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalReason:
-    """The reason why a run is at best a rehearsal: ``now`` is the sentence before the run, ``reason`` the one after
-    it.
+    """The reason why a run is at best a rehearsal: ``now`` is the sentence before the run, ``reason`` the sentence
+    after the run.
     """
 
     now: str
@@ -103,15 +103,17 @@ _DECLARED = Obstacle(
 
 
 def cache_visibility_before_writes(target: TargetFacts) -> CacheVisibility:
-    """Return whether a target's cached pages can be counted, as far as this is known before the first write."""
+    """Return what is known, before the first write, about counting a target's cached pages."""
     if target.is_memory:
         return "memory"
     return "not_tested" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
-    """Return a sentence with the scale at which the shortest limit is one second; limits are proportional to the
-    bytes.
+    """Return a sentence with the scale at which the shortest limit is one second, or that only full size gives more
+    time.
+
+    Limits are proportional to the bytes of a checkpoint.
     """
     wanted = scale * _LATENCY_SECONDS / shortest_seconds
     if wanted >= ACCEPTANCE.scale:
@@ -122,8 +124,9 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 
 def _requests(plan: Plan, settings: Settings) -> str:
-    """Return a sentence on the additional requests per byte at a reduced scale; bytes that an engine adds to a file are
-    not counted.
+    """Return a sentence on how many more requests per byte a checkpoint of reduced scale needs; otherwise empty.
+
+    Bytes that an engine adds to a file are not counted.
     """
     size = settings.io_size_bytes
     times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
@@ -266,7 +269,10 @@ def unmeasured(
 
 
 def asks_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> bool:
-    """Return whether a certificate of this run needs COLD, which is proven by counting cached pages."""
+    """Return whether a certificate of this run needs the requirement COLD.
+
+    COLD is proven by counting cached pages, unless another proof is given.
+    """
     chosen = chosen_suites(settings, gates, catalogue)
     asked = requirements_of_run(settings, gates, catalogue)
     return any(r.id == "COLD" and r.suite in chosen and gates_something(r, settings, gates) for r in asked)
@@ -287,7 +293,7 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
 
 
 def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
-    """Yield the suites that were not chosen and the inputs that were not given, one obstacle each."""
+    """Yield one obstacle for each required suite that was not chosen, and for each missing input of required checks."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in requirements_of_run(settings, gates, catalogue) if gates_something(r, settings, gates)]
     for suite in dict.fromkeys(r.suite for r in asked if r.suite not in chosen):

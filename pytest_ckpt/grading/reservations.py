@@ -59,7 +59,8 @@ def relevance(
     recorders: Sequence[str] = (),
     files_below: Sequence[str] = (),
 ) -> list[str]:
-    """Return why a run's result may not represent an array, a sentence each; empty for other tools' results.
+    """Return the reasons why a run's result may not represent an array, one sentence each; empty for other tools'
+    results.
 
     ``of_one_host`` describes a target that only one host can use; empty for any other. ``recorders`` are additional
     components in the process that recorded the results. ``files_below`` are files of this host that contain the
@@ -84,7 +85,7 @@ def not_tested(
     *,
     has_files: bool,
 ) -> list[str]:
-    """Return the missing proofs and tests, each with its risk, a sentence each; empty for other tools' results."""
+    """Return the missing proofs and tests, one sentence with the risk each; empty for other tools' results."""
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
         return []
@@ -128,7 +129,9 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
 
 
 def _is_lenient_rate(limits: ClusterLimits) -> bool:
-    """Whether a stated failure rate may be invented, because no observed failure rate gives limits as long as these."""
+    """Whether the operator's failure rate gives longer save limits than any observed failure rate, so that it may be
+    invented.
+    """
     return limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS
 
 
@@ -219,7 +222,7 @@ def _too_short(measurement: Measurement) -> bool:
 
 
 def _slowest(measurement: Measurement) -> list[tuple[OperationKind, float]]:
-    """Return the seconds of the slowest save and of the slowest load, if there were any."""
+    """Return (kind, seconds) of the slowest save and of the slowest load, if there were any."""
     kinds: tuple[OperationKind, ...] = ("save", "load")
     return [(kind, max(o.seconds for o in found)) for kind in kinds if (found := measurement.of_kind(kind))]
 

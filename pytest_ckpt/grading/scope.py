@@ -84,8 +84,9 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
 
 
 def _not_direct(measured: Mapping[str, Measurement]) -> list[str]:
-    """Return a phrase on engines for direct I/O whose bytes also passed through the client's page cache; empty if none
-    did.
+    """Return a list with one phrase on engines for direct I/O whose bytes also passed through the client's page cache.
+
+    The list is empty if there is no such engine.
     """
     found = [m.engine for m in measured.values() if NOT_DIRECT in m.engine_facts.get("direct", "")]
     return [f"I/O of {named('engine', 'engines', found)} {NOT_DIRECT}"] if found else []
@@ -111,7 +112,10 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) 
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
-    """Return names after their kind, each name once: ``engine torch``, ``engines torch, stream and dcp``."""
+    """Return a phrase that lists names once each, after a noun: ``engine torch``, ``engines torch, stream and dcp``.
+
+    ``one`` is the singular of the noun, ``many`` the plural.
+    """
     each = list(dict.fromkeys(names))
     listed = " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
     return f"{one if len(each) == 1 else many} {listed}"

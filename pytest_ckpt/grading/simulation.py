@@ -25,9 +25,9 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulationRules:
-    """Parameters of a simulation: ``runs`` runs of ``seconds`` each, ``restart_seconds`` after each failure, and
-    ``arrivals``.
+    """Parameters of a simulation: ``runs`` training runs of ``seconds`` each.
 
+    A restart takes ``restart_seconds`` after each failure; ``arrivals`` defines when failures occur.
     ``interval_seconds`` is the time between saves; None: the interval of the rule. ``takes_best``: use the interval
     with the least loss, by Daly.
     """
@@ -90,7 +90,7 @@ def measured_times(measurement: Measurement, costs: Sequence[SaveCost]) -> Measu
 def simulated_row(
     measurement: Measurement, costs: Sequence[SaveCost], limits: ClusterLimits, rules: SimulationRules
 ) -> SimulatedRow:
-    """Simulate one subject on the cluster of ``limits``.
+    """Return the simulated training of one subject on the cluster of ``limits``; ``costs`` are the costs of its saves.
 
     If the cluster has more clients than the measurement, the storage is assumed to be as fast for all clients of the
     cluster as for the measured clients.
@@ -143,6 +143,6 @@ def simulated_row(
 def simulated_rows(
     measurements: Sequence[Measurement], clusters: Sequence[ClusterLimits], rules: SimulationRules
 ) -> list[SimulatedRow]:
-    """Simulate each complete measurement on each cluster."""
+    """Return the simulated training of each complete measurement on each cluster."""
     found = [(m, costs) for m in measurements if (costs := measured_costs(m))]
     return [simulated_row(m, costs, limits, rules) for m, costs in found for limits in clusters]

@@ -26,8 +26,8 @@ class CachePromise:
     """How long a client of a network file system may answer from its cache, by its mount options; not a fault of the
     storage.
 
-    ``seconds`` is None if the mount does not show the time. ``basis`` are the options that set it, as the mount shows
-    them, or a documented default. ``shorter`` is the option that shortens the time; empty if this is not needed.
+    ``seconds`` is None if the mount does not show the time. ``basis`` are the options that set the time, as the mount
+    shows them, or a documented default. ``shorter`` is the option that shortens the time; empty if this is not needed.
     """
 
     seconds: float | None
@@ -35,7 +35,11 @@ class CachePromise:
     shorter: str = ""
 
     def text(self, what: Memory, measured: float | None) -> str:
-        """Return one sentence on the promise, and a second one if the measured time in seconds is longer."""
+        """Return one sentence on the promise for one kind of object (``what``).
+
+        ``measured`` is the time in seconds that STALE measured; if it is longer than the promise, a second sentence
+        states this.
+        """
         remembered = what.replace("-", " ")
         if self.seconds is None:
             return f"The mount of the second client does not show how long it remembers {remembered}: {self.basis}."
@@ -129,7 +133,10 @@ Options of other FUSE file systems may also show their cache times.
 
 
 def promise_of(mount: str, what: Memory) -> CachePromise | None:
-    """Return the cache promise of a mount, given as its type and options; None for a type without a known promise."""
+    """Return a mount's cache promise for one kind of object (``what``); None if the type of mount has no known promise.
+
+    ``mount`` contains the file-system type and the options of the mount.
+    """
     kind, _, written = mount.partition(" ")
     options = {name: value for name, _, value in (word.partition("=") for word in written.split(","))}
     of = _PROMISES.get(kind, _of_fuse if kind.startswith("fuse") else None)
@@ -151,7 +158,11 @@ _NEEDS = {
 
 
 def without_anomaly(observation: Observation, limit: float | None) -> Decision:
-    """Return "met" if a check found no anomaly and its measured value, if any, is within the limit, if any."""
+    """Return the decision on the result of a check.
+
+    The check is "met" if it found no anomaly and its measured value is within ``limit``. A check may have no measured
+    value, or no limit.
+    """
     if observation.blocked:
         because = describe_blocked(observation.blocked)
         stack = tuple(observation.blocked.stack.splitlines())
@@ -193,10 +204,11 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
 
 
 def creates_in_time(decision: Decision, observation: Observation, demand: FilesOfHost | None) -> Decision:
-    """Decide a check that creates many files by the rate of creation, compared with the rate that a host needs.
+    """Return a decision on the rate at which a check creates many files.
 
-    The decision stays unchanged if the check measures no rate. The check creates more files than a host does in a save,
-    so its total time does not predict the time of a save.
+    The rate is compared with the rate that a host needs for its files in a save (``demand``). The decision stays
+    unchanged if it is not "met" or if the check measured no rate. The check creates more files than a host does in a
+    save, so its total time does not predict the time of a save.
     """
     if decision.outcome != "met" or not observation.measured:
         return decision
@@ -221,7 +233,7 @@ def creates_in_time(decision: Decision, observation: Observation, demand: FilesO
 
 
 def with_cache_promise(decision: Decision, observation: Observation) -> Decision:
-    """Append the mount's cache promise to the reason of a decision; the outcome is unchanged."""
+    """Return a decision with the mount's cache promise added to its reason; the outcome is unchanged."""
     if decision.outcome == "not run" or SECOND_MOUNT not in observation.facts:
         return decision
     what = cast("Memory", observation.subject)
@@ -232,7 +244,7 @@ def with_cache_promise(decision: Decision, observation: Observation) -> Decision
 
 
 def missing_need(check: Check) -> str:
-    """Return the sentence that names the missing input of a check."""
+    """Return the sentence that names the input that a check needs and the run lacks."""
     return _NEEDS[check.needs]
 
 

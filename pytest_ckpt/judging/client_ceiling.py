@@ -25,7 +25,7 @@ def host_rate(operation: Operation, ranks: Sequence[int], rank_bytes: Sequence[i
 
 
 def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
-    """Return the ranks of each host, in their order."""
+    """Return {host: numbers of its ranks}, in the order of ranks."""
     of_host: dict[str, list[int]] = {}
     for rank in measurement.ranks:
         of_host.setdefault(rank.host, []).append(rank.rank)
@@ -33,10 +33,10 @@ def ranks_by_host(measurement: Measurement) -> dict[str, list[int]]:
 
 
 def clients_cannot(measurement: Measurement, limit: float) -> str:
-    """Return a phrase on the host that is furthest below the rate for a save limit in seconds; empty if each host can
-    meet it.
+    """Return a phrase on a host whose rate is too low for a save limit in seconds; empty if each host can meet it.
 
-    The rate of a host is its ceiling without storage, or its fastest save if that was faster.
+    If there are several such hosts, the phrase is on the host that is furthest below. The rate of a host is its ceiling
+    without storage, or its fastest save if that was faster.
     """
     of_host, saves = ranks_by_host(measurement), measurement.whole("save")
     gaps = []

@@ -92,7 +92,7 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
 
 
 def differences(clients: Clients) -> list[str]:
-    """Return a sentence for each fact that differs between hosts; a missing fact counts as a difference."""
+    """Return a sentence for each fact of a client that differs between hosts; a missing fact counts as a difference."""
     sentences = []
     for name in dict.fromkeys(name for facts in clients.values() for name in facts):
         if name in _OWN:
@@ -122,7 +122,7 @@ def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def named_hosts(hosts: Sequence[str]) -> str:
-    """Return the names of the first hosts, and the number of the other hosts."""
+    """Return a phrase with the names of the first hosts, and the number of the other hosts."""
     more = f" and {counted(len(hosts) - _MAXIMUM_SHOWN, 'more host')}" if len(hosts) > _MAXIMUM_SHOWN else ""
     return f"{', '.join(hosts[:_MAXIMUM_SHOWN])}{more}"
 
@@ -138,8 +138,9 @@ def _release(text: str) -> str:
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
-    """Return the numbers in ``8``, ``4.1`` or ``6.8.0``, for a comparison in order; None if the text has
-    other parts.
+    """Return the numbers in a text such as ``8``, ``4.1`` or ``6.8.0``, for a comparison in order.
+
+    None if the text has other parts.
     """
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
@@ -232,7 +233,7 @@ def unsafe_mounts(clients: Clients) -> list[str]:
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
-    """Return code that may act in the ranks' processes before their program starts, one phrase each."""
+    """Return a phrase on each piece of code that may act in the ranks' processes before their program starts."""
     return list(dict.fromkeys(p for m in measurements if m.client_proofs for p in m.client_proofs.disclosed))
 
 

@@ -52,7 +52,9 @@ Found = Literal["proven", "cached", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """The conclusion from a proof. ``because`` is a part of a sentence; ``basis`` is None if nothing is proven."""
+    """The conclusion from a proof. ``because`` is the reason as a part of a sentence; ``basis`` is None if nothing is
+    proven.
+    """
 
     found: Found
     because: str
@@ -60,7 +62,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return the proof of uncached loads for a target whose cached pages the kernel cannot count."""
+    """Return the conclusion on uncached loads for a target whose cached pages the kernel cannot count."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -131,9 +133,10 @@ def of_canaries(reads: CanaryReads) -> Proof:
 
 
 def _cache_differs(reads: CanaryReads) -> bool:
-    """Return whether a cache seems to contain the judged parts but not the parts saved for timed reads.
+    """Return whether a cache seems to contain parts of the judged checkpoints, but not the canaries.
 
-    The judged parts were read faster than those parts after a drop, and reading them again was not faster.
+    After a drop, the parts of the judged checkpoints were then read faster than the canaries, and a repeated read of
+    these parts was not faster.
     """
     judged = reads.judged_seconds
     if not judged or _helps(reads.judged_reread_seconds, judged):
@@ -203,8 +206,9 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
 
 
 def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
-    """Return whether the bytes moved between save and load were enough to displace every file from the
-    clients' caches.
+    """Return the conclusion from the bytes that each host moved between a save and its load.
+
+    The loads are proven to be uncached if these bytes displaced every file from the clients' caches.
     """
     if client_cache_bytes is None:
         because = "the size of caches on the clients' disks was not stated (--ckpt-client-cache)"
@@ -225,7 +229,7 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether the first reads are faster than the second, by their medians and by the sign test.
 
-    Both sets read the same parts, or each host reads its own parts; then the numbers of reads may differ.
+    The two sets read the same parts. If each host reads its own parts instead, the numbers of reads may differ.
     """
     if _ratio(first, second) >= FASTER:
         return False
@@ -240,7 +244,7 @@ def _helps(repeated: Sequence[float], first: Sequence[float]) -> bool:
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether reading again speeds up the other client more than it ever sped up this client."""
+    """Return whether a repeated read gains more on the other client than it ever gained on this client."""
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False

@@ -99,13 +99,13 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 
 def ended_before(failure: Failure) -> Decision:
-    """Return "not run", because a failure elsewhere ended the run before this part was measured."""
+    """Return the decision "not run": a failure elsewhere ended the run before the judged operations were measured."""
     return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
-    """Return whether a failure counts against the storage, and occurred in one of the subject's own operations of a
-    kind.
+    """Return whether a failure counts against the storage and occurred in the subject's own saves, or own loads
+    (``kind``).
 
     The scratch saves and loads of a ramp count as own operations.
     """

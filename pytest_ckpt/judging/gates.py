@@ -79,11 +79,11 @@ class Gates:
         return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
-        """Return the gate kind of a requirement for a subject."""
+        """Return the gate kind of a requirement for a subject; ``default`` if the table does not set it."""
         return self.kinds.get(f"{requirement}.{subject}", self.kinds.get(requirement, default))
 
     def limit(self, requirement: str, subject: str, default: float | None) -> float | None:
-        """Return the limit of a requirement for a subject."""
+        """Return the limit of a requirement for a subject; ``default`` if the table does not set it."""
         return self.limits.get(f"{requirement}.{subject}", self.limits.get(requirement, default))
 
 
@@ -99,8 +99,8 @@ def read_gates(
     """Return the table that a TOML text describes. Raises ValueError with a sentence about the error.
 
     ``defaults`` maps every known name (``ID`` and ``ID.subject``) to the catalogue's values; ``base`` returns a
-    built-in table, which the text extends. A built-in table (``ships``) need not extend another one. It may require
-    less than its base, because it is for another kind of storage.
+    built-in table, which the text extends. A built-in table (``ships``) need not extend another one. Such a table may
+    require less than its base, because it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")
@@ -159,9 +159,10 @@ def read_gates(
 
 
 def with_relaxations(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return a gate table, compared with ``own``, the built-in table for the target's kind.
+    """Return ``gates``, after a comparison with ``own``, the built-in table for the target's kind.
 
-    If the table relaxes rows that ``own`` requires, it cannot certify, and a sentence in ``relaxed`` names the rows.
+    If ``gates`` relaxes rows that ``own`` requires, the result is a copy that cannot certify. A sentence in its field
+    ``relaxed`` names these rows.
     """
     if not gates.certifies or gates.table == own.name:
         return gates
@@ -207,9 +208,10 @@ def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, st
 def _spread_rows(
     table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, GateDefault]
 ) -> dict[str, str]:
-    """Return the gate kind of each member of a group, from the table ``part`` with a row for each group.
+    """Return the gate kinds of requirements or checks, from the rows for their groups.
 
-    ``part`` is a table of suites or of needs; ``members`` maps each requirement or check to its group.
+    ``part`` names a part of the gate table: its rows are suites or needs. ``members`` maps each requirement or check to
+    its group.
     """
     rows = table.get(part, {})
     if not isinstance(rows, dict):
@@ -225,7 +227,8 @@ def _spread_rows(
 
 
 def _spread_kind(kind: str, default: str) -> str:
-    """Return the gate kind that a group's row gives a member with this default.
+    """Return the gate kind of a member of a group: the ``kind`` in the group's row, adapted to the member's
+    ``default``.
 
     An advisory member of a group "where given" becomes "advisory where given".
     """
@@ -241,9 +244,9 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Return the gate kinds, extended by the checks in ``below``: each check gets the kind of its requirement.
+    """Return the gate kinds, with an entry for each check in ``below`` whose requirement has a gate kind.
 
-    A check with its own row in ``kinds`` keeps its kind.
+    A check gets the kind of its requirement, unless it has its own row in ``kinds``.
     """
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)

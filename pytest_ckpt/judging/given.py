@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 class JudgedFacts:
     """The input of one requirement: a measurement with the cluster's limits, or the observation of a check.
 
-    ``files_of_host`` is the planned number of files that each host creates in a save; None if there is no plan.
+    ``maximum`` is the limit of the requirement or check in the gate table; None without a limit. ``files_of_host`` is
+    the planned number of files that each host creates in a save; None if there is no plan.
     """
 
     measurement: Measurement | None = None
@@ -57,7 +58,7 @@ class JudgedFacts:
 
     @property
     def measured(self) -> Measurement:
-        """The measurement, for a requirement that is judged on one."""
+        """The measurement. Use it only for a requirement that is judged on a measurement."""
         assert self.measurement is not None
         return self.measurement
 
@@ -125,9 +126,9 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 
 
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
-    """Return the decision for a pattern that was not measured.
+    """Return the decision for patterns that were not measured.
 
-    It failed, these ranks cannot run it, or the run ended before it.
+    The decision states the reason: a failure in the pattern, ranks that cannot run it, or a run that ended before it.
     """
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):

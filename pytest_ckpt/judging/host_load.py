@@ -40,8 +40,9 @@ BOUNDS = (
 
 
 def spans_of(requirement: Requirement) -> tuple[str, ...]:
-    """Return the spans of a measurement that a requirement judges: its ``spans``, or the patterns that its function
-    uses.
+    """Return the names of the spans of a measurement that a requirement judges.
+
+    These are its ``spans``, else the patterns that its function uses, else the subject's own saves and loads.
     """
     if requirement.spans:
         return requirement.spans
@@ -65,10 +66,10 @@ def _loads(measurement: Measurement) -> Iterator[HostLoad]:
 
 
 def on_busy_host(requirement: Requirement, decision: Decision, load: HostLoad) -> Decision:
-    """Return the decision after the load of a busy host is considered.
+    """Return a requirement's decision after the load of a busy host is considered.
 
-    A failed ratio of times becomes "not run"; so does a met one, if load can hide a difference. Other decisions keep
-    their outcome and report the load.
+    If a ratio of times failed, the decision becomes "not run". If it was met, and load can hide a difference, the
+    decision becomes "not run" too. Other decisions keep their outcome and report the load.
     """
     described = describe_load(load)
     detail = (*decision.detail, f"busy host: {described}", BOUNDS)

@@ -49,10 +49,11 @@ def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decisio
 def not_cold(
     which: str, resident: int | None, mapped: int | None, detail: Sequence[str], cache: CacheFacts | None
 ) -> Decision | None:
-    """Return a decision if load ``which`` did not come from the storage, or if this is unknown; None otherwise.
+    """Return "not run" if a load did not come from the storage, or if this is unknown; None otherwise.
 
-    The result is also None if the target declares that its clients have no cache. If the kernel cannot count cached
-    pages, timed reads may prove instead that reads after a drop come from the storage.
+    ``which`` names the load in a sentence. The result is also None if the target declares that its clients have no
+    cache. If the kernel cannot count cached pages, timed reads may prove instead that reads after a drop come from the
+    storage.
     """
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
@@ -86,10 +87,11 @@ def lost(because: str, detail: Sequence[str]) -> Decision:
 
 
 def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
-    """Return a met decision with the kind of proof that the bytes came from the storage, or "not run" without a proof.
+    """Return the decision ``met`` with the kind of proof that the bytes in ``found`` came from the storage; else "not
+    run".
 
-    If the kernel shows no cache, timed reads at the subject's own loads have shown whether a drop works. The same drop
-    preceded every load here.
+    If the kernel shows no cache, timed reads during the subject's own loads have shown whether a drop works. The same
+    drop preceded every load in ``found``.
     """
     if found.is_declared_cold:
         return replace(met, basis="declared")

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class KnownFailure:
     """Failures on one kind of file system that have one cause.
 
-    ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail. ``why`` is the cause and
-    its cost for a training job. ``cure`` is the change that helps; empty if no option is known to help.
+    ``kinds`` are the names of the kind of file system in the kernel's table of mounts, ``checks`` the checks that fail.
+    ``why`` is the cause and its cost for a training job. ``cure`` is the change that helps; empty if no option is known
+    to help.
     """
 
     name: str
@@ -173,9 +174,10 @@ _READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextStep:
-    """The first action of the user after an error with one of these names.
+    """The first action of the user after an error whose name is in ``errnos``.
 
-    ``places`` and ``reads`` restrict it to kinds of targets, and to reads or writes.
+    The action applies to the kinds of targets in ``places``. ``reads``: it applies to reads (True) or to writes (False)
+    only; None: to both.
     """
 
     errnos: tuple[str, ...]

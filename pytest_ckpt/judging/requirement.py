@@ -32,18 +32,19 @@ class Requirement:
     ``function`` decides; its parameters name the facts that it needs (`judging.given`). Requirements of conformance are
     judged on a check's observation, all others on a measurement. For the documentation, ``units`` are the units of its
     values, ``figure`` describes the measured value and ``limit`` its bound, in which ``{maximum}`` is replaced.
-    ``maximum`` is a limit that a gate table may set. ``asked_by`` returns whether the options of a run provide its
-    prerequisite; ``needs`` are the target capabilities that it uses. If either is missing, it is not part of the run.
-    ``not_given`` describes the missing prerequisite of a requirement that is "not run" because a gate table requires it
-    "where given". ``own_launch`` is a pattern that is measured in a separate launch for this requirement. ``ratios``
-    are the units of its values that are ratios of times: on a busy host, such a value does not fail it. With
-    ``hidden_by_load``, other work can also hide a difference, so such a value does not meet it either. ``spans`` are
-    the parts of a measurement that it judges, if they are not the patterns among its parameters (`judging.host_load`).
+    ``maximum`` is a limit that a gate table may set. ``asked_by`` returns whether the options of a run provide the
+    requirement's prerequisite; ``needs`` are the target capabilities that it uses. If the prerequisite or a capability
+    is missing, the requirement is not part of the run. ``not_given`` describes the missing prerequisite of a
+    requirement that is "not run" because a gate table requires it "where given". ``own_launch`` is a pattern that is
+    measured in a separate launch for this requirement. ``ratios`` are the units of its values that are ratios of times:
+    on a busy host, such a value does not fail the requirement. With ``hidden_by_load``, other work can also hide a
+    difference, so on a busy host such a value does not meet the requirement either. ``spans`` are the parts of a
+    measurement that the requirement judges, if they are not the patterns among its parameters (`judging.host_load`).
 
-    ``of_strategy`` decides whether it applies to saves by a strategy: a run may have several. ``next_step`` is the
-    first action after a failure, ``help`` the part of docs/faq.md about the failure, and ``also_known_as`` the
-    equivalent lines of other lists of requirements. ``plugin`` names the plugin that adds it. A requirement that was
-    read from a report has no function.
+    A run may have several strategies; ``of_strategy`` returns whether the requirement applies to saves by a strategy.
+    ``next_step`` is the first action after a failure, ``help`` the part of docs/faq.md about the failure, and
+    ``also_known_as`` the equivalent lines of other lists of requirements. ``plugin`` names the plugin that adds the
+    requirement. A requirement that was read from a report has no function.
     """
 
     id: str
@@ -72,13 +73,16 @@ class Requirement:
 
     @property
     def is_measured(self) -> bool:
-        """Whether pytest-ckpt judges the requirement, on a measurement. Other requirements need observations or their
-        plugin.
+        """Whether pytest-ckpt judges the requirement on a measurement.
+
+        Requirements of conformance need observations instead, and requirements from a report need their plugin.
         """
         return self.function is not None and self.suite != "conformance"
 
     def is_asked(self, settings: Settings) -> bool:
-        """Whether a run with these settings measures the requirement, by its options and one of its strategies."""
+        """Whether a run with these settings measures the requirement: its prerequisite is given, and it applies to a
+        strategy.
+        """
         return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
     def decide(self, facts: JudgedFacts) -> Decision:
@@ -112,12 +116,12 @@ def requirement(
     ratios: Sequence[str] = (),
     hidden_by_load: bool = False,
 ) -> Callable[[_Function], _Function]:
-    """Return a decorator that makes a function a requirement: its parameters name facts, its docstring is the text, its
-    body decides.
+    """Return a decorator that makes a function a requirement.
 
-    The suite follows from the name of the module: ``test_strategies_of_tiers`` belongs to the suite "strategies". The
-    parameters of the decorator are fields of `Requirement`. Raises TypeError if a parameter of the function does not
-    name a fact or has another type.
+    The parameters of the function name facts, its docstring is the text for the buyer, and its body decides. The suite
+    follows from the name of the module: ``test_strategies_of_tiers`` belongs to the suite "strategies". The parameters
+    of the decorator are fields of `Requirement`. Raises TypeError if a parameter of the function does not name a fact
+    or has another type.
     """
 
     def state(function: _Function) -> _Function:

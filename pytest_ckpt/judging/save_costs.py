@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveCost:
-    """The measured cost of one save, in seconds from its start.
+    """The measured cost of one save, in seconds.
 
-    ``blocked_seconds``: until the job could continue and change its state on the last rank. ``extra_seconds``: the
-    slowdown of the concurrent steps. ``seconds``: until it was committed. ``copying_seconds`` is the part of
-    ``blocked_seconds`` in which the state was copied in the client's memory. With ``drains``, the time between
-    ``blocked_seconds`` and ``seconds`` is a drain from a local tier; only one of several saves is drained.
+    ``blocked_seconds``: from the start of the save until the job could continue and change its state on the last rank.
+    ``extra_seconds``: the slowdown of the concurrent steps. ``seconds``: from the start until the save was committed.
+    ``copying_seconds`` is the part of ``blocked_seconds`` in which the state was copied in the client's memory. With
+    ``drains``, the time between ``blocked_seconds`` and ``seconds`` is a drain from a local tier; only one of several
+    saves is drained.
     """
 
     index: int
@@ -59,7 +60,11 @@ class SaveCost:
 
     @property
     def minimum_interval_seconds(self) -> float:
-        """The minimum time between the starts of two saves: this save, or its share of a drain, must have ended."""
+        """The minimum time between the starts of two saves; 0 for a blocking save, because training waits for its end.
+
+        Before the next save starts, a background save must have ended. With a local tier, the save's share of a drain
+        must have ended.
+        """
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)
         return self.seconds if self.background_seconds else 0.0
@@ -109,7 +114,7 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
 
 
 def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float:
-    """Return the maximum time until a save is committed, at the size that was run.
+    """Return the maximum time in seconds until a save is committed, for checkpoints of the size that was run.
 
     With a local tier, it is the maximum time of a drain.
     """

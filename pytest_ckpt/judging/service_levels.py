@@ -41,7 +41,7 @@ def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
 
 
 def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
-    """Return a sentence: whether consecutive saves would be an incident by the service level for rates.
+    """Return a sentence that states whether consecutive saves would be an incident by the service level for rates.
 
     ``size`` is one save in bytes, ``contracted`` the contracted rate in bytes/s, 0 if it is unknown.
     """
@@ -59,7 +59,10 @@ def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
 
 
 def stall_level(without_stall: int, operations: int, what: str) -> str:
-    """Return a sentence: how many operations had no stall over 60 s; ``what`` states where the operations come from."""
+    """Return a sentence that states how many operations had no stall over 60 s.
+
+    ``what`` is the phrase that follows the count of operations in the sentence, such as "with a fault".
+    """
     enough = trials_for(SHARE_WITHOUT_STALL)
     share = format_percent(SHARE_WITHOUT_STALL, digits=3)
     text = (
@@ -73,5 +76,5 @@ def stall_level(without_stall: int, operations: int, what: str) -> str:
 
 
 def survival_level(failures: str, not_shown: str) -> str:
-    """Return a sentence: the single failures that acknowledged data survived, and the failures that were not tested."""
+    """Return a sentence on the single failures that acknowledged data survived, and on the failures not tested."""
     return f"{_NAME}, acknowledged data survive any single failure: shown for {failures}; not shown: {not_shown}"

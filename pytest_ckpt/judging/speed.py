@@ -37,11 +37,11 @@ _TOLD_STARVED = 0.1
 
 
 def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
-    """Decide whether every operation is within a limit in seconds (for the full size); ``reason`` is the origin of the
-    limit.
+    """Return the decision on whether every operation took at most ``full_limit`` seconds, for checkpoints of full size.
 
-    ``assurance`` is the required confidence about operations that were not measured; None: no confidence is required.
-    If its plan allows misses, the measured value is the slowest operation that must meet the limit.
+    ``reason`` is the origin of the limit. ``assurance`` is the required confidence about operations that were not
+    measured; None: no confidence is required. If its plan allows misses, the measured value is the slowest operation
+    that must meet the limit.
     """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
@@ -163,7 +163,10 @@ def misses_allowed(assurance: Assurance | None, operations: int) -> int:
 
 
 def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float) -> str:
-    """Return the reason why a late load does not count against the storage, because the client compared too slowly."""
+    """Return the reason why a late load does not count against the storage: the client compared too slowly.
+
+    ``load`` names the load. ``took`` and ``allowed`` are its time and the limit, as text.
+    """
     return (
         f"The client compared too slowly: {load} took {took}, the limit is {allowed}, and for "
         f"{format_seconds(stalled_seconds)} of it reads waited until bytes that had arrived were compared."
@@ -180,8 +183,8 @@ def _bound(
 ) -> AcceptanceBound | None:
     """Return the conclusion from these operations for all others; None if there is no conclusion.
 
-    ``is_held_up``: the client delayed an operation that is over the limit. It is neither a success nor a miss of the
-    storage, so there is no conclusion.
+    ``is_held_up``: the client delayed an operation that is over the limit. Such an operation is neither a success nor a
+    miss of the storage, so there is no conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
     if not met or is_held_up or not (_is_exact(operations) or met == trials):
@@ -191,9 +194,9 @@ def _bound(
 
 
 def _how_sure(done: Operations, limit: float, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
-    """Yield sentences with the conclusions from these operations about all operations.
+    """Yield sentences with the conclusions from the measured operations about all operations.
 
-    There is no estimate if times are bounds themselves, or if the amounts of data differ.
+    There is no estimate if measured times are only upper bounds, or if operations moved different amounts of data.
     """
     kinds, operations = f"{done.kind}s", done.all
     confidence = format_share(wanted.confidence)
@@ -241,7 +244,9 @@ def _share(operation: Operation) -> str:
 
 
 def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
-    """Return a sentence with the rate of one client, because some storage limits each client."""
+    """Return a phrase with the rate of one client, because some storage limits each client; empty
+    for a single client.
+    """
     clients, unit = clients_of_run(len(measurement.hosts), measurement.processes)
     if clients < 2:
         return ""

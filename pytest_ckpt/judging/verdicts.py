@@ -33,7 +33,7 @@ def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severit
 
 
 def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Judge one requirement on a measurement."""
+    """Return the verdict of one requirement on a measurement."""
     subject = str(measurement.subject)
     maximum = None if requirement.maximum is None else gates.limit(requirement.id, subject, requirement.maximum)
     decision = requirement.decide(JudgedFacts(measurement=measurement, limits=limits, maximum=maximum))
@@ -58,7 +58,7 @@ def decide_observed(
     kind: str = "",
     files_of_host: FilesOfHost | None = None,
 ) -> Verdict:
-    """Judge a requirement on the target's behaviour by the result of one of its checks.
+    """Return the verdict of a requirement on the target's behaviour, from the result of one of its checks.
 
     ``kind`` is the target's file system: known facts about it explain a failure but do not affect the outcome.
     ``files_of_host`` is the planned number of files that each host creates in a save; None if there is no plan.
@@ -120,9 +120,9 @@ KIND_OF: Mapping[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherMeasurement:
-    """A measurement of a subject that is not the judged one, because it is incomplete or was repeated to add patterns.
+    """A measurement of the judged subject in addition to the judged measurement.
 
-    ``start`` is the number of the start that made it.
+    It is incomplete, or it was repeated to add patterns. ``start`` is the number of the start that made it.
     """
 
     start: int
@@ -136,8 +136,9 @@ def verdict_over_starts(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return the verdict on a subject over all starts of a run: failed if any other measurement of the
-    subject failed.
+    """Return the verdict on a subject over all starts of a run.
+
+    It is "failed" if the verdict on any other measurement of the subject is "failed".
     """
     if verdict.outcome == "failed" or requirement.plugin:
         return verdict
@@ -150,10 +151,9 @@ def verdict_over_starts(
 
 
 def _as_far_as_measured(measurement: Measurement, requirement: Requirement) -> Iterator[Measurement]:
-    """Yield a measurement unchanged, then as if its completed operations were all planned ones.
+    """Yield the measurement unchanged, and then a copy in which the completed operations are all planned operations.
 
-    The second form is for requirements with a limit for every save or load: a completed operation over the limit
-    counts.
+    The copy is for requirements with a limit for every save or load: a completed operation over the limit counts.
     """
     yield measurement
     kind = KIND_OF.get(requirement.id)

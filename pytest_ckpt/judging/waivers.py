@@ -52,9 +52,9 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts; an unmet verdict that a waiver covers on that day is marked as waived.
+    """Return the verdicts; each unmet verdict that a waiver covers on that day has the outcome "waived".
 
-    The mark replaces the outcome of the verdict, and its sentence begins with the waiver. The reason code stays.
+    Its sentence begins with the waiver. The reason code stays.
     """
     return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
 

@@ -49,8 +49,8 @@ class Message:
 class RunLocation:
     """The location of a run: its directory, and the submitter and system that the directory tree names.
 
-    ``division`` is ``closed`` or ``open``, empty if the tree has no such directory at its place. ``description`` is the
-    file that describes the system, None outside a tree of published results.
+    ``division`` is ``closed`` or ``open``; empty if the path names no division. ``description`` is the file that
+    describes the system; None outside a tree of published results.
     """
 
     directory: Path
@@ -70,7 +70,7 @@ class RunLocation:
 class RunFiles:
     """The readable content of one run directory.
 
-    ``is_training``: the run is of another benchmark. ``is_sizing``: the invocation did not measure, such as
+    ``is_training``: the run belongs to the training benchmark. ``is_sizing``: the invocation did not measure, such as
     ``datasize``.
     """
 
@@ -87,7 +87,8 @@ class RunFiles:
 def find_runs(directory: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
     """Return the run directories at and below ``directory``, in the order of their names.
 
-    ``overlooked`` receives directories that cannot be read, and links to directories, which are not followed.
+    ``overlooked`` is called with a message for each directory that cannot be read, and for each link to a directory.
+    Links are not followed.
     """
     found = []
 
@@ -141,8 +142,9 @@ def location_of(directory: Path) -> RunLocation:
 
 
 def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> RunFiles:
-    """Read one run directory; ``on_file`` is called for the file of each rank. Raises OSError if the
-    directory is gone.
+    """Return the content of one run directory; ``on_file`` is called for the file of each rank.
+
+    Raises OSError if the directory is gone.
     """
     messages: list[Message] = []
     names = sorted(entry.name for entry in os.scandir(directory) if not entry.is_dir())

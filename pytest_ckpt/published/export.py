@@ -57,7 +57,7 @@ class ExportedMeasurement:
 
     @property
     def model(self) -> Model:
-        """The model of the workload that was saved."""
+        """The saved model, one of the models of the workload."""
         return MODELS[self.measurement.model]
 
     @property
@@ -90,7 +90,7 @@ def unavailable_reason(measurement: Measurement) -> str:
 
 
 def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]:
-    """Return the content of each rank's file, by its name."""
+    """Return {file name: content} of the statistics file of each rank."""
     measurement = exported.measurement
     begins = exported.begins
     finished = begins[-1] + measurement.operations[-1].seconds
@@ -111,9 +111,7 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
 
 
 def summary(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the content of summary.json: means over the durations of rank 0, which are durations of whole
-    operations.
-    """
+    """Return the content of summary.json. Its means are over whole operations, which are the durations of rank 0."""
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
     for kind in ("save", "load"):
@@ -209,8 +207,9 @@ def workload(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
-    """Return the values that the format cannot contain: verdicts of the run with their subjects, and omitted
-    measurements.
+    """Return the content of an additional file for values that the format cannot contain.
+
+    These are the verdicts of the run with their subjects, and ``omitted``, the measurements that are not exported.
     """
     return {
         "schema": "pytest-ckpt/mlperf-export/1",

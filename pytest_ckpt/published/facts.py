@@ -116,7 +116,7 @@ def system_of(content: Any) -> SystemDescription | None:
 
 
 def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> DisclosedSettings:
-    """Return one invocation from the metadata and the summary; either may be empty."""
+    """Return the settings of one invocation, from the metadata and the summary; either may be empty."""
     args = metadata.get("args")
     fields = {**(args if isinstance(args, dict) else {}), **metadata}
     changed = metadata.get("override_parameters")
@@ -151,7 +151,7 @@ def _is_count(word: str) -> bool:
 class Published:
     """The published values of the saves or of the loads: means over the times of rank 0.
 
-    Rates are in GiB, even if the name of a value in the file states another unit.
+    Rates are in GiB/s, even if the name of a value in the file states another unit.
     """
 
     seconds: float | None
@@ -192,7 +192,9 @@ class Facts:
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
-    """Combine the facts of the files; each argument is the parsed content, None if the file is missing."""
+    """Return the facts of all files of a run, combined. Each argument is a parsed content, None if
+    the file is missing.
+    """
     meta, about = table(metadata), table(summary)
     workload = table(table(config).get("workload"))
     seen = _overridden(overrides)
@@ -253,13 +255,16 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
 
 
 def model_by_name(name: str) -> Model | None:
-    """Return the model with the name ``llama3-405b``, ``llama_405b`` or ``llama3_405b``."""
+    """Return the Llama 3 model of the workload whose size ends a name; None if there is none.
+
+    The spelling may vary: ``llama3-405b``, ``llama_405b`` and ``llama3_405b`` name the same model.
+    """
     size = name.lower().replace("_", "-").rsplit("-", 1)[-1]
     return MODELS.get(f"llama3-{size}") if name.lower().startswith("llama") else None
 
 
 def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
-    """Return the model of the workload with exactly this architecture."""
+    """Return the model of the workload with exactly this architecture; None if there is none."""
     shape, cut = table(architecture.get("transformer")), table(architecture.get("parallelism"))
     asked = (
         architecture.get("num_layers"),
@@ -339,7 +344,7 @@ def _between(value: Any) -> float | None:
 
 
 def _varies(value: Any) -> bool:
-    """Whether a pause is a random distribution, from which every rank draws each of its pauses."""
+    """Whether a pause is configured as a random distribution, from which every rank draws each of its pauses."""
     return isinstance(value, dict) and bool(value) and ("type" in value or "stdev" in value or "mean" not in value)
 
 

@@ -54,7 +54,7 @@ class ResultTree:
 
 
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
-    """Return the run directories at and below a directory, and a message for each directory that was skipped.
+    """Return two lists: the run directories at and below a directory, and a message for each skipped directory.
 
     Raises UsageError if there are runs, but no limits can be derived from ``command_line``.
     """
@@ -71,7 +71,7 @@ def read_results(
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Read the runs in ``places`` below a directory.
+    """Return the results of the runs in ``places`` below a directory.
 
     ``progress`` receives the number of runs read, the number of all runs, and the number of files read.
     """
@@ -113,7 +113,7 @@ def read_results(
 
 
 def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of the only result, or the table of several results.
+    """Return the report of the only result; if there are several results, the table of all results.
 
     ``command_line`` contains the given limits. Raises UsageError if there is no result to judge.
     """
@@ -156,7 +156,7 @@ def refuse_nothing(directory: Path, found: ResultTree) -> None:
 def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the report of one result, with the published values and the same fields as the report of a run.
 
-    Paths in it are relative to ``directory``.
+    Paths in the report are relative to ``directory``.
     """
     shards, measurement = result.layout, result.measurement
     operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
@@ -239,8 +239,9 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
 
 
 def _gates(word: str) -> Gates:
-    """Return the gate table for a result. ``auto`` requires speed and its proofs, because the files contain no other
-    facts.
+    """Return the gate table for a result; ``word`` is the value of the option.
+
+    For ``auto``, the table requires only speed and the proofs of speed, because the files contain no other facts.
     """
     if word != "auto":
         return load_gates(word, "")
@@ -278,7 +279,7 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
-    """Return the outcome of saves and loads in a few words, from {kind: (outcome, outcome as text)}."""
+    """Return the outcome of saves and loads in a few words. ``outcomes`` is {kind: (outcome, outcome as text)}."""
     if late := [kind for kind, (outcome, _) in outcomes.items() if outcome == "failed"]:
         return f"{' and '.join(late)} too slow"
     found = {outcome for outcome, _ in outcomes.values()}
@@ -300,7 +301,7 @@ def plain_message(message: Message, directory: Path) -> dict[str, str]:
 
 
 def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dict[str, Any]:
-    """Return the submission rules that each result meets or breaks, as a document.
+    """Return a document with the outcome of each submission rule for each result.
 
     A warning does not change the exit code. Raises UsageError if there is no result to judge.
     """

@@ -27,12 +27,10 @@ TWO_SPEEDS = 1.5
 _MINIMUM_SLOW = 2
 
 ONE_FAST = 3.0
-"""The minimum ratio of the median load's time to a single load's time that counts as too fast; chosen by this
-program.
-"""
+"""A load is too fast if the median load takes at least this many times as long; chosen by this program."""
 
 AT_MOST = "at most"
-"""The basis of an operation for which only an upper bound of the time is known, in a text that counts bases."""
+"""The text, when operations are counted by basis, for operations whose time is only known as an upper bound."""
 
 _WORDS = (ALL_RANKS, INFERRED, AT_MOST, RANK_0)
 
@@ -41,7 +39,10 @@ _MAXIMUM_ALIKE = 3
 
 
 def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]:
-    """Return sentences that name loads which are too fast compared with the others; ``loads`` are (number, seconds)."""
+    """Return sentences on loads that are too fast compared with the others, with their numbers.
+
+    ``loads`` are pairs (number, seconds).
+    """
     if len(loads) < 2:
         return ()
     if later := _faster_from(loads):
@@ -108,9 +109,10 @@ def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
 class Figures:
     """The saves, or the loads, of a result: the published and the judged values, in seconds and GiB/s.
 
-    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the mean of the slowest
-    process, over the operations for which it is known; ``overstatement`` is its excess over the mean of rank 0 in the
-    same operations. ``judged_seconds`` is the time of the slowest operation, for which a cluster waits.
+    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the mean time of the slowest
+    process, over the operations for which it is known. ``overstatement`` is the share by which this mean exceeds the
+    mean of rank 0 in the same operations. ``judged_seconds`` is the time of the slowest operation, for which a cluster
+    waits.
     """
 
     kind: OperationKind
@@ -149,7 +151,7 @@ class NetworkReads:
 
     ``at_least``: the interfaces were last read before the loads ended, so more bytes may have been received.
     ``crossed``: at least 95 % of the loaded bytes were received, so the loads did not come from a cache of the loading
-    hosts. False does not prove that they did.
+    hosts. False does not prove that the loads came from a cache.
     """
 
     received_bytes: int
@@ -186,8 +188,9 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
 
 
 def _origin(run: Run) -> tuple[str, str]:
-    """Return a key that is equal for runs that are phases of one result: the system, or the directory of
-    checkpoints.
+    """Return a key that is equal for runs that are phases of one result.
+
+    The key is the system, else the directory of checkpoints, else the directory that contains the run's directory.
     """
     place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
     if place.is_published_tree:
@@ -262,7 +265,10 @@ def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
 
 
 def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations whose times can be compared: if any have a known slowest process, only these."""
+    """Return the operations whose times can be compared.
+
+    These are the operations whose slowest process has a known time; all operations if there are none of this kind.
+    """
     return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
 
 
@@ -309,7 +315,7 @@ def _word(operation: Slowest) -> str:
 def _as_published(
     kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest]
 ) -> tuple[float | None, float | None, str]:
-    """Return the published seconds, the published GiB/s, and the source of these values.
+    """Return (seconds, GiB/s, source) of the published values; (None, None, "") if there are none.
 
     The values come from the summaries, or are computed from rank 0's times as a summary would.
     """

@@ -83,7 +83,9 @@ class RuleResult:
 
 
 def rule_results(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
-    """Compare a result with every rule that applies to its division."""
+    """Return the outcome of every submission rule for a result. Some violations are only a warning
+    in an ``edition``.
+    """
     found = []
     for rule in RULES:
         outcome, because = rule.judge(result)
@@ -280,8 +282,9 @@ def _operations(result: Result) -> _Found:
 
 
 def _order(result: Result) -> _Found:
-    """Judge the order of the invocations: one saves, and one that loads begins within 30 s after the end of
-    the saves.
+    """Judge the order of the invocations.
+
+    One invocation must save. Another one must load and begin within 30 s after the end of the saves.
     """
     saving = [run for run in result.runs if run.of_kind("save")]
     loading = [run for run in result.runs if run.of_kind("load")]
@@ -402,7 +405,7 @@ def _disclosed(result: Result) -> list[DisclosedSettings]:
 
 
 def _same_zone(one: datetime, other: datetime) -> bool:
-    """Whether two times can be subtracted: both have a zone, or both have none."""
+    """Whether one time can be subtracted from the other: both have a zone, or both have none."""
     return (one.tzinfo is None) == (other.tzinfo is None)
 
 

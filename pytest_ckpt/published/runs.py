@@ -43,7 +43,7 @@ EXPORTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizedLayout:
-    """The layout of a run, or None and the reason (``because``).
+    """The layout of a run. If the layout is None, ``because`` is the reason.
 
     ``source`` is "records" if the files name the model, "bytes" if the size of a checkpoint identifies it.
     """
@@ -56,9 +56,9 @@ class RecognizedLayout:
 def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, directory_name: str) -> RecognizedLayout:
     """Return the layout of a run.
 
-    ``moved_bytes`` is the size of one checkpoint, computed from times and throughputs; ``directory_name`` is the
-    directory that mlpstorage names after the model. If records and bytes contradict each other, the directory contains
-    files of two runs, and the layout is None.
+    ``moved_bytes`` is the size of one checkpoint, computed from times and throughputs; None if unknown.
+    ``directory_name`` is the name of the directory that mlpstorage calls after the model. If records and bytes
+    contradict each other, the directory contains files of two runs, and the layout is None.
     """
     named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(directory_name)
     amount = moved_bytes or facts.bytes
@@ -148,7 +148,7 @@ class Run:
 
 
 def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
-    """Return the run in these files, and notices about it; None instead of the run if it cannot be judged."""
+    """Return (run, notices about it) for the files of a run; the run is None if it cannot be judged."""
     directory = files.place.directory
     messages = list(files.messages)
 

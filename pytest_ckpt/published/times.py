@@ -83,8 +83,9 @@ class Timing(NamedTuple):
 class RankTimes:
     """The times of one rank. ``bytes`` is the size of one checkpoint of all ranks; None without a recorded throughput.
 
-    ``began`` is the start of the epoch of the first recorded operation, in seconds on this rank's clock; only a pause
-    comes between them. ``faults`` are sentences about implausible records; these operations are left out.
+    ``began`` is the start of the epoch of the first recorded operation, in seconds on this rank's clock. Between this
+    time and the operation, the rank only paused. ``faults`` are sentences about implausible records; these operations
+    are left out.
     """
 
     timings: Mapping[Key, Timing]
@@ -211,7 +212,7 @@ Ranks = Mapping[int, RankTimes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pause:
-    """The pause between an operation and the next one, in seconds, if it is known.
+    """The pause between an operation and the next one, in seconds; None if it is not known.
 
     ``description`` is a sentence if the value needs an explanation.
     """
@@ -254,7 +255,7 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
     """Return DLIO's pause before every operation.
 
     ``recorded`` is the configured pause; with ``varies`` each rank drew each pause at random. DLIO also pauses before
-    the first operation, so the time from the start of the run to it is an upper bound.
+    the first operation, so the time from the start of the run to this operation is an upper bound of the pause.
     """
     if varies:
         return Pause(
@@ -402,9 +403,9 @@ def _slowest(
 def _witnessed(
     key: Key, following: Key, known: Mapping[int, float], ranks: Ranks, seconds_between: float | None
 ) -> float | None:
-    """Return the time of the slowest process, inferred from the starts of two operations on the ranks with both.
+    """Return the time of the slowest process, inferred from the starts of two operations.
 
-    It is the median over a few of these ranks; None if no rank has both.
+    It is the median over a few ranks that recorded both operations; None if there is no such rank.
     """
     if seconds_between is None:
         return None
@@ -414,8 +415,9 @@ def _witnessed(
 
 
 def _following(keys: Iterable[Key]) -> dict[Key, Key]:
-    """Return the operation that follows each operation: the next one of its kind, or the first load after the last
-    save.
+    """Return {operation: the operation that follows it}.
+
+    This is the next operation of its kind, or after the last save the first load.
     """
     ordered = sorted(keys, key=_in_order)
     return {
@@ -438,8 +440,10 @@ def _before_first(times: RankTimes) -> float | None:
 
 
 def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
-    """Return the median time between the end of the slowest rank and the next start; None unless all ranks are
-    known."""
+    """Return the median time between the end of an operation on the slowest rank and the start of the next operation.
+
+    None unless all ranks are known.
+    """
     if len(ranks) < processes:
         return None
     timings = ranks[min(ranks)].timings
@@ -452,7 +456,8 @@ def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
 
 
 def _copies(ranks: Ranks) -> dict[int, str]:
-    """Return ranks whose times equal another rank's times to the microsecond: their files are copies.
+    """Return {rank: reason} for ranks whose times equal another rank's times to the microsecond: their files are
+    copies.
 
     Two processes never start and end at exactly the same times.
     """
@@ -468,7 +473,7 @@ def _copies(ranks: Ranks) -> dict[int, str]:
 
 
 def _reference(ranks: Ranks) -> dict[Key, float]:
-    """Return a reference for the start of every operation: the median over three or more ranks.
+    """Return {operation: reference time of its start}: the median over three or more ranks.
 
     With fewer ranks, it is the start on the lowest rank.
     """

@@ -58,7 +58,7 @@ class Received:
 
 
 def counters_of(metadata: Any, series: Any) -> Counters:
-    """Return the samples in mlpstorage's metadata and its time series; either may be missing (None)."""
+    """Return the samples of each host in mlpstorage's metadata and its time series; either may be missing (None)."""
     found: dict[str, list[Sample]] = {}
     snapshots = table(table(metadata).get("cluster_snapshots"))
     for snapshot in (table(snapshots.get("start")), table(snapshots.get("end"))):

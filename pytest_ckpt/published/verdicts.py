@@ -68,7 +68,9 @@ def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdic
 
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Judge one requirement on a published result. If the files do not decide it, it is "not run" with the reason."""
+    """Return the verdict of one requirement on a published result: "not run" with the reason if the files do not decide
+    it.
+    """
     if kind := KIND_OF.get(requirement.id):
         return _time(result, requirement, limits, gates, kind)
     if requirement.id == "STRAGGLER":
@@ -127,8 +129,9 @@ def _of_known(
     limits: ClusterLimits,
     gates: Gates,
 ) -> Verdict:
-    """Return an undecided verdict with a new conclusion about all operations, from the operations with known times
-    only.
+    """Return an undecided verdict with a new conclusion about all operations.
+
+    The conclusion is from the operations with known times only.
     """
     lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
     known = tuple(filter(_is_known, measurement.of_kind(kind)))
@@ -140,9 +143,9 @@ def _of_known(
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Return a sentence if operations may have missed the limit, but only operations without an exact time.
+    """Return a sentence on operations that may have missed the limit, because only bounds of their times are known.
 
-    Empty if no operation may have missed it, or if one certainly did.
+    The sentence is empty if no operation may have missed the limit, or if an operation certainly missed it.
     """
     late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
     if not late or any(o.least_seconds > limit for o in late):
@@ -181,9 +184,9 @@ def _perhaps(operation: Operation) -> str:
 
 
 def bases_text(result: Result, kind: OperationKind) -> str:
-    """Return the number of operations by basis, such as ``9 inferred from rank 0, 1 rank 0 only``.
+    """Return a text with the number of operations by basis, such as ``9 inferred from rank 0, 1 rank 0 only``.
 
-    If all have the same basis, only the basis is returned.
+    If all have the same basis, the text is only the basis.
     """
     bases = result.figures[kind].bases
     if len(bases) == 1:
@@ -310,7 +313,8 @@ def _caches(result: Result) -> str:
 
 
 def readings_of(result: Result) -> list[CacheReading]:
-    """Apply both interpretations of the cache rule to every client. Ranks are assumed to fill one host after the other.
+    """Return both interpretations of the cache rule, applied to every client. Ranks are assumed to fill the hosts in
+    order.
 
     Empty if the number of clients or their memory is not recorded.
     """

@@ -27,7 +27,10 @@ _SHORTEST_PAUSE_US = 1_000
 def pattern_of(
     calls: Sequence[TracedCall], under: str, label: str, created_by: str, *, with_pauses: bool = False
 ) -> Pattern:
-    """Return the pattern of the writes below ``under``. Raises UsageError if no pattern can be made."""
+    """Return the pattern of the writes below ``under``. Raises UsageError if the calls are not a pattern of a save.
+
+    ``label`` and ``created_by`` are fields of the pattern. The steps have pauses only with ``with_pauses``.
+    """
     threads = Threads(calls)
     files = JobFiles(under=under, process=threads.process)
     for call in calls:
@@ -128,11 +131,10 @@ def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
 
 
 def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return the pause before each call in microseconds: the time in which its lane was outside calls, since its phase
-    began.
+    """Return the pause before each call, in microseconds: the time since the lane's previous call ended.
 
-    A phase begins when all calls of earlier phases have ended, so the time for which a rank waits for others is not a
-    pause.
+    Before the first call of a lane, it is the time since the phase began. A phase begins when all calls of earlier
+    phases have ended, so the time for which a rank waits for other ranks is not a pause.
     """
     ends: dict[int, float] = {}
     for act, (phase, _, _) in zip(acts, lanes, strict=True):
@@ -222,8 +224,9 @@ def _phases(
 ) -> list[int]:
     """Return the phase of each call. A new phase begins with a call that needs another rank's result.
 
-    A phase also begins when one rank, or the first thread of a process, creates a small file (in ``beside``) after all
-    others have ended. Such a file describes the files of all ranks. A rank that is only late does not begin a phase.
+    A phase also begins with the creation of a small file (in ``beside``) after the last call of all other ranks, and of
+    the other first threads of processes. Such a file describes the files of all ranks. The first call of a rank does
+    not begin a phase: the rank may only be late.
     """
     ends: dict[int, float] = {}
     for act in acts:
@@ -256,7 +259,10 @@ def _phases(
 
 
 def _runs(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps, with consecutive equal writes or reads of a lane joined into one."""
+    """Return the steps, with consecutive equal writes or reads of a lane joined into one.
+
+    Pauses that are shorter than strace's own delay become 0.
+    """
     joined: list[Step] = []
     newest: dict[tuple[int, int], int] = {}
     for step in steps:

@@ -43,8 +43,9 @@ _LAST = re.compile(r"(^|/)(\.metadata|metadata\.json|latest[^/]*|[^/]*\.index\.j
 
 
 class _Format(NamedTuple):
-    """A checkpoint format, recognised by the names of its data files; ``home`` returns the checkpoint's directory from
-    such a name.
+    """A checkpoint format, recognised by the names of its data files.
+
+    ``home`` returns the checkpoint's directory for the name of such a file.
     """
 
     name: str
@@ -146,7 +147,7 @@ def _formats(files: Sequence[Listed]) -> dict[str, set[str]]:
 
 
 def _refuse_several(files: Sequence[Listed]) -> None:
-    """Refuse files of several checkpoints or jobs."""
+    """Raise UsageError for files of several checkpoints or jobs."""
     homes = _formats(files)
     for form, directories in homes.items():
         if len(directories) > 1:
@@ -171,7 +172,7 @@ def _refuse_several(files: Sequence[Listed]) -> None:
 
 
 def _refuse_unfinished(files: Sequence[Listed]) -> None:
-    """Refuse a checkpoint that its job did not complete."""
+    """Raise UsageError for a checkpoint that its job did not complete."""
     remedy = "Name a checkpoint whose save ended."
     if open_ones := [file.name for file in files if _UNFINISHED.search(file.name)]:
         raise UsageError(
@@ -195,7 +196,11 @@ def _refuse_unfinished(files: Sequence[Listed]) -> None:
 
 
 def _rank_in(name: str, model_ranks: int) -> int | None:
-    """Return the rank in a name: from DeepSpeed's data and model rank, or a number."""
+    """Return the rank in a file name; None if the name contains no rank.
+
+    DeepSpeed's names contain a data rank and a model rank: the rank is computed with ``model_ranks``, the number of
+    model ranks.
+    """
     for form in _FORMATS:
         if match := form.files.search(name):
             found = match.groupdict()
@@ -226,7 +231,9 @@ def _ranks(files: Sequence[Listed]) -> dict[str, int]:
 
 
 def _refuse_gaps(ranks: Mapping[str, int], files: Sequence[Listed]) -> None:
-    """Refuse ranks that a pattern cannot have: too many, or without data."""
+    """Raise UsageError for ranks that a pattern cannot have: too many ranks, ranks without data, or with too many
+    files.
+    """
     count = max(ranks.values()) + 1
     if count > MAXIMUM_RANKS:
         raise UsageError(

@@ -44,7 +44,7 @@ REMOVED = "removals of what older saves had written"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileCall:
-    """One call on file ``file`` (-1: a directory) by a thread, from ``began`` to ``ended``."""
+    """One call on file number ``file`` (-1: a directory) by a thread. It lasted from ``began`` to ``ended``."""
 
     thread: int
     began: float
@@ -66,9 +66,9 @@ class _Open:
 class JobFiles:
     """Collects the calls of a job on files; the fields contain the result after the last call.
 
-    ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` counts the bytes read from
-    files that the recorded job did not create, by the size of the reads. ``omitted`` counts calls that a pattern cannot
-    represent. ``moved_in`` counts renames of files that were written elsewhere.
+    ``sizes``, ``kept`` and ``synchronous`` have one entry per file number. ``other_reads`` maps a size of reads to the
+    number of bytes that reads of this size moved, from files that the recorded job did not create. ``omitted`` counts
+    calls that a pattern cannot represent. ``moved_in`` counts renames of files that were written elsewhere.
     """
 
     under: str
@@ -188,7 +188,7 @@ class JobFiles:
             self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
 
     def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
-        """Return a descriptor that a child has inherited from its parent."""
+        """Return a descriptor that a child has inherited from its parent; None if its file is not a file of the job."""
         if path not in self.numbers:
             return None
         number = self.numbers[path]
@@ -249,9 +249,10 @@ def newest_of(
 ) -> Pattern:
     """Return the pattern of the newest save.
 
-    ``make`` returns the pattern of one save from its calls. ``omitted`` in the result counts the other saves, with
-    equal and with different calls, and the ``removals``. The newest save is used because the first saves of a job often
-    do more than later ones: they start processes and allocate buffers.
+    ``make`` returns the pattern of one save from its calls. ``removals`` is the number of calls that removed files of
+    older saves. ``omitted`` in the result counts these calls and the other saves, with equal and with different calls.
+    The newest save is used because the first saves of a job often do more than later ones: they start processes and
+    allocate buffers.
     """
     pattern = make(saves[-1])
     left_out = dict(pattern.omitted)
@@ -327,7 +328,7 @@ def _paths(call: TracedCall) -> list[str]:
 
 
 def _directory_of_save(path: str, under: str) -> str:
-    """Return the name of the directory in ``under`` that is or contains a path; empty for other paths."""
+    """Return the name of the entry of ``under`` that a path names or is below; empty for a path outside."""
     return path[len(under) + 1 :].partition("/")[0] if path.startswith(f"{under}/") else ""
 
 

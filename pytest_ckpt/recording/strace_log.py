@@ -57,7 +57,7 @@ class TracedCall:
         return [text if text.startswith("/") or not directory else f"{directory}/{text}" for directory, text in found]
 
     def descriptor(self) -> tuple[int, str]:
-        """Return the call's first argument as (descriptor, path); the descriptor is -1 for other arguments."""
+        """Return the call's first argument as (descriptor, path); (-1, "") if it is not a descriptor."""
         match = re.match(r"(\d+)<((?:[^>\\]|\\.)*)>", self.arguments)
         return (int(match[1]), unescape(match[2])) if match else (-1, "")
 
@@ -78,7 +78,7 @@ class _Directories:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the working directory of a thread before a call, and record the directory that the call shows or
+        """Return the working directory of a thread before its call; record the directory that the call shows or
         changes.
         """
         if found := _DIRECTORY.findall(call.arguments):
@@ -109,7 +109,9 @@ def unescape(text: str) -> str:
 
 
 def read_log(lines: Iterable[str]) -> list[TracedCall]:
-    """Return the successful calls. Raises ValueError for an incomplete or foreign log."""
+    """Return the successful calls in the lines of a log. Raises ValueError for an incomplete log, or another kind of
+    text.
+    """
     waiting: dict[int, tuple[float, str, str]] = {}
     last: dict[int, float] = {}
     ended: set[int] = set()
@@ -154,8 +156,10 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
 
 
 class Threads:
-    """The processes of a job, from the calls that created them. ``births`` are the creations of all threads except the
-    first."""
+    """The processes of a job, from the calls that created them.
+
+    ``births`` maps each thread, except the first thread of a process, to the time of its creation.
+    """
 
     def __init__(self, calls: Iterable[TracedCall]) -> None:
         self._process: dict[int, int] = {}

@@ -26,7 +26,10 @@ States = Mapping[str, tuple[int, int, int]]
 
 
 def trace(words: Sequence[str]) -> list[TracedCall]:
-    """Run a command and return its calls. Raises UsageError if strace does not work or the command fails."""
+    """Run the command ``words`` under strace and return its calls.
+
+    Raises UsageError if strace does not work or the command fails.
+    """
     strace = shutil.which("strace")
     if strace is None:
         raise UsageError(
@@ -61,7 +64,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
 
 
 def calls_of(log: Path) -> list[TracedCall]:
-    """Return the calls in a log. Raises UsageError if it is not a complete strace log."""
+    """Return the calls in a log. Raises UsageError if the file is not a complete strace log."""
     try:
         with log.open(encoding="utf-8", errors="surrogateescape") as lines:
             return read_log(lines)
@@ -79,7 +82,7 @@ def _can_filter(strace: str) -> bool:
 
 
 def states_below(directory: str) -> States:
-    """Return the state of every regular file below a directory, for files with a single name."""
+    """Return the state of every regular file below a directory. Files with several hard links are left out."""
     found = {}
     for above, _, names in os.walk(directory):
         for name in names:
