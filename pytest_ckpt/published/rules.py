@@ -277,7 +277,7 @@ def _operations(result: Result) -> _Found:
     if all(count == _OPERATIONS for count in counts.values()):
         return "met", f"{shown}."
     if 0 in counts.values():
-        return "broken", f"{shown}: the other invocation is not there."
+        return "broken", f"{shown}: the files of the other invocation are missing."
     return "broken", f"{shown}."
 
 

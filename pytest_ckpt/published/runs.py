@@ -107,7 +107,7 @@ def _misfit(named: Model | None, processes: int | None, amount: int | None, high
         f"{found.name} {format_bytes(found.bytes)} by {format_count(found.processes)}"
         for found in _layouts(models, None)
     )
-    return f"It has {' and '.join(seen)}, which no layout of the workload has ({known})."
+    return f"It has {' and '.join(seen)}. This fits no layout of the workload ({known})."
 
 
 def _alike(one: int, other: int) -> bool:

@@ -53,8 +53,8 @@ def test_open_layouts_are_told_by_their_processes():
     ("run", "moved", "highest", "says"),
     [
         (MadeRun(), BYTES["llama3-70b", 64], 7, "the files are of different runs"),
-        (replace(MadeRun(), size=50 * GIB), None, 7, "no layout of the workload has"),
-        (MadeRun(), None, 12, "no layout of the workload has"),
+        (replace(MadeRun(), size=50 * GIB), None, 7, "This fits no layout of the workload"),
+        (MadeRun(), None, 12, "This fits no layout of the workload"),
     ],
 )
 def test_what_fits_no_layout_is_not_guessed(run, moved, highest, says):
