@@ -51,8 +51,8 @@ class Point:
 class Curve:
     """The results for one requirement (``row``) and one kind of array (``truth``), one point for each margin.
 
-    ``operations`` is the number of operations in a run that decide the verdict. ``is_independent`` is true if the
-    times of these operations are independent.
+    ``operations`` is the number of operations in a run that decide the verdict. ``is_independent`` is true if the times
+    of these operations are independent.
     """
 
     row: str

@@ -1,10 +1,10 @@
 """The engine ``stream`` compared with fio: ``python benchmarks/against_fio.py DIRECTORY``.
 
-Both use the same files, processes, request size and number of requests in flight, move the same number of bytes, and
-end with fsync. They run in pairs, and each goes first in every second pair; the slowest process counts. The engine runs
-on real ranks that mpiexec starts. Its time begins at the barrier before a save or load and ends when all ranks are
-done; content is generated and compared as in every run. The time of fio is the time that its jobs report, with fsync
-and without start-up and file set-up.
+Both use the same number of files, processes and requests in flight, and the same request size. They move the same
+number of bytes (the engine adds up to 4 KiB per file), and end with fsync. They run in pairs, and each goes first in
+every second pair; the slowest process counts. The engine runs on real ranks that mpiexec starts. Its time begins at the
+barrier before a save or load and ends when all ranks are done; content is generated and compared as in every run. The
+time of fio is the time that its jobs report, with fsync and without start-up and file set-up.
 
 Both read the same files, because the read rate may depend on where, when and with which bytes a file was written. The
 engine and fio lay out these files in turn. In files that fio has laid out, the engine's bytes are written in place, so
@@ -43,7 +43,7 @@ _MODES = {"save": "write", "load": "read"}
 
 
 def as_rank(job_file: str) -> None:
-    """Act as one rank: save or load once. Rank 0 writes the times of all ranks to the result file that the job names."""
+    """Act as one rank: save or load once. Rank 0 writes the times of all ranks to the result file of the job."""
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
@@ -175,7 +175,7 @@ class Fio:
         return [(e, m) for e in engines for m in memories]
 
     def choose(self, number: int) -> list[dict[str, Any]]:
-        """Try all methods three times on checkpoint ``number``, and use the fastest for saves and for loads from now on.
+        """Try all methods three times on checkpoint ``number``, and set the fastest one for saves and for loads.
 
         Return every attempt with its method and its seconds.
         """
@@ -195,10 +195,10 @@ class Fio:
         return tried
 
     def run(self, kind: str, number: int, *, lays_out: bool = False) -> tuple[float, Any]:
-        """Write new files, or read the files of checkpoint ``number``; return the seconds of the slowest and of each job.
+        """Write new files, or read the files of checkpoint ``number``, by the ``kind`` of operation.
 
-        Written files are then removed. With ``lays_out`` they are kept instead: they receive the bytes of the engine's
-        files, and replace these.
+        Return the seconds of the slowest job, and the seconds of every job. Written files are then removed. With
+        ``lays_out`` they are kept instead: they receive the bytes of the engine's files, and replace these.
         """
         engine, memory = self.way[kind]
         asked = self._asked

@@ -36,7 +36,7 @@ _COLUMNS = {
 
 
 def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
-    """Run pytest once; return its wall time, its cost outside the storage, the seconds of its stages, and its memory."""
+    """Run pytest once; return its wall time, cost outside the storage, seconds of each stage, and memory of a rank."""
     scale = ranks * size_mib * 2**20 / layout(_MODEL, mode="open", processes=ranks).bytes
     done = run_pytest(
         asked.directory,

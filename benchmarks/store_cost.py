@@ -70,7 +70,7 @@ def measured(act: Any) -> tuple[float, float]:
 
 
 def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
-    """Return an engine and two functions: one saves with the engine to a directory, the other performs one load step."""
+    """Return an engine, a function that saves to a directory with it, and a function that performs one load step."""
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415

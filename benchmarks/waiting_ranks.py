@@ -44,7 +44,7 @@ def taken(pids: list[int]) -> float:
 
 
 def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
-    """Act as one rank on these cores. Rank 0 writes in pairs and prints their values; the other ranks wait for rank 0."""
+    """Act as one rank on these cores: rank 0 writes, and prints the values of each pair; the other ranks wait."""
     os.sched_setaffinity(0, cores)
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - only in ranks
     from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - it starts MPI
@@ -73,8 +73,11 @@ def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
 
 
 def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tuple[float, float, float]]:
-    """Start the ranks; return for each pair the seconds with waiting ranks, the seconds with stopped ranks, and the cores
-    that the waiting ranks used."""
+    """Start the ranks, and return three values for each pair.
+
+    They are the seconds of the write with waiting ranks, the seconds of the write with stopped ranks, and the number of
+    cores that the waiting ranks used.
+    """
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(RANKS)]
     words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__, str(directory)]
     words += [f"--pairs={pairs}", f"--size={size}", "--rank-on", ",".join(map(str, sorted(cores)))]
