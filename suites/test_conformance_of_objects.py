@@ -99,9 +99,9 @@ def test_one_update_of_an_object_wins(observation: Observation, maximum: float |
 def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximum: float | None) -> Decision:
     """A multipart upload is invisible until it is completed; then it becomes an object of the listed parts.
 
-    Every large shard is saved in this way. The test sends parts out of order, sends some parts again, and kills a
-    process during its upload. An object that appears early, or contains a wrong part, is a damaged checkpoint. If no
-    listing shows an abandoned upload, nobody can remove it, and it takes space for ever.
+    Every large shard is saved in this way. The test sends parts out of order, sends some parts again, and ends a
+    process before it completes its upload. An object that appears early, or contains a wrong part, is a damaged
+    checkpoint. If no listing shows an abandoned upload, nobody can remove it, and it takes space for ever.
     """
     return without_anomaly(observation, maximum)
 
