@@ -253,7 +253,7 @@ def take_place_of(ours: Path, theirs: Path) -> None:
 
 
 class FioFailedError(Exception):
-    """fio has failed, for example because a method is not available in this directory. The text is its last line."""
+    """fio has failed, for example because this directory does not support a method. The text is fio's last line."""
 
 
 def takes_direct(directory: Path) -> bool:

@@ -29,9 +29,9 @@ _STRAGGLER = 0.93
 
 @dataclass(frozen=True)
 class Array:
-    """A simulated array: a function from the number of clients to its rate without noise, and the noise.
+    """A simulated array. ``rate`` returns its rate with a number of clients, without noise.
 
-    ``scatter`` is the standard deviation of the logarithm of an operation's rate.
+    ``scatter`` is the noise: the standard deviation of the logarithm of an operation's rate.
     """
 
     rate: Callable[[int], float]

@@ -225,9 +225,9 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     Data in a client's memory is not a checkpoint. Each rank calls fsync on its files. Then one rank of each host calls
     fsync on the directory, and one rank renames the directory to its final name and calls fsync on the parent
     directory. If the target refuses to rename a directory, a marker file in the directory commits the checkpoint. The
-    clock includes all of it. Before and after the saves each rank fsyncs a test file, and the kernel must then count no
-    dirty page of it. If the file system shows no such count, the certificate states that the effect of fsync was not
-    observable.
+    time of a save includes all these steps. Before and after the saves each rank fsyncs a test file, and the kernel
+    must then count no dirty page of it. If the file system shows no such count, the certificate states that the effect
+    of fsync was not observable.
     """
     if durability.observed in ("declared by the library", "unseen"):
         because = "No measurement shows that files became durable" + (

@@ -68,10 +68,11 @@ def is_installed() -> bool:
 
 @lru_cache(maxsize=64)
 def from_library(text: str) -> Numbers | str:
-    """Return {field of a model: value} for a configuration, or the library's name and version if it is unknown there.
+    """Return {field of a model: value} for the model that a configuration describes.
 
-    ``text`` is a JSON object with ``model_type``. Raises ValueError if the library refuses the configuration, or if the
-    tensors do not describe a model.
+    If transformers does not know the model, return a text with the version of transformers instead. ``text`` is a JSON
+    object with ``model_type``. Raises ValueError if the library refuses the configuration, or if the tensors do not
+    describe a model.
     """
     given = json.loads(text)
     if not _may_know(given["model_type"]):

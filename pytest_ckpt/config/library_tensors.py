@@ -199,9 +199,10 @@ def _absent(given: ConfigFields, text: Any) -> list[str]:
 
 
 def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
-    """Yield the fields of a configuration whose value the library does not use.
+    """Yield the names of the fields in a configuration that the library does not know, and therefore does not use.
 
-    A class keeps an unknown field as an attribute of the object, and removes a field that it translates into others.
+    The library stores an unknown field as an attribute of its object. Old names of known fields are not yielded: the
+    library converts them, so there is no such attribute.
     """
     known = _fields(config)
     for name, value in given.items():

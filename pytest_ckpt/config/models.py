@@ -388,7 +388,10 @@ def _take_kinds(given: Numbers) -> _Kinds | None:
 
 
 def _with_kinds(model: Model, kinds: _Kinds) -> Model:
-    """Return a model whose layers have these kinds. A short order of kinds is repeated up to the last layer."""
+    """Return a model whose layers have these kinds. Raises ValueError if they do not fit the model.
+
+    If the order of kinds has fewer entries than the model has layers, it is repeated up to the last layer.
+    """
     assert model.own
     if model.own.dense_layers:
         raise ValueError('dense_layers is not for a model with layer_kinds: give a kind feed_forward = "dense"')

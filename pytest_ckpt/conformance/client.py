@@ -99,16 +99,16 @@ class Client:
         return answer["result"]
 
     def stop(self, *, patience: float | None = None) -> Any:
-        """Stop the current loop, wait for its end, and return its answer."""
+        """Stop the loop of the agent's current action, wait until it has ended, and return its answer."""
         self._send({"action": "stop"})
         return self.finish(patience=patience)
 
     def read(self, path: str) -> bytes:
-        """Open, read all and close a file on the other client."""
+        """Let the other client open a file, read it to its end and close it; return its bytes."""
         return decoded(self.ask("read", path))
 
     def write(self, path: str, data: bytes, **details: Any) -> None:
-        """Open, write and close a file on the other client; details as in ``actions.write``."""
+        """Let the other client open a file, write ``data`` and close it. ``details`` are arguments of `actions.write`."""
         self.ask("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:

@@ -190,7 +190,7 @@ def version_of(data: bytes) -> int | None:
 
 
 def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | None:
-    """Return the first page with wrong bytes in a file; None if all are right.
+    """Return the first fault of a file that consists of pages: wrong bytes or a wrong length. None if it has no fault.
 
     ``data`` are the bytes of the file. Its page ``i`` must have the version ``versions[i]``.
     """

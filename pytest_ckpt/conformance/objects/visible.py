@@ -297,7 +297,7 @@ _DIRECTORY = "checkpoint"
 
 
 def crowd(context: ObjectContext, findings: Findings) -> None:
-    """Have many clients LIST a checkpoint, and HEAD and GET its marker, concurrently."""
+    """Let many threads of two clients LIST a checkpoint, and HEAD and GET its marker, concurrently."""
     here = context.here
     for number in range(_SHARDS):
         name = f"{_DIRECTORY}/shard-{number}"

@@ -182,8 +182,9 @@ _HEAD_BYTES = 64 << 10
 
 
 def open_reader(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and recreate files that other processes have open and continue to read, by descriptors and
-    mappings.
+    """Remove, replace and recreate files that other processes of this host have open.
+
+    These processes continue to read the files, by descriptors and mappings, and must get every byte.
     """
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)

@@ -136,7 +136,7 @@ def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
 
 
 def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
-    """Write from page-aligned memory, which O_DIRECT requires."""
+    """Write ``data`` at ``offset`` from page-aligned memory, which O_DIRECT requires."""
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = bytes(data)
         done = 0
@@ -149,7 +149,7 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, size: int) -> bytes:
-    """Read a file of ``length`` bytes in blocks of ``size``, and once beyond its end, into page-aligned memory.
+    """Return the bytes of a file, read in blocks of ``size`` into page-aligned memory. It should have ``length`` bytes.
 
     A short block is read again: only a read that returns no more bytes than before is the end.
     """

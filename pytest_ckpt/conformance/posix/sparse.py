@@ -239,7 +239,7 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 
 
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
-    """Compare the copy with the original: first from the page cache, then from storage."""
+    """Compare the copy with the original, read through the page cache and then from storage; record the first fault."""
     context.tell("read", str(target))
     with opened(target, os.O_RDONLY) as descriptor:
         if compare(findings, read_to_end(descriptor), content, path=target, when=when):
