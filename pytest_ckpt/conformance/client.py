@@ -108,7 +108,7 @@ class Client:
         return decoded(self.ask("read", path))
 
     def write(self, path: str, data: bytes, **details: Any) -> None:
-        """Let the other client open a file, write ``data`` and close it. ``details`` are arguments of `actions.write`."""
+        """Let the other client open a file, write ``data`` and close it; ``details`` as in `actions.write`."""
         self.ask("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
