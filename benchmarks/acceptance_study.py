@@ -1,9 +1,9 @@
 """Rate of wrong verdicts: ``python benchmarks/acceptance_study.py [--arrays N] [--raw FILE] [--pictures DIR]``.
 
-Simulated arrays with known properties provide the measurements of a planned run, and the rules of pytest-ckpt decide.
-For each requirement with a time limit, each kind of array and each margin, the study counts the arrays that pass. The
-buyer's risk is the share of bad arrays that pass; the vendor's risk is the share of good arrays that fail. No storage
-is used. The seed determines every number.
+The arrays are simulated: their true properties are known, and no storage is used. Each array gives the operation times
+of a planned run, and the requirements of pytest-ckpt judge these times. For each requirement with a time limit, each
+kind of array and each margin, the study counts the arrays that pass. The buyer's risk is the share of bad arrays that
+pass; the vendor's risk is the share of good arrays that fail. The same seed gives the same counts.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ PROCESSES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One margin: whether its arrays are good, and how many of them pass.
+    """The result for arrays with one margin: how many passed and failed, and whether they are good and should pass.
 
-    ``late_share`` is None if the array is not defined by a share of late operations.
+    ``late_share`` is the share of operations in service that exceed the limit. It is None if such a share does not
+    define the kind of array.
     """
 
     margin: float
@@ -48,7 +49,11 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """The points of one requirement and one kind of array. ``operations`` is the number of operations that decide."""
+    """The results for one requirement (``row``) and one kind of array (``truth``), one point for each margin.
+
+    ``operations`` is the number of operations in a run that decide the verdict. ``is_independent`` is true if the times
+    of these operations are independent.
+    """
 
     row: str
     truth: str
@@ -58,7 +63,7 @@ class Curve:
 
 
 def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
-    """Judge ``arrays`` arrays at each margin."""
+    """Simulate and judge ``arrays`` arrays at each margin of their kind, and return the counts."""
     return Curve(
         row=row.name,
         truth=truth.name,
@@ -69,7 +74,7 @@ def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
 
 
 def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Point:
-    """Judge ``arrays`` arrays at one margin."""
+    """Simulate and judge ``arrays`` arrays at one margin, and return the counts."""
     # Each point has a separate generator, so it stays the same if other points are added.
     text = f"{seed} {row.name} {truth.name} {margin}"
     chance = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
@@ -88,7 +93,10 @@ def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Poin
 
 
 def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ranks: int) -> Iterator[list[list[Timed]]]:
-    """Yield the operations of each array, with times in seconds. A different rank is the slowest in each operation."""
+    """Yield for each array its series of operations, with the time of every rank in seconds.
+
+    The ranks are the slowest in turn.
+    """
     scaled = [
         ((limit * (1 - margin) * one.slowest).tolist(), (limit * (1 - margin) * one.others).tolist())
         for limit, one in zip(row.limits, drawn, strict=True)
@@ -104,14 +112,17 @@ def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ran
 
 
 def _curve_of(names: tuple[str, str, int, int]) -> Curve:
-    """Return one curve; called in a worker process. Rows contain functions, so only their names are passed."""
+    """Return the curve for a row name, a truth name, a count of arrays, and a seed.
+
+    It runs in a worker process, which receives names because rows contain functions and cannot be sent.
+    """
     row_name, truth_name, arrays, seed = names
     row = next(each for each in rows() if each.name == row_name)
     return curve(row, next(each for each in row.truths if each.name == truth_name), arrays, seed)
 
 
 def study(arrays: int, seed: int, processes: int = PROCESSES, only: Sequence[str] = ()) -> list[Curve]:
-    """Return every curve, or only the curves of the rows named in ``only``."""
+    """Return the curves of all requirements, or only of the rows named in ``only``."""
     tasks = [
         (row.name, truth.name, arrays, seed) for row in rows() if not only or row.name in only for truth in row.truths
     ]
@@ -128,14 +139,14 @@ def processor_seconds() -> float:
 
 
 def machine() -> str:
-    """Return the kernel's name of the processor, and the version of Python."""
+    """Return a text with the processor's model name and the Python version."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, Python {platform.python_version()}"
 
 
 def document_of(curves: Sequence[Curve], arrays: int, seed: int) -> dict[str, Any]:
-    """Return the study in the form of the page's data and of ``--raw``."""
+    """Return the study as JSON data, as ``--raw`` writes it."""
     return {
         "arrays": arrays,
         "seed": seed,

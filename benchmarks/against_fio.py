@@ -1,8 +1,9 @@
 """The engine ``stream`` compared with fio: ``python benchmarks/against_fio.py DIRECTORY``.
 
-Both use the same files, bytes, processes, request size and requests in flight, and end with fsync. They run in pairs,
-and take turns in going first; the slowest process counts. The engine runs on real ranks that mpiexec starts. Its time
-is from the barrier of a save or load until all ranks are done; content is generated and compared as in every run. The
+Both use the same number of files, processes and requests in flight, and the same request size. They move the same
+number of bytes (the engine adds up to 4 KiB per file), and end with fsync. They run in pairs, and each goes first in
+every second pair; the slowest process counts. The engine runs on real ranks that mpiexec starts. Its time begins at the
+barrier before a save or load and ends when all ranks are done; content is generated and compared as in every run. The
 time of fio is the time that its jobs report, with fsync and without start-up and file set-up.
 
 Both read the same files, because the read rate may depend on where, when and with which bytes a file was written. The
@@ -42,7 +43,7 @@ _MODES = {"save": "write", "load": "read"}
 
 
 def as_rank(job_file: str) -> None:
-    """Save or load once, as one of the ranks; rank 0 writes the times of all ranks to the result file of the job."""
+    """Act as one rank: save or load once. Rank 0 writes the times of all ranks to the result file of the job."""
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
@@ -87,7 +88,7 @@ def shard_of(rank: int, files: int, elements: int) -> Any:
 
 
 class Stream:
-    """Runs the engine on ranks."""
+    """Saves and loads with the engine, each time in newly started ranks."""
 
     def __init__(self, asked: argparse.Namespace, directory: Path, scratch: Path) -> None:
         from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
@@ -118,12 +119,15 @@ class Stream:
         self.facts: dict[str, str] = {}
 
     def files(self, number: int) -> list[list[str]]:
-        """Return the files of every rank, below the directory, of the checkpoint that was saved as ``number``."""
+        """Return a list for each rank: the paths of its files in checkpoint ``number``, relative to the directory."""
         shards = [shard_of(rank, self._job["files"], self._job["elements"]) for rank in range(self._processes)]
         return [[f"{checkpoint_name(number)}/{file.name}" for file in shard.files] for shard in shards]
 
     def run(self, kind: str, number: int, **other: int) -> tuple[float, Any]:
-        """Return the seconds of the slowest rank, and the complete operation; ``other`` replaces options of the job."""
+        """Save or load checkpoint ``number``; return the seconds of the slowest rank, and the operation as plain data.
+
+        ``other`` replaces options of the job, such as its depth. The time of a save does not include the commit.
+        """
         job_file = self._scratch / "job.json"
         job_file.write_text(json.dumps({**self._job, **other, "kind": kind, "checkpoint": number}))
         command = self._launcher.command(self._processes)
@@ -142,7 +146,7 @@ class Stream:
 
 
 class Fio:
-    """Runs fio."""
+    """Writes and reads the same files with fio."""
 
     def __init__(self, asked: argparse.Namespace, directory: Path, stream: Stream) -> None:
         if not shutil.which("fio"):
@@ -171,7 +175,10 @@ class Fio:
         return [(e, m) for e in engines for m in memories]
 
     def choose(self, number: int) -> list[dict[str, Any]]:
-        """Try all methods three times on an existing checkpoint, and choose the fastest for saves and for loads."""
+        """Try all methods three times on checkpoint ``number``, and set the fastest one for saves and for loads.
+
+        Return every attempt with its method and its seconds.
+        """
         tried = []
         for _ in range(3):
             for way in self.candidates():
@@ -188,9 +195,10 @@ class Fio:
         return tried
 
     def run(self, kind: str, number: int, *, lays_out: bool = False) -> tuple[float, Any]:
-        """Return the seconds of the slowest job, and of every job.
+        """Write new files, or read the files of checkpoint ``number``, by the ``kind`` of operation.
 
-        The saved files are removed; with ``lays_out`` they get the bytes of the engine's files and replace them.
+        Return the seconds of the slowest job, and the seconds of every job. Written files are then removed. With
+        ``lays_out`` they are kept instead: they receive the bytes of the engine's files, and replace these.
         """
         engine, memory = self.way[kind]
         asked = self._asked
@@ -237,7 +245,7 @@ class Fio:
 
 
 def take_place_of(ours: Path, theirs: Path) -> None:
-    """Write the bytes of the engine's file into the blocks of fio's file, and rename it to the engine's file name."""
+    """Copy the bytes of the engine's file ``ours`` into fio's file ``theirs``, and let that file replace ``ours``."""
     with ours.open("rb") as source, theirs.open("r+b") as target:
         shutil.copyfileobj(source, target, 16 << 20)
         os.fsync(target.fileno())
@@ -245,7 +253,7 @@ def take_place_of(ours: Path, theirs: Path) -> None:
 
 
 class FioFailedError(Exception):
-    """fio cannot use this method in this directory."""
+    """fio has failed, for example because this directory does not support a method. The text is fio's last line."""
 
 
 def takes_direct(directory: Path) -> bool:

@@ -1,10 +1,10 @@
 """Both engines compared with plain torch.save and torch.load: ``python benchmarks/against_torch.py DIRECTORY``.
 
-Plain torch, the engine ``torch`` and the engine ``stream`` save the same tensors with as many processes. They take
-turns in rounds; the slowest process counts. Saves end with fsync; the page cache is dropped before loads. The stream
-engine loads in steps and compares after each step; the comparison is not timed, as in every run. In each step
-the slowest process counts. The output is the ratio engine / plain torch of the seconds in each round: a ratio below 1
-is faster than plain torch. ``--raw FILE`` records every time as JSON.
+Plain torch, the engine ``torch`` and the engine ``stream`` save the same tensors with the same number of processes. In
+each round all three save or load, one after another, and the slowest process counts. Saves end with fsync; the page
+cache is dropped before loads. The engine ``stream`` loads in steps and compares after each step; in each step the
+slowest process counts. Comparisons are not timed, as in every run. The output for each round is the ratio of the
+seconds, engine / plain torch: a ratio below 1 is faster than plain torch. ``--raw FILE`` records every time as JSON.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     committed: dict[str, PosixCommitted] = {}
 
     def make_ready(way: str) -> None:
-        """Create the state in memory, outside the clock; plain torch saves the state of the torch engine."""
+        """Create the state that ``way`` saves. Plain torch saves the state of the engine torch. This is not timed."""
         engines["stream" if way == "stream" else "torch"].fill(1)
         state.update(engines["torch"]._state)
 
@@ -121,7 +121,10 @@ def nobody_commits(_entries: object) -> Any:
 
 
 def turns(round_number: int) -> tuple[str, ...]:
-    """Return the order in a round: each goes first in turn, so that a drift of the machine favours none."""
+    """Return plain torch and the two engines in their order in this round.
+
+    They go first in turn, so that a drift of the machine favours none of them.
+    """
     first = round_number % len(_WAYS)
     return _WAYS[first:] + _WAYS[:first]
 
@@ -162,7 +165,7 @@ def main() -> None:
 
 
 def measure(asked: argparse.Namespace) -> list[tuple[int, str, str, int, int, float]]:
-    """Return (round, way, kind, step, rank, seconds) of every timed save and load."""
+    """Return (round, way, kind, step, rank, seconds) of each timed save and load; a way is bare, torch or stream."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(asked.processes), context.Queue()
     workers = [context.Process(target=process, args=(r, asked, barrier, results)) for r in range(asked.processes)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def drop_caches(files: Iterable[Path]) -> None:
-    """Drop the page cache of the host; without permission, advise the kernel to drop the pages of these files."""
+    """Drop the page cache of the host. If this is not permitted, advise the kernel to drop the pages of ``files``."""
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
     except OSError:

@@ -6,8 +6,8 @@ The target is the compact file system of the tests. It stores 12 bytes for each 
 written page. So offsets, memory, progress and the certificate are as at full size, but the speed is that of this
 machine's processor. About 2.2 TB are saved and loaded in 20 minutes. Needs root, /dev/fuse and 11 GB of memory.
 
-It prints the memory that only the ranks or the controller used (USS) next to the planned memory, and the processor time
-per GB, with the file system's share.
+The benchmark prints the unshared memory (USS) of the ranks and of the controller next to the planned memory. It also
+prints the processor time per GB of the ranks and of the file system.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _POLL_SECONDS = 2.0
 
 @dataclass
 class _Memory:
-    """The peak memory that each process did not share (USS, in bytes), and the CPU seconds of each rank."""
+    """The peak unshared memory (USS, in bytes) of the controller and of each rank, and the CPU seconds of each rank.
+
+    The keys of ``ranks`` and ``rank_seconds`` are process ids.
+    """
 
     ranks: dict[int, int] = field(default_factory=dict)
     rank_seconds: dict[int, float] = field(default_factory=dict)
@@ -51,7 +54,7 @@ class _Memory:
 
 
 def _measured(target: Path, words: list[str]) -> tuple[_Memory, float]:
-    """Run pytest; return the memory of its processes and the seconds of the run."""
+    """Run pytest with ``words`` on the target; return the memory of its processes, and the seconds of the run."""
     memory, start = _Memory(), time.monotonic()
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--ckpt-target={target}", *words]
     print(" ".join(command[1:]), flush=True)
@@ -64,7 +67,7 @@ def _measured(target: Path, words: list[str]) -> tuple[_Memory, float]:
 
 
 def _planned_bytes(words: list[str]) -> int:
-    """Return the memory of the largest rank, as `pytest-ckpt plan` states it."""
+    """Return the bytes of memory that `pytest-ckpt plan` states for the largest rank of a run with ``words``."""
     command = [Path(sys.executable).with_name("pytest-ckpt"), "plan", "--json", *words]
     plan = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return int(plan["checkpoints"][0]["memory_bytes"]["largest_rank"])

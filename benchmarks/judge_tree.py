@@ -25,7 +25,10 @@ _MAXIMUM_SECONDS = 60.0
 
 
 def write_run(directory: Path, ranks: int, began: datetime, chance: random.Random) -> None:
-    """Write one run; ranks differ slightly. Each operation begins a pause after the slowest rank of the last one."""
+    """Write the result files of one invented run, in which the times of the ranks differ.
+
+    Each operation begins after a pause, which starts when the slowest rank has ended the preceding operation.
+    """
     directory.mkdir(parents=True)
     epochs: list[dict[str, object]] = [{"start": began.isoformat(timespec="microseconds")} for _ in range(ranks)]
     at = 0.0

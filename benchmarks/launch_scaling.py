@@ -3,15 +3,15 @@
 The ranks are simulated: one process opens a connection for each rank and speaks the protocol. So only the controller's
 part of a launch is measured. The columns of the table:
 
-- start: until every rank is known and rank 0 has received the job.
-- beat: one report of the activity of a rank.
-- save: all messages about one save, which are recorded in files as in a run. Each rank sends two beats. Rank 0 sends
+- start: from the launch until every rank is known and rank 0 has received the job.
+- beat: one message in which a rank reports its activity.
+- save: all messages about one save, and their records in files as in a run. Each rank sends two beats. Rank 0 sends
   four events, one of them with the times of all ranks.
 - rank 0: the CPU time in which rank 0 combines the results of all ranks of a save and encodes the message, without MPI.
-- end: until all messages are confirmed.
+- end: from the last save until all messages are confirmed.
 
 CPU seconds are those of the controller. Elapsed seconds (wall) include the work of the simulated ranks on the same
-cores. Each column may grow at most in proportion to the ranks. ``--raw FILE`` records the values as JSON.
+cores. Each column may grow at most in proportion to the number of ranks. ``--raw FILE`` records the values as JSON.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OWN = RankOperation(
 
 
 def be_all_ranks(ranks: int) -> None:
-    """Simulate this number of ranks: connect, identify each, receive the job, report activities, and end."""
+    """Act as this number of ranks: each connects, sends its number, reports activities and saves, and ends."""
     environment = dict(os.environ)
     callers: list[Caller] = []
     for rank in range(ranks):
@@ -101,17 +101,17 @@ def be_all_ranks(ranks: int) -> None:
 
 
 def beat_of(rank: int, number: int) -> Beat:
-    """Return the report of a rank that begins an activity."""
+    """Return the message in which a rank reports its current activity; ``number`` is its progress, of 500."""
     return Beat(rank=rank, operation=_SAVE, phase="write", file="x.pt", waiting=False, progress=(number, 500), lane="")
 
 
 def joined(ranks: int) -> OperationDone:
-    """Return the report of rank 0 about a completed save."""
+    """Return the message in which rank 0 reports a completed save, with the times of all ranks."""
     return OperationDone(subject=_SUBJECT, operation=combine("save", 1, 1, [_OWN] * ranks))
 
 
 def rank_0_seconds(ranks: int) -> float:
-    """Return the CPU seconds in which rank 0 combines the results of all ranks of a save and encodes the message."""
+    """Return the CPU seconds that rank 0 needs to combine the results of all ranks for a save, and to encode them."""
     gathered = [pickle.dumps(_OWN) for _ in range(ranks)]
     _, seal = seals(b"made", b"up")
     began = time.process_time()
@@ -124,7 +124,11 @@ def rank_0_seconds(ranks: int) -> float:
 
 @dataclass
 class Seen:
-    """The times of events in one launch, each as elapsed and CPU seconds of this process; ``recorder`` records them."""
+    """Receives the events of one launch, passes them to ``recorder``, and keeps the time of the last event of a kind.
+
+    ``moments`` maps a name to the elapsed and the CPU seconds of this process. ``go_on`` lets the ranks begin to save;
+    it is called when ``imported``, the number of ranks that have completed their imports, reaches ``ranks``.
+    """
 
     recorder: Recorder
     ranks: int
@@ -133,7 +137,7 @@ class Seen:
     moments: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Record an event and its time. When all ranks have reported their imports, let the saves begin."""
+        """Record an event and its time. When all ranks have reported their imports, let them begin to save."""
         self.recorder.take(event)
         self.note(event.__class__.__name__)
         if isinstance(event, Imported):
@@ -142,17 +146,17 @@ class Seen:
                 self.go_on()
 
     def note(self, name: str) -> None:
-        """Record the present time under a name; a later time replaces an earlier one."""
+        """Store the current time under ``name``. It replaces an earlier time with the same name."""
         self.moments[name] = (time.perf_counter(), time.process_time())
 
     def between(self, first: str, last: str) -> tuple[float, float]:
-        """Return the elapsed seconds and the CPU seconds between two recorded times."""
+        """Return the elapsed seconds and the CPU seconds between the times stored as ``first`` and ``last``."""
         (wall, cpu), (end, end_cpu) = self.moments[first], self.moments[last]
         return end - wall, end_cpu - cpu
 
 
 def measure(ranks: int, directory: Path) -> dict[str, float]:
-    """Launch this number of ranks once; return the measured values."""
+    """Launch this number of ranks once; return {name: value} of the measured seconds and memory."""
     launcher = Launcher(
         template=(sys.executable, __file__, "--ranks-of", "{processes}", "--"),
         version="ranks that are not real",
@@ -184,7 +188,10 @@ def measure(ranks: int, directory: Path) -> dict[str, float]:
 
 
 def _in_a_process(ranks: int) -> dict[str, float]:
-    """Measure in a separate process, because a process rarely returns memory to the kernel."""
+    """Return the values that `measure` returns in a forked process.
+
+    Each number of ranks needs a new process, because a process rarely returns memory to the kernel.
+    """
     reading, writing = os.pipe()
     if child := os.fork():
         os.close(writing)
@@ -202,7 +209,7 @@ def _in_a_process(ranks: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure each number of ranks, and print the table."""
+    """Measure with each number of ranks, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=_RANKS)
     parser.add_argument("--raw", type=Path)

@@ -36,7 +36,7 @@ _OPTIONS = {"engine": "stream:depth=2", "model": "llama3-8b", "suite": "performa
 
 
 class Rank:
-    """One of eight ranks of ``llama3-8b``, in this process."""
+    """Saves and loads, in this process, the files of one of eight ranks of ``llama3-8b``."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

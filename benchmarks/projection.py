@@ -1,9 +1,10 @@
 """Accuracy of ``pytest-ckpt project``: ``python benchmarks/projection.py [--arrays N] [--raw FILE]``.
 
 Simulated arrays with a known rate for 128 clients are measured ten times with each of 1, 2, 4, 8 and 16 clients; in a
-second series also with 32. The output for each kind of array is the number of arrays that are projected. For these it
-prints the share of intervals that contain the true rate, and the share whose ends differ by less than a factor of 1.5.
-For the other arrays it prints the share of bounds that contain the true rate.
+second series also with 32. From these measurements ``project`` computes an interval for the rate at 128 clients. If it
+declines to project an array, it gives only wide bounds. The output for each kind of array is the number of arrays that
+are projected, the share of their intervals that contain the true rate, and the share of their intervals whose ends
+differ by less than a factor of 1.5. For the other arrays the output is the share of bounds that contain the true rate.
 """
 
 from __future__ import annotations
@@ -28,14 +29,20 @@ _STRAGGLER = 0.93
 
 @dataclass(frozen=True)
 class Array:
-    """A simulated array: its rate by number of clients, without noise, and the noise of an operation."""
+    """A simulated array. ``rate`` returns its rate with a number of clients, without noise.
+
+    ``scatter`` is the noise: the standard deviation of the logarithm of an operation's rate.
+    """
 
     rate: Callable[[int], float]
     scatter: float
 
 
 def made_array(kind: str, counts: tuple[int, ...], chance: random.Random) -> Array:
-    """Return an array of a kind; noisy arrays and arrays with a straggler saturate like one of the other kinds."""
+    """Return a random array of this kind, to be measured with these client ``counts``.
+
+    A noisy array, or one with a straggler, additionally saturates like one of the other kinds.
+    """
     shape = chance.choice(("ceiling", "contention", "coherency")) if kind in {"noisy", "straggler"} else kind
     one = chance.uniform(1, 5)
     ceiling, share = _log_uniform(chance, 3, 60), _log_uniform(chance, 0.01, 0.5)
@@ -55,7 +62,7 @@ def made_array(kind: str, counts: tuple[int, ...], chance: random.Random) -> Arr
 
 
 def tried(kind: str, counts: tuple[int, ...], arrays: int) -> dict[str, int]:
-    """Project arrays of a kind; return the number of arrays for each result."""
+    """Project this number of random arrays of a kind; return the number of arrays for each result of the projection."""
     chance = random.Random(f"{kind} {counts}")
     found = dict.fromkeys(("arrays", "projected", "held", "narrow", "bounds held"), 0)
     for _ in range(arrays):

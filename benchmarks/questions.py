@@ -31,7 +31,7 @@ def cpu_seconds(*words: str) -> float:
 
 
 def main() -> None:
-    """Print one line per command."""
+    """Run the commands, and print one line with the CPU seconds of each command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds

@@ -2,8 +2,8 @@
 
 Every run is a complete pytest command with ranks and a certificate, on layouts of llama3-8b in mode open. The cost
 outside the storage is the wall time of the command minus its saves and loads. ``report.json`` divides it into stages;
-the stage ``pytest`` is the time before and after the run. For each size per rank, this cost may grow at most N times
-from one rank to N. ``--raw FILE`` records every run as JSON.
+the stage ``pytest`` is the time before and after the run. At each size per rank, a run with N ranks may cost at most N
+times as much outside the storage as a run with one rank. ``--raw FILE`` records every run as JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COLUMNS = {
 
 
 def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
-    """Run pytest once and return its wall time and stages."""
+    """Run pytest once; return its wall time, cost outside the storage, seconds of each stage, and memory of a rank."""
     scale = ranks * size_mib * 2**20 / layout(_MODEL, mode="open", processes=ranks).bytes
     done = run_pytest(
         asked.directory,
@@ -64,7 +64,7 @@ def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
 
 
 def columns_of(found: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds of a run for each column of the table."""
+    """Return {column of the table: seconds of the run in this column}."""
     stages = dict(found["stages"])
     for stage in _STORAGE:
         stages.pop(stage, None)

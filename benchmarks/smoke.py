@@ -1,4 +1,8 @@
-"""Times of smoke runs up to the certificate, and memory of a rank: ``python benchmarks/smoke.py DIRECTORY [runs]``."""
+"""Time of complete runs with the profile smoke, and memory of a rank: ``python benchmarks/smoke.py DIRECTORY [runs]``.
+
+The output is the median wall time of the runs, the median seconds of each of their stages, and the largest memory that
+a rank used in addition to the state that it saves.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Spread of the times at which ranks start together: ``python benchmarks/start_spread.py [--ranks 8 64] [--hosts 4]``.
+"""How simultaneously ranks begin a save: ``python benchmarks/start_spread.py [--ranks 8 64] [--hosts 4]``.
 
-MPI starts the ranks on this host, and they start together repeatedly, as at the start of each save. Every rank records
-the time on the kernel's monotonic clock. The output is the median, the 95th percentile and the maximum of the time from
-the first rank to the last, over all starts. With ``--hosts`` the ranks simulate this number of hosts. The ranks of each
-host then agree on a separate moment, because clocks of hosts are not compared.
+MPI launches the ranks on this host. The ranks then synchronize many times, in the same way as before each save. After
+each synchronization every rank reads the kernel's monotonic clock. The spread of a synchronization is the time from the
+first rank that continues to the last one. The output is the median, the 95th percentile and the maximum of the spreads.
+
+With ``--hosts`` the ranks simulate this number of hosts. Each simulated host then chooses its own moment to continue,
+because clocks of different hosts are not compared.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _WARM_UP = 3
 
 
 def be_a_rank(starts: int, ranks: int, hosts: int) -> None:
-    """Start together this number of times; rank 0 prints the spreads in seconds."""
+    """Act as one rank: synchronize with the other ranks ``starts`` times. Rank 0 prints the spreads in seconds."""
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     name = socket.gethostname()
     socket.gethostname = lambda: f"{name}-{rank * hosts // ranks}"
@@ -42,7 +44,7 @@ def be_a_rank(starts: int, ranks: int, hosts: int) -> None:
 
 
 def measured(ranks: int, hosts: int, starts: int) -> list[float]:
-    """Launch the ranks; return the spread of each start in seconds, sorted."""
+    """Launch the ranks, and return the spread of each of their synchronizations in seconds, sorted."""
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(ranks)]
     words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__]
     words += ["--be", f"--ranks={ranks}", f"--hosts={hosts}", f"--starts={starts}"]
@@ -53,7 +55,7 @@ def measured(ranks: int, hosts: int, starts: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure with each number of ranks, and print the spreads."""
+    """Measure with each number of ranks, and print the median, the 95th percentile and the maximum of the spreads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 64])
     parser.add_argument("--hosts", type=int, default=1)

@@ -1,7 +1,8 @@
 """Compares the calls of ranks on target files: ``python benchmarks/store_calls.py BEFORE NOW --directory DIRECTORY``.
 
-BEFORE and NOW are checkouts; append ``:PYTHON`` to run one with another Python. Both run pytest-ckpt under strace with
-the same small workload, in a directory on the file system of interest. Run and process numbers are removed from names.
+BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run one with another Python. Both run under
+strace with the same small workload, in a directory on the file system of interest. Numbers of runs and processes are
+removed from file names.
 
 The calls of each thread below the subject's directory must be equal: their order, lengths, offsets and results. Calls
 such as pwrite and preadv are distributed at random over threads. For these, all calls of each file must be equal, and
@@ -36,7 +37,7 @@ _LINE = re.compile(r"(\w+)\((.*)\)\s+= (\S+)(?: <| \(| [A-Z]|<|$)")
 
 
 def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
-    """Run pytest-ckpt of a checkout under strace, which writes one file per thread into ``keep``."""
+    """Run the pytest-ckpt of a checkout under strace. strace writes one file per thread into ``keep``."""
     place, _, python = checkout.partition(":")
     home = Path(tempfile.mkdtemp(prefix="store-calls-"))
     target = Path(tempfile.mkdtemp(prefix="target-", dir=directory))
@@ -56,7 +57,11 @@ def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
 
 
 def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]:
-    """Return the number of threads with each sequence of calls, and the shared requests of each file."""
+    """Return two tables of the traced calls in ``keep``.
+
+    The first one maps a sequence of calls to the number of threads that made it. The second one maps a file to its
+    calls such as pwrite, each with its count.
+    """
     threads: Counter[tuple[str, ...]] = Counter()
     shared: dict[str, Counter[str]] = defaultdict(Counter)
     for file in sorted(keep.glob("thread.*")):
@@ -83,7 +88,10 @@ def read(keep: Path) -> tuple[Counter[tuple[str, ...]], dict[str, Counter[str]]]
 
 
 def normalised(line: str) -> tuple[str, str, str] | None:
-    """Return (call, file, text) of a line, without parts that differ between runs; None for a call on another file."""
+    """Return the name, the file and the comparable text of the call in a line of strace.
+
+    The text omits parts that differ between runs. Return None for a call on a file outside the subject's directory.
+    """
     found = _LINE.match(line)
     if not found:
         return None
@@ -138,7 +146,7 @@ def main() -> None:
 
 
 def show(before: Counter[tuple[str, ...]], now: Counter[tuple[str, ...]]) -> None:
-    """Print where threads that are not in both traces begin to differ."""
+    """Print the first differing calls of the threads whose sequences of calls appear in only one of the two traces."""
     only_before, only_now = sorted((before - now).elements()), sorted((now - before).elements())
     print(f"  threads that are not on the other side: {len(only_before)} before, {len(only_now)} now")
     for one, other in zip(only_before, only_now, strict=False):

@@ -1,13 +1,15 @@
 """Cost of the code between engine and file, in two versions: ``python benchmarks/store_cost.py BEFORE NOW``.
 
-BEFORE and NOW are checkouts; append ``:PYTHON`` to run one with another Python. In alternating pairs, one process of
-each saves and loads the files of one rank several times. Content is generated and compared outside the clock, as far
-as the engine permits. The output for each engine is the ratio now ÷ before over all pairs:
+BEFORE and NOW are two checkouts of pytest-ckpt; append ``:PYTHON`` to run one with another Python. In each pair, one
+process of each checkout saves and loads the files of one rank several times; the checkouts go first in turn. As far as
+the engine permits, the time to generate and compare content is not included. The output for each engine is the ratio
+now ÷ before over all pairs:
 
 - user and system CPU seconds of all threads; the median must not exceed 1.02
 - wall time; the 95 % interval of its geometric mean must not be completely above 1.02
 
-Exit code 1 if one of them fails. ``--directory`` should be on tmpfs, where no device hides the cost of the code.
+Exit code 1 if a ratio of an engine exceeds its limit. ``--directory`` should be on tmpfs, where no device hides the
+cost of the code.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ _QUANTILE = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.2
 
 
 def child(engine_name: str, directory: Path, rounds: int) -> None:
-    """Save and load; print the bytes, and the CPU and wall seconds of each round after a warm-up round."""
+    """Save and load in each round; print the bytes, and the CPU and wall seconds of each save and load, as JSON.
+
+    An additional first round is a warm-up and is not included.
+    """
     from pytest_ckpt.sizing.models import layout  # noqa: PLC0415 - from the measured checkout
 
     shard = layout("llama3-8b", mode="open", processes=2, scale=1 / 300).rank(0)
@@ -65,7 +70,7 @@ def measured(act: Any) -> tuple[float, float]:
 
 
 def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
-    """Return an engine, a function that saves with it in a directory, and one that loads."""
+    """Return an engine, a function that saves to a directory with it, and a function that performs one load step."""
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415

@@ -31,7 +31,10 @@ _COPIES = 15
 
 
 def copied(scale: str, ranks: int, rank: int) -> float:
-    """Return the rate of the engine's copy of a rank's state, divided by numpy.copyto's rate: the median of pairs."""
+    """Copy a rank's state with the engine and with numpy.copyto, in pairs; return the median ratio of the rates.
+
+    Above 1, the engine is faster.
+    """
     import numpy as np  # noqa: PLC0415 - only in the processes that copy
 
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
@@ -59,7 +62,7 @@ def copied(scale: str, ranks: int, rank: int) -> float:
 
 
 def measured(directory: Path, scale: str, ranks: int) -> dict[str, dict[str, Any]]:
-    """Perform one run; return its measurements by strategy."""
+    """Perform one run; return {strategy: its measurement}."""
     with tempfile.TemporaryDirectory(dir=directory) as place:
         target = Path(place) / "target"
         target.mkdir()
@@ -75,7 +78,7 @@ def measured(directory: Path, scale: str, ranks: int) -> dict[str, dict[str, Any
 
 
 def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> dict[str, float]:
-    """Return the three values of one run by name."""
+    """Return {name: value} of the three values that are printed for one run, after its copies are measured."""
     saves = {name: [o for o in m["operations"] if o["kind"] == "save"] for name, m in by_strategy.items()}
     training = by_strategy["async"]["patterns"]["training"]["saves"]
     alone = [statistics.median(s["after_seconds"]) for s in training]
@@ -91,7 +94,7 @@ def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> d
 
 
 def main() -> int:
-    """Measure and print; return the exit code."""
+    """Perform the runs and print the medians; return the exit code, 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--runs", type=int, default=5)

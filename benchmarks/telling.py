@@ -1,9 +1,10 @@
 """Cost of reporting a save in a real run: ``python benchmarks/telling.py DIRECTORY [--ranks 16] [--saves 20]``.
 
-A pytest run saves to a directory with real ranks. The controller and rank 0 record their own CPU seconds from the start
-of a save until its times are reported. For the controller, all CPU time in this interval counts. For rank 0, the CPU
-time of its main thread counts in which it starts together with the others, gathers and combines their results, and
-reports them. The output is the median of both over all saves, in seconds and as a share of the time of the save.
+A pytest run saves to a directory with real ranks. During each save the controller and rank 0 record CPU time. For the
+controller, all CPU time counts from the start of the save until its times are recorded. For rank 0, only two steps of
+its main thread count: the common start of all ranks, and the end, in which rank 0 gathers, combines and reports the
+results of all ranks. For each of these two processes, the output is the median over all saves, in milliseconds and as a
+share of the time of the save.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ elif "pytest" in sys.orig_argv:
 
 
 def main() -> None:
-    """Perform the run, and print the values."""
+    """Perform the run, and print the CPU time of the controller and of rank 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--ranks", type=int, default=16)

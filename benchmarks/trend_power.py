@@ -1,8 +1,9 @@
 """Rate of wrong results of ``pytest-ckpt trend``: ``python benchmarks/trend_power.py [--series N] [--raw FILE]``.
 
-Nightly runs are simulated with log-normal times, of which one in twenty is an outlier (1.5 to 4 times as long). A false
-alarm is a reported change in an unchanged series: in a single check, or in a year with a check every morning. Power is
-the share of series in which a slowdown was reported within a number of nights after it began; 40 nights precede it.
+Nightly runs are simulated with log-normal times; one time in twenty is an outlier (1.5 to 4 times as long). A false
+alarm is a reported change in a series without a change. Its rate is measured for a single check, and for a year with a
+check every morning. Power is the share of series in which a slowdown is reported within a number of nights after its
+begin; 40 nights precede the slowdown.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _NIGHTS = (5, 6, 8, 10, 13, 16, 21)
 
 
 def nights(chance: random.Random, count: int, spread: float, slower: float = 1.0) -> list[float]:
-    """Return the simulated median times of this number of runs; ``slower`` multiplies all of them."""
+    """Return the simulated median times of ``count`` nightly runs, all multiplied by ``slower``.
+
+    ``spread`` is the standard deviation of their logarithm, without outliers.
+    """
     return [
         slower * chance.lognormvariate(0, spread) * (chance.uniform(1.5, 4) if chance.random() < 0.05 else 1)
         for _ in range(count)
@@ -30,13 +34,16 @@ def nights(chance: random.Random, count: int, spread: float, slower: float = 1.0
 
 
 def false_alarms(spread: float, series: int) -> float:
-    """Return the share of unchanged series of 61 nights in which a change is reported."""
+    """Return the share of series in which one check, after 61 nights without a change, reports a change."""
     chance = random.Random(f"false alarms {spread}")
     return sum(find_change(nights(chance, _BEFORE + WINDOWS[-1], spread)) is not None for _ in range(series)) / series
 
 
 def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
-    """Return the share of unchanged years with a false alarm on any morning, and with one of 10 % slower or more."""
+    """Return two shares of years that have a false alarm on at least one morning.
+
+    The second share includes only years with a false alarm that reports times at least 10 % longer.
+    """
     chance = random.Random(f"a year {spread}")
     found = slower = 0
     for _ in range(years):
@@ -48,10 +55,7 @@ def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
 
 
 def found_after(spread: float, slower: float, series: int) -> dict[int, float]:
-    """Return the share of series in which the slowdown was reported, by nights since it began.
-
-    One report is sufficient: the share counts every series with a report in this or an earlier night.
-    """
+    """Return {nights since a slowdown began: share of the series in which it was reported in one of these nights}."""
     chance = random.Random(f"power {spread} {slower}")
     fields = dict.fromkeys(_NIGHTS, 0)
     for _ in range(series):

@@ -24,7 +24,7 @@ _TOLD = "pairs: "
 
 
 def saved(path: Path, size: int) -> float:
-    """Overwrite a file and fsync it; return the elapsed seconds."""
+    """Overwrite a file with ``size`` bytes and fsync it; return the elapsed seconds."""
     start = time.perf_counter()
     with path.open("wb", buffering=0) as file:
         for _ in range(size // len(_PIECE)):
@@ -44,7 +44,7 @@ def taken(pids: list[int]) -> float:
 
 
 def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
-    """Save if this process is rank 0; otherwise wait for it."""
+    """Act as one rank on these cores: rank 0 writes, and prints the values of each pair; the other ranks wait."""
     os.sched_setaffinity(0, cores)
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - only in ranks
     from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - it starts MPI
@@ -73,7 +73,11 @@ def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
 
 
 def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tuple[float, float, float]]:
-    """Start the ranks; return for each pair the seconds with waiting and with stopped ranks, and the cores used."""
+    """Start the ranks, and return three values for each pair.
+
+    They are the seconds of the write with waiting ranks, the seconds of the write with stopped ranks, and the number of
+    cores that the waiting ranks used.
+    """
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(RANKS)]
     words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__, str(directory)]
     words += [f"--pairs={pairs}", f"--size={size}", "--rank-on", ",".join(map(str, sorted(cores)))]
@@ -84,7 +88,7 @@ def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tu
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the median of values, and the ends of its 95 % interval (sign test)."""
+    """Return the median of values, and the lower and upper end of its 95 % interval (sign test)."""
     ordered = sorted(values)
     count = len(ordered)
     outer = max(0, int(count / 2 - 0.98 * count**0.5))
@@ -92,7 +96,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def main() -> int:
-    """Measure with one core and with all cores, and print; return the exit code."""
+    """Measure with one core and with all cores, and print the ratios; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--pairs", type=int, default=15)

@@ -1,4 +1,4 @@
-"""Common code of benchmarks that start a complete run like a user."""
+"""Common code of benchmarks that start complete runs with the ``pytest`` command, as a user does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class WholeRun:
 
 
 def run_pytest(target: str, **options: object) -> WholeRun:
-    """Run pytest once on ``target`` with options such as ``scale="0.01"``; exit if the run writes no report."""
+    """Run pytest once on ``target``, and return the completed run. If it writes no report, exit with its output.
+
+    ``options`` are options of pytest-ckpt without their prefix, such as ``scale="0.01"`` for ``--ckpt-scale=0.01``.
+    """
     with tempfile.TemporaryDirectory() as name:
         report = Path(name) / "report"
         words = {"target": Path(target).absolute(), **options, "report": report}
@@ -42,7 +45,7 @@ def run_pytest(target: str, **options: object) -> WholeRun:
 
 
 def only_measurement(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the only measurement of a run, which must be complete."""
+    """Return the measurement of a run that has exactly one. Raises AssertionError if its launch failed."""
     (measurement,) = document["measurements"]
     assert measurement["failure"] is None, measurement["failure"]
     return dict(measurement)

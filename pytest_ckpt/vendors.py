@@ -55,8 +55,8 @@ class Section:
 def read_requirement(stated: object, plugin: str) -> Requirement:
     """Check a plugin's requirement, and return it as a row of the catalogue.
 
-    Its function then receives copies of facts, and an error in it gives the outcome "not run". Raises ValueError with a
-    sentence on the problem.
+    The function of the returned row passes copies of the facts to the plugin's function. If the plugin's function
+    raises, the outcome is "not run". Raises ValueError with a sentence on the problem.
     """
     row = requirement_of(stated)
     if row is None or row.function is None:
@@ -131,8 +131,9 @@ def _texts(stated: object, what: str) -> list[str]:
 
 
 def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: str) -> Callable[..., Decision]:
-    """Return a plugin's function such that it receives copies of facts, and an error in it gives the outcome
-    "not run".
+    """Return a function that calls a plugin's function with copies of the facts, and checks its decision.
+
+    If the plugin's function raises or the decision is invalid, the outcome is "not run".
     """
 
     @functools.wraps(function)

@@ -1,1 +1,1 @@
-"""The acceptance tests, one per requirement; the docstring is the requirement's text in the report."""
+"""The acceptance tests, one per requirement. The docstring of a test is the text of its requirement in the report."""

@@ -51,8 +51,9 @@ def test_a_rename_replaces_at_once(observation: Observation, maximum: float | No
 def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: float | None) -> Decision:
     """After one client closes a file, another client reads the new bytes at its first open.
 
-    Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files.
-    Advisory: two clients append records to one file in turn. No record may be missing or damaged.
+    Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files. In
+    an advisory part of the test, two clients append records to one file in turn, and no record may be missing or
+    damaged.
     """
     return without_anomaly(observation, maximum)
 
@@ -126,8 +127,8 @@ def test_one_creator_wins(observation: Observation, maximum: float | None) -> De
 def test_direct_and_buffered_access_agree(observation: Observation, maximum: float | None) -> Decision:
     """O_DIRECT works in blocks of 512 B and 4 KiB, and sees the same bytes as buffered access.
 
-    Fast writers write whole blocks directly and append the rest through the cache. Advisory: software falls back to
-    buffered access.
+    Fast writers write whole blocks directly and append the rest through the cache. Advisory: software can use buffered
+    access instead.
     """
     return without_anomaly(observation, maximum)
 
@@ -174,7 +175,7 @@ def test_a_small_file_is_overwritten_without_garbage(observation: Observation, m
     help="A check of the target's behaviour failed",
 )
 def test_several_writers_fill_one_file(observation: Observation, maximum: float | None) -> Decision:
-    """Writers that fill different parts of one file, in any order, lose and damage no byte; holes read as zeros.
+    """If writers fill different parts of one file, in any order, no byte is lost or damaged; holes read as zeros.
 
     Some software saves all ranks' shards into one file, each at a separate offset.
     """
@@ -191,7 +192,7 @@ def test_several_writers_fill_one_file(observation: Observation, maximum: float 
     help="A check of the target's behaviour failed",
 )
 def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: float | None) -> Decision:
-    """A copy of a file that was just written contains every byte, even without a call of fsync.
+    """A copy of a file that was just written contains every byte, even if the writer has not called fsync.
 
     Copy tools query the file system for the parts of a file that contain data, or let the file system copy or clone the
     file. If a file system ignores data that it has not stored yet, the copy contains zeros and no error is reported.
@@ -262,8 +263,8 @@ def test_every_name_is_listed_once(observation: Observation, files_of_host: File
     """A directory of 10,000 files lists each name exactly once, and a listing after a change shows the change.
 
     If a listing omits a name, a restore misses a shard; if it shows a removed name, a clean-up fails. The test also
-    measures the rate at which one client creates files. At this rate, each host of the run must create its files of a
-    checkpoint within the save limit.
+    measures the rate at which one client creates files. At this rate, each host of the run must be able to create all
+    of its files of one checkpoint within the save limit.
     """
     return creates_in_time(without_anomaly(observation, None), observation, files_of_host)
 
@@ -350,11 +351,11 @@ def test_a_full_volume_costs_no_checkpoint(observation: Observation, maximum: fl
     help="FULL, COMMIT-FULL: a full volume damages checkpoints",
 )
 def test_a_commit_without_space_loses_nothing(observation: Observation, maximum: float | None) -> Decision:
-    """If space ends in a commit, the previous checkpoint stays, a pointer names it or the new one, and saves work
-    again.
+    """If the volume is full during a commit, the previous checkpoint stays, and saves work after space is freed.
 
-    Space can end when the data are durable, but the metadata, the marker or the pointer to the newest checkpoint are
-    not. Before each of these phases in turn, the test fills the volume; then it frees the space and saves again.
+    A volume can become full when the data are durable, but the metadata, the marker or the pointer to the newest
+    checkpoint are not. Before each of these phases in turn, the test fills the volume. The pointer must then name the
+    previous checkpoint or the new one. The test frees the space and saves again.
     """
     return without_anomaly(observation, maximum)
 
@@ -370,7 +371,7 @@ def test_a_commit_without_space_loses_nothing(observation: Observation, maximum:
 def test_no_call_blocks_for_long(observation: Observation, maximum: float | None) -> Decision:
     """No call that a checkpoint makes blocks for more than 300 s.
 
-    Every kind of call is timed separately. If a call does not return, the report names it, with its file and the
+    Every kind of call is timed separately. If a call does not return, the report shows the call, its file and the
     kernel's stack.
     """
     return without_anomaly(observation, maximum)

@@ -28,8 +28,9 @@ _OF_STORE = 'Run the command after "to reproduce", and send its log to the vendo
 def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maximum: float | None) -> Decision:
     """A client that sees the marker of a checkpoint finds every object that the marker names, complete.
 
-    An object store has no rename: a last object commits a checkpoint. Clients in two processes wait for the marker,
-    then read the objects that it names. A missing shard makes a restore fail, or restores old weights.
+    An object store has no rename, so a checkpoint is committed by its last object, the marker. Clients in two processes
+    wait for the marker, then read the objects that it names. A missing shard makes a restore fail, or restores old
+    weights.
     """
     return without_anomaly(observation, maximum)
 
@@ -45,9 +46,9 @@ def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maxi
 def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: float | None) -> Decision:
     """After an object is put, overwritten or deleted, GET, HEAD and LIST of every client show the change immediately.
 
-    A job on another node restores a checkpoint right after its save. In the test, the clients have looked for each
-    object before it existed, and have read its old bytes before an overwrite. A cache that remembers the missing object
-    finds no checkpoint; a cache that remembers the old bytes returns an old checkpoint.
+    A job on another node may restore a checkpoint right after its save. In the test, the clients look for each object
+    before it exists, and read its old bytes before an overwrite. If a cache remembers that the object was missing, the
+    job finds no checkpoint; if a cache returns the old bytes, the job restores an old checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -98,9 +99,9 @@ def test_one_update_of_an_object_wins(observation: Observation, maximum: float |
 def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximum: float | None) -> Decision:
     """A multipart upload is invisible until it is completed; then it becomes an object of the listed parts.
 
-    Every large shard is saved in this way. The test sends parts out of order, repeatedly, and from a process that is
-    killed. An object that appears early, or contains a wrong part, is a damaged checkpoint; an upload that no listing
-    shows takes space for ever.
+    Every large shard is saved in this way. The test sends parts out of order, sends some parts again, and ends a
+    process before it completes its upload. An object that appears early, or contains a wrong part, is a damaged
+    checkpoint. If no listing shows an abandoned upload, nobody can remove it, and it takes space for ever.
     """
     return without_anomaly(observation, maximum)
 
@@ -149,7 +150,7 @@ def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum:
     help="A check of the object store failed",
 )
 def test_a_range_is_exactly_that_range(observation: Observation, maximum: float | None) -> Decision:
-    """A range of an object has exactly its bytes; ranges that are read with one ETag are of one version.
+    """A read of a range returns exactly its bytes; ranges that are read with one ETag belong to one version.
 
     Restores read shards in ranges, from many clients. A range that is shifted, or of another version, gives wrong
     weights without an error.
@@ -185,9 +186,9 @@ def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, m
 def test_a_listing_names_every_object_once(observation: Observation, maximum: float | None) -> Decision:
     """A listing of more than 1,000 objects names each exactly once, in order, also while others are written.
 
-    Software finds, rotates and removes checkpoints by listings. A missing key loses a shard, or its object is never
-    removed. The test also uses delimiters, keys of 1,024 bytes, keys in other alphabets and keys with special
-    characters.
+    Software finds and removes checkpoints by listings. If a listing omits a key, a restore misses a shard, or the
+    object is never removed. The test also uses delimiters, keys of 1,024 bytes, keys in other alphabets and keys with
+    special characters.
     """
     return without_anomaly(observation, maximum)
 
@@ -201,7 +202,7 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
     help="A check of the object store failed",
 )
 def test_large_objects_are_whole_and_read_anywhere(observation: Observation, maximum: float | None) -> Decision:
-    """An object above 5 GiB is accepted in parts; its size and its ranges beyond 4 GiB are right on every client.
+    """An object above 5 GiB is accepted in parts; every client reads the right size, and the right bytes beyond 4 GiB.
 
     Shards and consolidated models of this size are common. If the store keeps an offset or a size in 32 bits, a restore
     reads other weights without an error, or the save fails at its last request.

@@ -58,8 +58,9 @@ def test_all_replicas_restore_at_once(
     """All data-parallel replicas restore concurrently within 1.5 times the load limit.
 
     After a failure every replica reads the same model files at the same moment. Storage that serves one reader well may
-    slow down when hundreds read the same bytes, or serve some and delay others: the slowest rank may take at most twice
-    the median rank's time per byte. Every load is uncached, and every byte is compared.
+    slow down when hundreds read the same bytes. It may also serve some readers and delay others, so the time per byte
+    of the slowest rank may be at most twice the median of all ranks. Every load is uncached, and every byte is
+    compared.
     """
     if no_time := _no_time(storm, measurement.cache):
         return no_time
@@ -98,11 +99,11 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
 ) -> Decision:
     """A restart of the cluster reads every data-parallel copy of the model within the load limit.
 
-    LOAD reads one copy. After a failure all copies of the model read. STORM reads the copies that the ranks of the run
-    form. If the cluster has more copies, the time is a projection: the bytes of all copies at the rate of STORM's
-    slowest load. More clients may get a higher rate, so a projection beyond the limit is reported and does not fail
-    RESTART. With ZeRO-1, each copy reads the model files and its own part of the optimizer; with ZeRO-3, all of the
-    checkpoint.
+    After a failure, the accelerators of every copy of the model read. LOAD measures one copy; STORM measures the copies
+    that the ranks of the run form. If the cluster has more copies, the time is a projection: the bytes of all copies at
+    the rate of STORM's slowest load. More clients may get a higher rate, so a projection beyond the limit is reported
+    and does not fail RESTART. With ZeRO-1, each copy reads the model files and its own part of the optimizer states;
+    with ZeRO-3, each copy reads the complete checkpoint.
     """
     if no_time := _no_time(storm, measurement.cache):
         return no_time
@@ -181,9 +182,10 @@ def test_the_checkpoint_is_loaded_by_another_number_of_ranks(
 ) -> Decision:
     """Half as many ranks, and twice as many readers per file, load the checkpoint within the load limit.
 
-    Training continues with the remaining nodes, or with more. Then half of the ranks read two ranks' files each, or two
-    readers share each file. With engine dcp, separate launches have half and twice as many ranks, and the library loads
-    and reshards. Every load is uncached, and every byte is compared with the saved byte.
+    After a failure, training may continue with fewer or with more nodes. Two cases are tested: half of the ranks read
+    the files of two ranks each, and two readers share each file. With engine dcp, separate launches have half and twice
+    as many ranks, and the library loads and reshards. Every load is uncached, and every byte is compared with the saved
+    byte.
     """
     patterns = measurement.patterns
     if patterns and patterns.resized:
@@ -262,8 +264,9 @@ def test_saves_and_data_loading_bear_each_other(
 
     Training reads its data from the same storage. A save that starves the data loaders delays the next steps; data
     loaders that slow a save stop all ranks. All ranks save at a limited rate, so that an undelayed save takes 0.8 of
-    the save limit. Every host reads samples at random from uncached files at --ckpt-suite=contention:loader-rate, into
-    a queue that training empties: the queue must never be empty. The 99th percentile of a read is only reported.
+    the save limit. The data loader of every host reads random samples from uncached files into a queue. Simulated
+    training takes samples from this queue at the rate --ckpt-suite=contention:loader-rate; the queue must never be
+    empty. The 99th percentile of the read times is only reported.
     """
     paced = _paced(mixed.pace, measurement, limits)
     if isinstance(paced, Decision):
@@ -307,7 +310,10 @@ def test_saves_and_data_loading_bear_each_other(
 
 
 def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """Decide on loads by other numbers of ranks; a failed load decides, even if another load could not be made."""
+    """Return the decision on the loads by half and by twice as many ranks.
+
+    If one of them fails, the decision is "failed", even if the other one could not be performed.
+    """
     loads = found.loads
     detail = tuple(_describe(name, each) for name, each in loads.items())
     for each in loads.values():
@@ -327,7 +333,10 @@ def _resized(found: Resized, measurement: Measurement, limits: ClusterLimits) ->
 
 
 def _paced(pace: SavePace | None, measurement: Measurement, limits: ClusterLimits) -> tuple[float, str] | Decision:
-    """Return the limit of paced saves, and a description of their pace; or a decision if the pace is too slow."""
+    """Return the limit in seconds of saves at a limited rate (the pace), and a description of the pace.
+
+    If the pace is missing or too slow for the cluster, return the decision "not decided" instead.
+    """
     if pace is None:
         return not_decided("not measured", "An earlier version measured these saves, without a pace.")
     described = _describe_pace(pace)
@@ -355,9 +364,9 @@ def _describe_pace(pace: SavePace) -> str:
 
 
 def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
-    """Return a decision if the times of a load pattern do not measure the storage; None otherwise.
+    """Return a decision if the times of the pattern's loads do not count; None otherwise.
 
-    The loaded bytes are wrong, or they did not come from the storage.
+    They do not count if loaded bytes are wrong or missing, or if it is not proven that they came from the storage.
     """
     detail = (found.reads,)
     if wrong := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
@@ -371,7 +380,10 @@ def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
 def _within(
     measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """Compare the slowest load of the patterns with ``maximum`` times the load limit, at the size that was run."""
+    """Return the decision for the slowest load of all patterns. The limit is ``maximum`` times the load limit.
+
+    The limit is scaled with the size of the run's checkpoint.
+    """
     share = measurement.share
     limit = limits.load_limit_seconds * maximum * share
     name, slowest = max(

@@ -46,11 +46,11 @@ _MINIMUM_SAVES_OF_A_QUARTER = 2
 def test_hours_later_saves_are_as_fast(
     endurance: Endurance, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """After hours of saves, the last quarter has at least 90 % of the rate of the first.
+    """In hours of continuous saves, the last quarter of the saves has at least 90 % of the rate of the first quarter.
 
-    Training saves for months. Caches fill, flash erases before it writes, drives heat up, free space fragments: storage
-    that is fast for ten saves may be slow after a thousand. Checkpoints are saved one after another for
-    --ckpt-suite=endurance:duration; the newest two are kept.
+    Training saves for months. Caches fill, flash erases before it writes, drives heat up, and free space fragments.
+    Storage that is fast for ten saves may therefore be slow after a thousand. Checkpoints are saved one after another
+    for --ckpt-suite=endurance:duration; the newest two are kept.
     """
     if not endurance.requested_seconds:
         return not_decided("not given", "No duration given (--ckpt-suite=endurance:duration).")
@@ -97,7 +97,7 @@ def test_hours_later_saves_are_as_fast(
     help="Saves become slower with time, fill level or content",
 )
 def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
-    """Among 25 consecutive saves, five in sequence have times that differ by at most 20 % and drift by at most 10 %.
+    """Within 25 consecutive saves, the times of five in sequence differ by at most 20 % and drift by at most 10 %.
 
     Only a steady state predicts the times of later saves. A round is one save; the report gives the number of the save
     that completes the first such sequence.
@@ -146,9 +146,9 @@ def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
 def test_a_volume_that_is_nearly_full_is_nearly_as_fast(near_full: NearFull) -> Decision:
     """At 80 % full, saves keep at least 90 % of their rate; at 90 % full, at least 80 %.
 
-    Allocation and clean-up slow down when little space is left. The test fills the volume with ballast: files that are
-    really written, and removed at the end in any case. Measured with --ckpt-suite=endurance:near-full, only on a volume
-    without other data.
+    Allocation and clean-up slow down when little space is left. The test fills the volume with ballast files: it writes
+    all of their bytes, and removes them at the end, even after a failure. Measured with
+    --ckpt-suite=endurance:near-full, only on a volume without other data.
     """
     empty, *filled = near_full.levels
     base = statistics.median(empty.save_seconds)

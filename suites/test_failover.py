@@ -51,13 +51,14 @@ def test_a_broken_component_costs_no_byte_and_little_time(
 ) -> Decision:
     """When a component breaks during a save or load, no byte is wrong and no rank stalls for more than 60 s.
 
-    Drives, controllers and servers fail, some of them during a checkpoint. The operator gives two
-    commands (--ckpt-actions [failover]): `fault` breaks a component at a random moment of three saves and three loads,
-    and `repair` repairs it. A save or load may end with an error. Such a save must not be committed, and every earlier
+    Drives, controllers and servers fail, some of them during a checkpoint. The operator gives two commands
+    (--ckpt-actions [failover]): `fault` breaks a component at a random moment of three saves and three loads, and
+    `repair` repairs it. A save or load may end with an error. Such a save must not be committed, and every earlier
     checkpoint must load completely after the repair. If the commit itself ends with an error, it may have succeeded: a
     checkpoint that exists after the repair counts as committed. Every committed checkpoint must contain every byte. The
-    next save runs while the storage rebuilds, and takes at most 1.5 times the save limit. A rank stalls if it moves no
-    byte and no call ends, for longer than in an undisturbed save or load.
+    next save runs while the storage rebuilds, and takes at most 1.5 times the save limit. A rank stalls while it moves
+    no byte and none of its calls ends. Only the time that exceeds the longest stall of an undisturbed save or load
+    counts.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))
@@ -103,7 +104,10 @@ def test_a_broken_component_costs_no_byte_and_little_time(
 
 
 def stall_seconds(found: Failover, operation: OperationTrial) -> float:
-    """Return how much longer a rank stalled than in the undisturbed operation of the same kind, in seconds."""
+    """Return the longest stall of a rank in this operation, in seconds.
+
+    The longest stall in undisturbed operations of the same kind is subtracted.
+    """
     usual = max((o.longest_stall_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
     return max(0.0, operation.longest_stall_seconds - usual)
 
@@ -122,7 +126,10 @@ def _name(trial: FailoverTrial, number: int) -> str:
 
 
 def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Return the decision "failed" if bytes are wrong or missing; None otherwise."""
+    """Return the decision "failed" if bytes are wrong or missing, or a checkpoint is lost or wrongly committed.
+
+    Return None otherwise.
+    """
     if decided := wrong_bytes(found.integrity, detail):
         return decided
     for number, trial in enumerate(found.trials, start=1):
@@ -177,7 +184,7 @@ def _detail(found: Failover, limit: float) -> Iterator[str]:
 
 
 def _describe_trial(found: Failover, trial: FailoverTrial) -> Iterator[str]:
-    """Yield descriptions of the events of one trial."""
+    """Yield descriptions of the events of one trial: the break, the operations during it, the repair, the next save."""
     yield f"{format_seconds(trial.moment_seconds)} into a {trial.kind}"
     yield f"break command {format_seconds(trial.fault.seconds)}" if trial.fault.is_good else trial.fault.sentence
     for operation in trial.operations:

@@ -49,10 +49,10 @@ def test_storage_that_is_changed_goes_on_serving(
 ) -> Decision:
     """While the storage restarts or is upgraded, saves and loads succeed, and saves take at most 1.5 times the limit.
 
-    Storage is maintained while jobs run: servers are restarted one after the other. The operator gives a command
-    for this (--ckpt-actions [upgrade] command). The command is run once, at a random moment of a save. Saves and
-    loads take turns until the command has returned. No save or load may fail, every loaded byte must be right, and
-    each save takes at most 1.5 times the save limit.
+    Storage is maintained while jobs run: servers are restarted one after the other. The operator gives a command that
+    does this (--ckpt-actions [upgrade] command). The command is run once, at a random moment of a save. Saves and loads
+    take turns until the command has returned. No save or load may fail, every loaded byte must be right, and each save
+    takes at most 1.5 times the save limit.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_UPGRADE_SAVE
     detail = tuple(_detail_of_upgrade(upgrade, limit))
@@ -174,9 +174,10 @@ def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
 
 
 def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]) -> Decision:
-    """Return the decision on the cost of snapshots, by the median of ``compared`` pairs.
+    """Return the decision on the time that a snapshot adds to a save; ``compared`` is the number of compared bytes.
 
-    By chance, six of six saves are slower in one of 64 runs.
+    A median above ``maximum`` fails only if each of the six saves with a snapshot was slower than the one before it. By
+    chance, this happens in one of 64 runs.
     """
     costs = [trial.cost for trial in found.trials]
     cost = max(0.0, statistics.median(costs))

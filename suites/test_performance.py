@@ -157,9 +157,9 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
     measure the storage. Before every load the test counts the cached pages of its files, and on a loop device also
     those of the file below it. Then it drops the cached names and attributes of files. A target in the host's memory
-    fails. If the kernel does not show how much of the target is cached, the verdict names another proof: loads by hosts
-    that never had the files, timed reads with and without a drop and by another client, or more bytes moved between the
-    save and the load than all caches can store.
+    fails. If the kernel does not show how much of the target is cached, the verdict names another proof. Such a proof
+    is a load by hosts that never had the files, or timed reads by this client (with and without a drop) and by another
+    client, or more bytes moved between the save and the load than all caches can store.
     """
     cache = measurement.cache
     if cache and (memory := next((s for s in cache.storages if s.memory), None)):
@@ -225,9 +225,9 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     Data in a client's memory is not a checkpoint. Each rank calls fsync on its files. Then one rank of each host calls
     fsync on the directory, and one rank renames the directory to its final name and calls fsync on the parent
     directory. If the target refuses to rename a directory, a marker file in the directory commits the checkpoint. The
-    clock includes all of it. Before and after the saves each rank fsyncs a test file, and the kernel must then count no
-    dirty page of it. If the file system shows no such count, the certificate states that the effect of fsync was not
-    observable.
+    time of a save includes all these steps. Before and after the saves each rank fsyncs a test file, and the kernel
+    must then count no dirty page of it. If the file system shows no such count, the certificate states that the effect
+    of fsync was not observable.
     """
     if durability.observed in ("declared by the library", "unseen"):
         because = "No measurement shows that files became durable" + (
@@ -302,10 +302,10 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     help="STRAGGLER: one rank is late",
 )
 def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -> Decision:
-    """The slowest rank takes at most 1.5 times the median rank's time per byte.
+    """The time per byte of the slowest rank is at most 1.5 times the median of all ranks.
 
     All ranks wait for the slowest one, so uneven service wastes bandwidth. With 100 ranks or more, the 99th percentile
-    of these times must also be at most 1.3 times the median. Advisory: no published limit exists.
+    of the ranks' times per byte must also be at most 1.3 times the median. Advisory: no published limit exists.
     """
     if not measurement.operations:
         return undecided(measurement, "save")
@@ -464,7 +464,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
 def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
     """Return the decision on cold loads for a target that declares that its clients do not cache their reads.
 
-    A stronger proof replaces the declaration as the basis, if there is one.
+    If there is a stronger proof, the verdict names this proof instead of the declaration.
     """
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
@@ -476,7 +476,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
 
 
 def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """Decide on cold loads by another proof, if the kernel cannot count cached pages."""
+    """Return the decision on cold loads by another proof, for a target whose cached pages the kernel cannot count."""
     proof = prove_cold(cache)
     if proof.found == "cached":
         return Decision(
@@ -500,9 +500,9 @@ def _resident(operation: Operation) -> float:
 
 
 def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
-    """Return sentences that compare the ranks of each host with all ranks, slowest host first.
+    """Return a sentence that compares the median rank of each host with the median of all ranks, slowest host first.
 
-    All ranks of one host may be late.
+    It shows whether all ranks of one host are slow. The list is empty for a single host.
     """
     per_byte = {
         rank: seconds / count
@@ -522,7 +522,7 @@ def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
 
 
 def _slow_endpoints(measurement: Measurement) -> list[str]:
-    """Return sentences on the request times of each endpoint, by kind, slowest first."""
+    """Return a sentence for each kind of request, with its median time at each endpoint, slowest endpoint first."""
     kinds: dict[str, list[tuple[float, str]]] = {}
     for requests in measurement.requests:
         if requests.median_seconds is not None:
@@ -538,7 +538,10 @@ def _slow_endpoints(measurement: Measurement) -> list[str]:
 
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
-    """Return the names of a rank's files as text; if there are many, the first two and the count."""
+    """Return a sentence with the names of a rank's files; if there are more than three, the first two and the count.
+
+    The list is empty if the names are unknown.
+    """
     if measurement.model not in MODELS:
         # For a user's model, a measurement contains only the name.
         return []
@@ -553,7 +556,7 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:
-    """Return a phrase on loads that were much faster than the uncached loads of the same run; empty if there are none.
+    """Return a sentence on loads that were much faster than the run's uncached loads; empty if there are none.
 
     The time of uncached loads is the larger of two medians: of all loads, and of the first loads. A cache that fills
     during the run makes all except the first loads fast. Medians are used because one slow load does not represent the

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Growth:
-    """The step from ``fewer`` clients to ``more``, with the median rates before and after in bytes a second.
+    """The step from ``fewer`` clients to ``more`` clients. All rates are in bytes a second.
 
-    ``ceiling`` is the declared maximum rate; 0 if none is declared.
+    ``before`` is the median rate of fewer clients, ``after`` the median rate of more clients. ``ceiling`` is the
+    maximum rate that the vendor states; 0 if none is stated.
     """
 
     kind: OperationKind
@@ -38,9 +39,9 @@ class Growth:
 
     @property
     def lost(self) -> float:
-        """The share of each doubling that is lost: 0 if twice the clients get twice as much, 0.5 if they get no more.
+        """The lost share of a doubling: 0 if twice the clients get twice the rate, 0.5 if they get the same rate.
 
-        At the stated ceiling the loss is 0.
+        If the rate reaches the ceiling, the lost share is 0.
         """
         if self.ceiling and self.after >= self.ceiling:
             return 0.0
@@ -72,9 +73,9 @@ def test_twice_the_clients_get_nearly_twice_as_much(
     """With twice the clients, saves and loads reach at least 1.8 times the rate, up to the stated maximum of the
     storage.
 
-    1, 2, 4 … of the clients save and load their part of the checkpoint concurrently, three times in turns, while the
-    others wait. Clients are hosts if several take part, else ranks. The median rate at each client count is compared
-    with the median at the next count. Above the maximum rate that the vendor states
+    In each of three rounds, 1 client saves and loads its shards of the checkpoint, and so do 2, 4 … clients
+    concurrently, while the other clients wait. Clients are hosts if several take part, else ranks. The median rate at
+    each client count is compared with the median at the next count. Above the maximum rate that the vendor states
     (--ckpt-suite=scaling:vendor-max-rate) no growth is required. Loads are cold and every byte is compared. Advisory:
     for a cluster, the total rate of all clients decides. The growth indicates the total rate of more clients.
     """

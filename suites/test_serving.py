@@ -1,4 +1,4 @@
-"""Serving: replicas load only the weights, and one client rewrites the weights into separate files."""
+"""Serving: replicas load only the weights, and one client writes the weights of all ranks into new files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def test_serving_replicas_load_a_model_in_time(
 ) -> Decision:
     """Concurrent replicas of a serving engine load a model's weights within the limit, from cold caches.
 
-    The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of its
-    ranks a part of every file: once with read calls and once from memory mappings, each first cold and then warm. The
-    slowest cold load decides; every byte is compared. Advisory: serving is not part of training.
+    The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all files; each rank of a
+    replica reads a part of every file. The replicas load with read calls and from memory mappings. With each method
+    they load twice: first cold, then warm. The slowest cold load decides; every byte is compared. Advisory: serving is
+    not part of training.
     """
     share = serving.bytes / serving.full_bytes
     limit = (limits.stated.serving_seconds or limits.load_limit_seconds) * share
@@ -111,7 +112,7 @@ def _part(share: float) -> tuple[str, ...]:
 
 
 def _described(found: Serving) -> tuple[str, ...]:
-    """Return a description of each load, and of the effect of the clients' caches on the repeated loads."""
+    """Return a line on the files and ranks, and a line for each method with the times of its cold and warm loads."""
     lines = [
         f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
         f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} concurrently, each rank its part of "
@@ -128,7 +129,7 @@ def _described(found: Serving) -> tuple[str, ...]:
 
 
 def _again(found: Serving, cold: WeightsLoad) -> str:
-    """Return a sentence on the effect of caches on the load that immediately repeated ``cold``."""
+    """Return a sentence that compares the warm load, which immediately repeated ``cold``, with the cold load."""
     warm = next((load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode), None)
     if warm is None or not cold.seconds:
         return ""

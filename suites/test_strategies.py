@@ -62,13 +62,13 @@ _LIMITS_FROM = 0.5
 def test_saves_take_little_from_training(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """The time that the storage adds to a save's cost for training is at most the save limit.
+    """Of the training time that a background save costs, the part that the storage causes is at most the save limit.
 
     An asynchronous save copies the state while training waits, then writes the copy while training continues. The copy
     takes the same time on any storage, so it is reported and not judged. The rest of the wait, plus the delay of steps
-    during the save compared with undisturbed steps, must meet the limit of a blocking save. Steps are simulated: they
-    wait as for an accelerator and change the state that is saved. No model is trained, and no data are copied from a
-    device.
+    during the save compared with undisturbed steps, must meet the limit of a blocking save. Steps are simulated: each
+    step waits as if for an accelerator, and changes the state that is saved. No model is trained, and no data are
+    copied from a device.
     """
     decision = _judge_cost(costs, measurement, limits, lambda cost: cost.added_seconds, describe_loss)
     limit = limits.save_limit_seconds * measurement.share
@@ -127,7 +127,7 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
 def test_saves_risk_little_work(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """The training time that the storage takes and the work that a save puts at risk cost at most the save limit.
+    """The training time that the storage costs, plus the work that a save puts at risk, is at most the save limit.
 
     Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, one
     of k intervals ends with a failure, so the cost is the time until the commit divided by k. An asynchronous save
@@ -316,7 +316,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     Schedulers and clouds warn a job before they end it, often two minutes ahead. Rank 0 notifies all ranks, which save
     their state; the clock runs until that save is committed on the target. If saves run in the background, a save has
     just begun when the notice is given. No signal is sent, and no checkpoint is loaded. Measured with
-    --ckpt-suite=strategies:preemption-notice. Advisory: the user sets the notice.
+    --ckpt-suite=strategies:preemption-notice. Advisory: the user sets the length of the notice.
     """
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [

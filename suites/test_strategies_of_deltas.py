@@ -99,10 +99,10 @@ def test_the_longest_chain_is_restored_in_time(
 def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
     """When older checkpoints are deleted, a kept chain loads completely, and the space is freed.
 
-    A full save and two deltas are saved, all checkpoints before them are deleted, and the chain is loaded with caches
-    dropped, every byte compared. If the target reports its free space and 1 GB or more was deleted, at least half of
-    the deleted bytes must be free within 10 seconds. A smaller amount is not checked, because writes of other users
-    would hide it.
+    A chain of a full save and two deltas is saved, and all older checkpoints are deleted. Then caches are dropped, the
+    chain is loaded, and every byte is compared. If the target reports its free space and 1 GB or more was deleted, at
+    least half of the deleted bytes must be free within 10 seconds. A smaller amount is not checked, because writes of
+    other users would hide it.
     """
     detail = tuple(_describe_space(chains))
     if decided := wrong_bytes(chains.integrity, detail) or missing_bytes(chains.integrity, detail):
@@ -125,7 +125,7 @@ def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
 
 
 def _deltas_of(measurement: Measurement, checkpoint: int) -> int:
-    """Return how many deltas a restore of a checkpoint reads, back to the last full save."""
+    """Return the number of deltas that a restore of a checkpoint reads in addition to the last full save."""
     count = 0
     while measurement.save_bytes and measurement.save_bytes[checkpoint - 1 - count] != measurement.bytes:
         count += 1

@@ -115,9 +115,10 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
 def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     """A restore uses the newest checkpoint that is complete on all ranks, from the local tier or from the target.
 
-    If the local tier has a newer checkpoint than the target, the local one is loaded. Then the files of one rank are
-    deleted from the local tier, as when its host is lost. The checkpoint that was drained last must then be loaded from
-    the target, with caches dropped, and never a mixture of two checkpoints. Every byte is compared.
+    If the local tier has a newer checkpoint than the target, the checkpoint of the local tier is loaded. Then the files
+    of one rank are deleted from the local tier, as if its host were lost, and caches are dropped. The checkpoint that
+    was drained last must then be loaded from the target, and never a mixture of two checkpoints. Every byte is
+    compared.
     """
     detail = tuple(_describe_restores(tiers))
     for when, restore in (
@@ -157,11 +158,11 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
     """When a host is lost with its local tier, a partner host's copies are restored, within the load limit.
 
     Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
-    tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
-    durable in its tier. Then the complete tier of the last host is deleted: its own files, and the copies that it keeps
-    for another host. Its partner returns its files, all ranks load, and every byte is compared, so that an older copy
-    is detected. The copies are made only for this requirement: no other measurement includes them. With one host
-    NODE-LOSS is not decided, and saves in tiers are not certified.
+    tiers. Each rank sends its files over the network of the ranks to a rank of the next host, its partner, which makes
+    them durable in its own tier. Then the complete tier of the last host is deleted: its own files, and the copies that
+    it keeps for another host. The partner returns the deleted files of the last host, all ranks load, and every byte is
+    compared, so that an older copy is detected. The copies are made only for this requirement: no other measurement
+    includes them. With one host NODE-LOSS is not decided, and saves in tiers are not certified.
     """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:

@@ -1,3 +1,5 @@
-"""The command ``pytest-ckpt``: one module for each subcommand, with ``HELP``, ``DESCRIPTION``, ``add_arguments`` and
-``run``.
+"""The command ``pytest-ckpt``, with one module for each subcommand.
+
+Each module has ``HELP``, ``DESCRIPTION``, ``add_arguments`` and ``run``. ``run`` performs the subcommand and returns
+the exit code of the process.
 """

@@ -28,7 +28,7 @@ class ProgressBar:
         self._shown = ""
 
     def show(self, done: int, of: int, files: int) -> None:
-        """Redraw the bar with the current counts."""
+        """Redraw the bar: ``done`` of ``of`` runs, with ``files`` files, have been read. Only a terminal shows it."""
         if not self._live or not of:
             return
         filled = _WIDTH * done // of
@@ -36,7 +36,7 @@ class ProgressBar:
         self._write(f"reading [{bar}] {done:,} of {counted(of, 'run')}, {counted(files, 'file')}")
 
     def end(self) -> None:
-        """Remove the line."""
+        """Remove the bar from the terminal."""
         if self._shown:
             self._write("")
 

@@ -20,7 +20,7 @@ from pytest_ckpt.run.doctor import Finding
 class Verified(TypedDict):
     """The output of pytest-ckpt verify DIRECTORY --json.
 
-    ``signers`` are the known keys, in the order of the options, then unknown keys.
+    ``signers`` lists first the keys that options name, in the order of the options, then unknown keys.
     """
 
     schema: Literal["pytest-ckpt/verify/1"]
@@ -47,7 +47,7 @@ class ComparedRun(TypedDict):
 
 
 class Difference(TypedDict):
-    """A value that differs between two runs; null for a run that does not have the value."""
+    """A value that differs between two runs. ``before`` or ``after`` is null if that run does not have the value."""
 
     name: str
     before: Any
@@ -55,7 +55,7 @@ class Difference(TypedDict):
 
 
 class ComparedVerdict(TypedDict):
-    """A verdict that differs between two runs; null for a run that does not have the verdict."""
+    """A verdict that differs between two runs. ``before`` or ``after`` is null if that run has no such verdict."""
 
     id: str
     subject: str
@@ -65,7 +65,7 @@ class ComparedVerdict(TypedDict):
 
 
 class Times(TypedDict):
-    """The times of all saves, or of all loads, of a run, in seconds."""
+    """The number of saves, or of loads, of one run, and their fastest, median and slowest time."""
 
     count: CountFromOne
     fastest_seconds: Positive
@@ -74,10 +74,10 @@ class Times(TypedDict):
 
 
 class ComparedOperations(TypedDict):
-    """The saves, or the loads, of both runs. ``ratio`` is the median after divided by the median before; above 1 is
-    slower.
+    """The saves, or the loads, of two runs: ``before`` is the first run, ``after`` the second one.
 
-    ``low`` and ``high`` are the 95 % interval of the ratio, null if a run has fewer than 5 operations.
+    ``ratio`` is the median time after, divided by the median time before: above 1, the second run is slower. ``low``
+    and ``high`` are the 95 % interval of the ratio, null if a run has fewer than 5 operations.
     """
 
     subject: Text
@@ -92,9 +92,10 @@ class ComparedOperations(TypedDict):
 
 
 class CountedRequests(TypedDict):
-    """Requests of one kind in one run. ``busy`` counts answers with status 503 or 429.
+    """Requests of one kind in one run. ``again`` counts the requests that were repeated after an error or no answer.
 
-    ``p99_seconds`` and ``slowest_seconds`` are the values of the slowest endpoint.
+    ``busy`` counts answers with status 503 or 429. ``p99_seconds`` and ``slowest_seconds`` are the values of the
+    slowest endpoint.
     """
 
     sent: Count
@@ -105,7 +106,7 @@ class CountedRequests(TypedDict):
 
 
 class ComparedRequests(TypedDict):
-    """Requests of one kind to an object store, over all endpoints; null for a run without such requests."""
+    """Requests of one kind to an object store in two runs, over all endpoints; null for a run without such requests."""
 
     subject: Text
     kind: str
@@ -136,7 +137,7 @@ class Comparison(TypedDict):
 
 
 class Point(TypedDict):
-    """The times of one run in a series."""
+    """One run in a series: the median and the slowest time of its saves or loads, and their limit."""
 
     id: str
     started: str
@@ -147,9 +148,10 @@ class Point(TypedDict):
 
 
 class Change(TypedDict):
-    """A change between the newest ``runs`` runs and the ``before`` runs that precede them.
+    """A change between the newest runs of a series (``runs`` is their number) and the preceding ones (``before``).
 
-    ``probability`` is the probability of such a difference without a real change.
+    ``ratio`` is the newer time divided by the older one. ``probability`` is the probability of such a difference
+    without a real change.
     """
 
     since: str
@@ -160,9 +162,10 @@ class Change(TypedDict):
 
 
 class Series(TypedDict):
-    """The saves, or the loads, of one subject under the same conditions.
+    """The saves, or the loads, of one subject in many runs under the same conditions.
 
-    ``can_show``: the series has enough runs to detect a change.
+    ``can_show`` is true if the series has enough runs to detect a change. ``omitted`` has the number of runs that are
+    not in the series, for each reason.
     """
 
     subject: Text
@@ -175,7 +178,7 @@ class Series(TypedDict):
 
 
 class RequestPoint(TypedDict):
-    """The 99th percentile of one run, at its slowest endpoint."""
+    """One run in a series: the 99th percentile of its request times, at its slowest endpoint."""
 
     id: str
     started: str
@@ -183,9 +186,9 @@ class RequestPoint(TypedDict):
 
 
 class RequestSeries(TypedDict):
-    """One kind of request to an object store.
+    """One kind of request to an object store in many runs.
 
-    ``can_show``: the series has enough runs to detect a change.
+    ``can_show`` is true if the series has enough runs to detect a change.
     """
 
     subject: Text
@@ -198,7 +201,8 @@ class RequestSeries(TypedDict):
 class Trend(TypedDict):
     """The output of pytest-ckpt trend DIRECTORY --json.
 
-    ``regressions`` are series that became slower by ``regression`` or more. If there are any, the exit code is 1.
+    ``regression`` is the limit of --fail-on-regression as a share, null without it. ``regressions`` names the series
+    that became slower by this share or more. If there are any, the exit code is 1.
     """
 
     schema: Literal["pytest-ckpt/trend/1"]
@@ -211,9 +215,10 @@ class Trend(TypedDict):
 
 
 class PublishedResult(TypedDict):
-    """The published result of one system for one checkpoint. It is never certified.
+    """The judgement of one published result, of one system and one model. It is never certified.
 
-    ``outcomes`` maps the id of a requirement to its outcome.
+    ``outcomes`` maps the id of a requirement to its outcome. ``signs`` are sentences on loads that may have been read
+    from a cache.
     """
 
     system: str
@@ -237,8 +242,8 @@ class PublishedResult(TypedDict):
 class PublishedTree(TypedDict):
     """The output of pytest-ckpt judge TREE --json if the tree contains more than one result.
 
-    ``runs`` is the number of run directories that were read, ``passed_over`` the number of runs of other benchmarks.
-    Invocations that do not measure (``datasize``, ``datagen``) count in neither number.
+    ``runs`` is the number of run directories that were read. ``passed_over`` is the number of run directories of other
+    benchmarks. Neither includes directories of commands that do not measure (datasize, datagen).
     """
 
     schema: Literal["pytest-ckpt/published/1"]
@@ -253,7 +258,10 @@ class PublishedTree(TypedDict):
 
 
 class HeldResult(TypedDict):
-    """A published result with the outcome of each rule. ``division`` is empty outside a tree of a submission."""
+    """A published result with the outcome of each submission rule.
+
+    ``division`` is the division of the submission; it is empty if the directories do not name one.
+    """
 
     system: str
     subject: str

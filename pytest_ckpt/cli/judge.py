@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the judgement; the exit code is as for a run."""
+    """Judge, print the judgement and write the requested files. Return the same exit code as a run."""
     if args.rules is not None:
         return _print_rules(args)
     if args.pdf:
@@ -74,7 +74,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
-    """Return the judgement of one directory, of a run or of results of DLIO; ``foresees`` adds a forecast to a run."""
+    """Return the judgement of a directory, which contains either a run or results of DLIO.
+
+    ``foresees`` adds a forecast to the judgement of a run.
+    """
     from pytest_ckpt.evidence.judged_run import judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
@@ -89,7 +92,7 @@ def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: b
 
 
 def _print_rules(args: argparse.Namespace) -> int:
-    """Print the submission rules that published results meet or break. Limits are not used."""
+    """Print the submission rules that published results meet or break; return the exit code. Limits are not used."""
     from pytest_ckpt.published.directory import find_runs  # noqa: PLC0415
     from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415
     from pytest_ckpt.published.rules import EDITIONS  # noqa: PLC0415
@@ -121,7 +124,7 @@ def _print_rules(args: argparse.Namespace) -> int:
 
 
 def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
-    """Return the judgement of DLIO's results in a directory; None if it contains none."""
+    """Return the judgement of the results of DLIO in a directory; None if the directory contains no such results."""
     from pytest_ckpt.published.judge import find_results, judge_results  # noqa: PLC0415
 
     places, overlooked = find_results(directory, limits)
@@ -129,7 +132,7 @@ def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[
 
 
 def _read(directory: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
-    """Read the runs of a tree. On a terminal a progress bar is shown."""
+    """Return the results of the run directories ``places``. Reading shows a progress bar on a terminal."""
     from pytest_ckpt.cli.console import ProgressBar  # noqa: PLC0415
     from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
 

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _crashed(error: Exception, words: Sequence[str]) -> int:
-    """Report an internal error in one sentence and write its traceback to a file."""
+    """Report an internal error in one sentence, write its traceback to a file, and return the exit code."""
     from pytest_ckpt.grading.grading import EXIT_CRASHED  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.crash import keep_traceback  # noqa: PLC0415
@@ -104,7 +104,7 @@ class _Help(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=30)
 
     def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
-        """Add the usage line."""
+        """Add the usage line, without option names if there are many."""
         named = [action for action in actions if action.option_strings and action.help != argparse.SUPPRESS]
         if len(named) > _MANY:
             options = argparse.Action([], dest="options", nargs="?", metavar="options")
@@ -114,7 +114,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser that ends with exit code 4 for usage errors, and whose help has a line for each option."""
+    """An argument parser that ends the process with exit code 4 for usage errors."""
 
     def __init__(self, *words: Any, **named: Any) -> None:
         super().__init__(*words, **{"formatter_class": _Help, **named})
@@ -126,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, printable(f"{self.prog}: error: {message}\n"))
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """Exit with a message that names the unknown arguments and the nearest option."""
+        """End the process with a message that names the unknown arguments and the most similar option."""
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         typo = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         hint = (parameter_hint(typo) if typo.startswith("--ckpt-") else "") or nearest(typo, known)
@@ -134,9 +134,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parsers(arguments: Sequence[str]) -> tuple[_Parser, dict[str, _Parser]]:
-    """Return the parser of the command, and the parser of each subcommand.
+    """Return the parser of the command, and {subcommand: its parser}.
 
-    Only the subcommand in ``arguments`` gets its options.
+    Options are added only to the subcommand that ``arguments`` name.
     """
     parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, or the description of one option."""
+    """Print the list of options, or the description of every option with the given name. Return 0."""
     if args.name is None:
         say(list(_listed()))
         return 0
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_files(option: Option) -> str:
-    """Return the spelling of an option in a TOML file, in one line; empty if a file cannot contain it."""
+    """Return a line that sets the option to its example value in a TOML file; empty if a file cannot contain it."""
     if option.key == "config" or option.variables:
         return ""
     value = "true" if option.is_flag else option.example if option.example.isdigit() else f'"{option.example}"'
@@ -57,7 +57,7 @@ def in_files(option: Option) -> str:
 
 
 def on_command_line(option: Option) -> str:
-    """Return the spelling of an option on a command line; empty for entries of the file of actions."""
+    """Return the option with its example value, as on a command line; empty for entries of the file of actions."""
     if option.parent == ACTIONS:
         return ""
     if option.is_flag and not option.parent:
@@ -66,9 +66,10 @@ def on_command_line(option: Option) -> str:
 
 
 def roles_of(option: Option) -> list[Role]:
-    """Return the roles of an option that its description shows.
+    """Return those roles of an option (keys of `ROLES`) that its description explains.
 
-    A limit can be changed when a run is judged again, so the role "plan" is omitted for it.
+    The role "plan" is omitted for an option that also has the role "limit", because a new value can be given when the
+    run is judged again.
     """
     return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
@@ -121,7 +122,7 @@ def _plain(word: str) -> str:
 
 
 def _words(option: Option) -> set[str]:
-    """Return the names by which an option can be found."""
+    """Return the names by which ``pytest-ckpt options NAME`` finds an option."""
     words = {option.key, option.name, option.parent, *option.owners, *option.variables, *option.aliases}
     words |= {f"{owner}:{option.name}" for owner in option.owners}
     return {_plain(word).replace("_", "-") for word in words if word}

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan; then raise UsageError if a run of the same command would not start on this host."""
+    """Print the plan, and return 0. Raises UsageError after that if a run with these options would not start here."""
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered  # noqa: PLC0415

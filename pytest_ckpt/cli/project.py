@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the projections."""
+    """Print the projected throughput of more clients. Return 0."""
     from pytest_ckpt.analysis.client_counts import KINDS, MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
     from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.evidence.judged_run import (  # noqa: PLC0415

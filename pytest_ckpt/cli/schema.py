@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the schema."""
+    """Print the schema. Return 0."""
     from pytest_ckpt.cli.documents import DOCUMENTS  # noqa: PLC0415
     from pytest_ckpt.facts.written import schema_of  # noqa: PLC0415
 

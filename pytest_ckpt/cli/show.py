@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the pattern."""
+    """Print the description of the pattern. Return 0."""
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
     found = load_pattern(args.pattern, "show")

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the training time that simulated runs lose."""
+    """Simulate training on the measured storage, and print the training time that is lost. Return 0."""
     from pytest_ckpt.grading.simulation import SimulationRules, simulated_rows  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.report.simulation import document_of, simulation_lines, simulation_sections  # noqa: PLC0415
     from pytest_ckpt.sizing.limits import limits_of  # noqa: PLC0415
@@ -118,7 +118,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
-    """Return the measurements of a run, the run's options, and the changes in its directory since the run ended."""
+    """Return the measurements of a run, its options on failures and budgets, and sentences on a changed directory.
+
+    The options are {ini name: text}. A directory is changed if its files differ from those that the run left.
+    """
     from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415

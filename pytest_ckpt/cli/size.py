@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the storage that the clusters require."""
+    """Print the storage that each cluster requires. Return 0."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import refuse_options_of_own_models  # noqa: PLC0415
@@ -123,7 +123,7 @@ def _count(text: str) -> int:
 
 
 def _read(args: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
-    """Return the value of an option. Raises UsageError that names it."""
+    """Return the value of the option ``name``. Raises UsageError, which names the option, for a wrong value."""
     flag, text = f"--{name.replace('_', '-')}", getattr(args, name)
     try:
         value = parse(text)

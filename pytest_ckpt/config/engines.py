@@ -1,6 +1,7 @@
 """The available engines: built-in ones, engines of plugins and of installed packages, and engines recorded in a run.
 
-They are read once, when a run or a command begins. An entry point is loaded only if its engine is chosen.
+The list of engines is created once, when a run or a command begins. The code of an installed package is imported only
+if its engine is chosen.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ _REFERENCE = re.compile(r"[\w.]+:[\w.]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engines:
-    """The engines that can be chosen, by name."""
+    """The engines that can be chosen: ``known`` maps the name of an engine to a function that returns the engine."""
 
     known: Mapping[str, Callable[[], EngineSpec]]
 
     def choose(self, name: str) -> EngineSpec:
-        """Return an engine by name. Raises ValueError for an unknown name, UsageError for an engine that cannot be
-        read.
+        """Return the engine with this name.
+
+        Raises ValueError for an unknown name, and UsageError for an engine that is not supported or cannot be read.
         """
         if name not in self.known:
             if why := _NOT_OURS.get(name):
@@ -60,8 +62,8 @@ class Engines:
 def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
     """Return the built-in engines and ``specs``, without a search for installed packages.
 
-    If names are equal, a built-in engine takes precedence over ``specs``. An engine in ``specs`` with a pattern takes
-    precedence over the built-in one: a run records the pattern, and the file is not read again.
+    If names are equal, a built-in engine takes precedence over ``specs``. An engine in ``specs`` that has a pattern is
+    an exception: it was recorded in a run together with its pattern, and takes precedence over the built-in engine.
     """
     specs = list(specs)
     with_pattern = [spec for spec in specs if spec.files.pattern]
@@ -125,10 +127,10 @@ def read_spec(given: object, owner: str) -> EngineSpec:
 
 
 def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
-    """Return an engine from a plan or report, for judging only: the engine cannot be run.
+    """Return the engine that a plan or report describes. It can be judged, but it cannot save or load.
 
-    Raises KeyError or TypeError for an invalid form, and ValueError if the pattern is invalid or does not match its
-    digest.
+    Raises KeyError or TypeError for an invalid description, and ValueError if the engine's pattern is invalid or does
+    not match its digest.
     """
     named = plain.get("files") or {}
     return EngineSpec(
@@ -159,9 +161,10 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
 
 
 def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec], *, compressible: float) -> None:
-    """Raise UsageError if a compressing strategy cannot be used or would give a wrong ratio.
+    """Raise UsageError if a compressing strategy cannot be used, or would report a wrong compression ratio.
 
-    It needs an engine whose files pass through the codec, and content without added zeros (``compressible``).
+    Such a strategy needs engines whose files pass through the codec. ``compressible`` is the share of zeros that an
+    option adds to the content; it must be 0.
     """
     named = [strategy.name for strategy in strategies if strategy.compresses]
     if not named:
@@ -192,7 +195,10 @@ def check_codec_installed(settings: Settings) -> None:
 
 
 def _check_files(given: EngineSpec) -> None:
-    """Raise ValueError for an engine's file names that the clean-up could not recognise in a checkpoint directory."""
+    """Raise ValueError if the declared file names of an engine are invalid.
+
+    The clean-up recognises the files of an engine in a checkpoint directory by these names.
+    """
     rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
         raise ValueError(f"files of engine {given.name} is {rule!r}, and a FileRule is expected")

@@ -29,16 +29,19 @@ _NEAR = "object-local"
 def settle(
     settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
-    """Return the settings with their suites, and the gate table for this kind of target.
+    """Return the settings, and the gate table that they choose for a target of this ``gate_kind``.
 
-    The suites ``auto`` are replaced by the suites that the gate table requires.
+    If the suites in the settings are "auto", they are replaced by the suites that the gate table requires.
     """
     gates = load_gates(settings.gate_table, gate_kind, catalogue)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
 
 
 def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
-    """Return the waivers of a file; ``known`` maps the run's requirements to their subjects. Raises UsageError."""
+    """Return the waivers in the file ``path``; empty without a file. Raises UsageError for an invalid file.
+
+    ``known`` maps each requirement of the run to its subjects; a waiver must match one of them.
+    """
     if path is None:
         return ()
     try:
@@ -53,16 +56,16 @@ def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tupl
 
 
 def built_in(name: str) -> Gates:
-    """Return a gate table that ships with the package."""
+    """Return the built-in gate table with this name."""
     text = (resources.directory("templates") / "gates" / f"{name}.toml").read_text()
     return read_gates(text, known_names(), built_in, ships=True)
 
 
 def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:
-    """Return the table that ``--ckpt-gate-table`` names: auto, a built-in table, or a file. Raises UsageError.
+    """Return the gate table that ``word``, the value of ``--ckpt-gate-table``, names. Raises UsageError.
 
-    ``auto`` is the table of the target's ``gate_kind``. A file may also name requirements of plugins, which are in
-    ``catalogue``.
+    The value is auto, a built-in table, or a file. auto is the table for the target's ``gate_kind``. A file may also
+    name requirements of plugins, which are in ``catalogue``.
     """
     gates = _named_gates(word, gate_kind, catalogue)
     if gate_kind in _OF_OBJECTS and gates.table not in (*_OF_OBJECTS, _OF_ANY):

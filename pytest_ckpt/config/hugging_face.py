@@ -40,10 +40,11 @@ _PRECISIONS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16
 
 
 class _Family(NamedTuple):
-    """One family of models.
+    """One family of models: how the fields of a configuration become the fields of our `Model`.
 
-    ``always`` has values that all its models share. ``more`` returns values that follow from other fields. ``tied``:
-    embeddings are tied by default. ``names`` has the fields whose names differ from `_NAMES`.
+    ``always`` has values that all models of the family share. ``more`` returns values that follow from other fields of
+    a configuration. If ``tied`` is true, embeddings are tied by default. ``names`` has the names of configuration
+    fields that differ from `_NAMES`.
     """
 
     always: Mapping[str, Any] = {}
@@ -53,7 +54,7 @@ class _Family(NamedTuple):
 
 
 def from_config(given: ConfigFields) -> Numbers:
-    """Return the numbers that define the model of a configuration.
+    """Return {field of a model: value} for the model that a configuration describes.
 
     Raises UncountedError for an unknown family or field, ValueError for a wrong value.
     """
@@ -89,7 +90,7 @@ def from_config(given: ConfigFields) -> Numbers:
 
 
 class _Reading(ConfigFields):
-    """A configuration that records the fields that were read, in ``read``."""
+    """A configuration that adds the name of each field that is read to its set ``read``."""
 
     def __init__(self, config: ConfigFields) -> None:
         self._config, self.read = config, set(_BESIDE)
@@ -107,7 +108,7 @@ class _Reading(ConfigFields):
 
 
 def adds_parameters(name: str, value: Any) -> bool:
-    """Whether a field with this name and value adds parameters to a model."""
+    """Whether a configuration field with this name and value adds parameters to a model, by words in its name."""
     if name in _BESIDE or not value or not _ADDS_PARAMETERS.search(name) or _ADDS_NONE.search(name):
         return False
     return not (name == "layer_types" and isinstance(value, list) and set(map(str, value)) <= _KINDS_OF_ATTENTION)
@@ -170,7 +171,7 @@ def _deepseek(given: ConfigFields) -> Numbers:
 
 
 def _routed(given: ConfigFields) -> Numbers:
-    """Return the numbers of experts for a family whose first layers are dense."""
+    """Return the model's fields on experts, for a family whose first layers are dense."""
     return {
         "experts": given["n_routed_experts"],
         "active_experts": given["num_experts_per_tok"],

@@ -1,12 +1,16 @@
 """Models that transformers defines: counted from the tensors of the library's own class (extra ``models``).
 
 A separate process lists the tensors (`config.library_tensors`), because the import takes seconds and much memory. This
-module converts the list into kinds of layers; layers are numbered as in `Model.tensors`.
+module assigns each tensor to a layer, and groups equal layers into kinds. Layers are numbered as in `Model.tensors`:
 
-- The layers are the series of numbered modules with the most elements (``model.layers.7.…``). - Tensors before the
-first layer (embedding, vision tower, projector) are layer 0, which the first pipeline stage has. - The output matrix is
-layer L + 1; all other tensors after the layers are layer L + 2. - A tensor with ``experts`` in its name belongs to
-experts. The numbers in such names, or the first size of the shape, give the count of experts.
+- Layers 1 to L are the numbered modules, such as ``model.layers.7.…``. If a model has several series of numbered
+  modules, the series with the most elements is used.
+- Layer 0 contains the tensors before the first numbered layer (embedding, vision tower, projector). The first pipeline
+  stage has layer 0.
+- Layer L + 1 is the output matrix. Layer L + 2 contains all other tensors after the numbered layers.
+
+A tensor with ``experts`` in its name belongs to experts. The numbers in such names, or the first size of the shape,
+give the count of experts.
 """
 
 from __future__ import annotations
@@ -64,11 +68,11 @@ def is_installed() -> bool:
 
 @lru_cache(maxsize=64)
 def from_library(text: str) -> Numbers | str:
-    """Return the numbers that define the model of a configuration, or the library's version if it does not know the
-    model.
+    """Return {field of a model: value} for the model that a configuration describes.
 
-    ``text`` is a JSON object with ``model_type``. Raises ValueError if the library refuses the configuration, or if the
-    tensors do not describe a model.
+    If transformers does not know the model, return a text with the version of transformers instead. ``text`` is a JSON
+    object with ``model_type``. Raises ValueError if the library refuses the configuration, or if the tensors do not
+    describe a model.
     """
     given = json.loads(text)
     if not _may_know(given["model_type"]):
@@ -80,9 +84,9 @@ def from_library(text: str) -> Numbers | str:
 
 
 def _may_know(kind: str) -> bool:
-    """Whether the library's tables contain the model type.
+    """Whether the source text of the library's tables contains the model type ``kind``.
 
-    The check avoids the slow import of the library for most invalid files.
+    This check is made first, because it is fast: the library is then not imported for most invalid files.
     """
     spec = importlib.util.find_spec("transformers")
     if spec is None or not spec.origin:
@@ -92,7 +96,10 @@ def _may_know(kind: str) -> bool:
 
 
 def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
-    """Return the numbers that define a model, from the output of `config.library_tensors`. Raises ValueError."""
+    """Return {field of a model: value} from ``found``, the output of `config.library_tensors`. Raises ValueError.
+
+    ``given`` is the configuration.
+    """
     if refused := found.get("refused"):
         raise ValueError(refused)
     if absent := found["absent"]:
@@ -125,11 +132,10 @@ def numbers_of(found: ConfigFields, given: ConfigFields) -> Numbers:
 
 
 def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
-    """Return the kinds of layers of a model, and the kind of each layer, from layer 0 to L + 2.
+    """Return the kinds of layers of a model, and for each layer from 0 to L + 2 the index of its kind.
 
-    Layer 0 has the tensors before the first numbered layer, L + 1 the output matrix, L + 2 all tensors after the
-    layers. ``head`` is the name of the output matrix. An output matrix before the layers is also the embedding, so it
-    is part of layer 0. Raises ValueError for a model without numbered layers.
+    ``head`` is the name of the output matrix, layer L + 1. If the output matrix comes before the numbered layers, it is
+    also the embedding, and remains in layer 0. Raises ValueError for a model without numbered layers.
     """
     elements: Counter[str] = Counter()
     for tensor in tensors:
@@ -159,9 +165,10 @@ def kinds_of(tensors: Sequence[Listed], head: str) -> tuple[tuple[LayerKind, ...
 
 
 def experts_of(tensors: Sequence[Listed], said: int) -> int:
-    """Return the number of experts in a layer, 0 for none; ``said`` is the number in the configuration.
+    """Return the number of experts in a layer, by the tensors of experts; 0 if there are no such tensors.
 
-    Raises ValueError if the tensors of experts do not fit the number.
+    ``said`` is the number in the configuration; it is used if the names of the tensors have no numbers. Raises
+    ValueError if the tensors do not fit the number.
     """
     numbers = {int(found[1]) for tensor in tensors if (found := _EXPERT.search(tensor.name)) and found[1]}
     joint = {tensor.shape[0] for tensor in tensors if (found := _EXPERT.search(tensor.name)) and not found[1]}
@@ -174,7 +181,10 @@ def experts_of(tensors: Sequence[Listed], said: int) -> int:
 
 
 def _elements(layer: Sequence[Listed]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the element counts of a layer: of each dense tensor, and of each expert tensor summed over all experts."""
+    """Return two lists of element counts: of each dense tensor of a layer, and of each expert tensor.
+
+    The count of an expert tensor is the sum over all experts.
+    """
     of_experts: Counter[str] = Counter()
     dense = []
     for tensor in layer:
@@ -198,7 +208,7 @@ def _at(given: Any, dotted: str) -> Any:
 
 
 def _listed(text: str) -> Numbers:
-    """Run the program that imports the library, and return its output."""
+    """Run `config.library_tensors` with a configuration as JSON, and return its output. Raises ValueError."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", _PROGRAM],

@@ -1,8 +1,9 @@
 """Lists the tensors of a model that transformers defines: a program for a separate process.
 
-It reads a ``config.json`` from standard input and prints JSON: ``tensors``, each as name, shape and dtype, or
-``refused``, a sentence. The model is built on the ``meta`` device, which allocates no memory. Its class is always from
-the library: code that a file names (``auto_map``) is never loaded. The process can neither use the network nor start
+The program reads a ``config.json`` from standard input and prints a JSON object. The object contains ``tensors`` (name,
+shape and dtype of each), or ``refused`` (a sentence), or ``unknown`` (the version of a library that does not know the
+model). The model is built on the ``meta`` device, which allocates no memory. The class of the model is always from the
+library: code that a file names (``auto_map``) is never loaded. The process can neither use the network nor start
 programs.
 
 The process is separate because the import takes seconds and about 500 MB of memory.
@@ -63,7 +64,7 @@ def main() -> None:
 
 
 def answer_of(given: ConfigFields) -> Answer:
-    """Return the tensors of a configured model and related facts, or the reason why there are none."""
+    """Return the object that the program prints for a configuration: the tensors of its model, or a refusal."""
     try:
         return _tensors_of(given)
     except MemoryError:
@@ -120,7 +121,7 @@ def _forbid(event: str, _: Any) -> None:
 
 
 def _without(given: ConfigFields) -> Answer:
-    """Return a configuration without fields that are not sizes, also in nested tables."""
+    """Return a configuration without the fields that do not affect its tensors, also in nested tables."""
     return {
         name: _without(value) if isinstance(value, dict) else value
         for name, value in given.items()
@@ -129,7 +130,7 @@ def _without(given: ConfigFields) -> Answer:
 
 
 def _numbers(given: ConfigFields) -> Iterator[tuple[str, float]]:
-    """Yield the counts of layers and experts in a configuration, also in nested tables."""
+    """Yield (field, value) of each count of layers or experts in a configuration, also in nested tables."""
     for name, value in given.items():
         if isinstance(value, dict):
             yield from _numbers(value)
@@ -188,16 +189,20 @@ def _fields(config: Any) -> set[str]:
 
 
 def _absent(given: ConfigFields, text: Any) -> list[str]:
-    """Return the names of size fields that the file omits, so that the library's default is used."""
+    """Return the mandatory size fields (hidden, vocabulary, layers) that a configuration omits.
+
+    The library would use its default, which belongs to another model.
+    """
     said = set(given).union(*(value for value in given.values() if isinstance(value, dict)))
     wanted = (_SIZES["hidden"], _SIZES["vocabulary"], "num_hidden_layers")
     return [n for n in wanted if hasattr(text, n) and said.isdisjoint((n, text.attribute_map.get(n, n)))]
 
 
 def _unread(given: ConfigFields, config: Any, where: str = "") -> Iterator[str]:
-    """Yield the fields of a configuration whose value the library does not use.
+    """Yield the names of the fields in a configuration that the library does not know, and therefore does not use.
 
-    A class keeps an unknown field as an attribute of the object, and removes a field that it translates into others.
+    The library stores an unknown field as an attribute of its object. Old names of known fields are not yielded: the
+    library converts them, so there is no such attribute.
     """
     known = _fields(config)
     for name, value in given.items():

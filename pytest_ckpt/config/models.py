@@ -108,7 +108,7 @@ class Parallelism:
 
 
 def read_parallelism(text: str) -> Parallelism:
-    """Return the parallelism from a text. Raises ValueError if it is invalid."""
+    """Return the parallelism from a text such as ``tp=8,pp=4,dp=2,zero=1``. Raises ValueError if it is invalid."""
     given: dict[str, int] = {}
     for word in text.split(","):
         name, equals, number = word.strip().partition("=")
@@ -144,7 +144,11 @@ class Models:
         return self._kept(word) or read_model(word, MODEL, self.parallelism, self.optimizer)
 
     def _kept(self, word: str) -> Model | None:
-        """Return a model recorded in a run, by the user's name for it, or by its file name if that is unique."""
+        """Return the recorded model that ``word`` names; None if there is no such model.
+
+        ``word`` is the model's own name, or the user's name for it. It may also be the name of the model's file, if
+        only one recorded model has this file name.
+        """
         if word in self.kept:
             return self.kept[word]
         file = word.rpartition("/")[2]
@@ -153,7 +157,7 @@ class Models:
 
 
 def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
-    """Return the models that the checkpoints of a plan define, by name and by the user's name for them.
+    """Return the users' models that the checkpoints of a plan define, each under its name and under the user's name.
 
     Raises ValueError if a definition does not match the digest in the model's name.
     """
@@ -216,10 +220,10 @@ def read_model(word: str, option: str, parallelism: Parallelism | None, optimize
 
 
 def _from_json(given: ConfigFields) -> Numbers:
-    """Return the numbers that define the model of a config.json: from `hugging_face`, or from transformers.
+    """Return {field of a model: value} for a config.json, by `hugging_face` or by transformers. Raises ValueError.
 
-    A family in `hugging_face` takes precedence, so its models have the same digest on each host, whether or not
-    transformers is installed. Raises ValueError.
+    transformers is used only if `hugging_face` does not know the family. A model of a known family therefore has the
+    same digest on each host, whether or not transformers is installed.
     """
     try:
         return from_config(given)
@@ -243,7 +247,10 @@ def _from_json(given: ConfigFields) -> Numbers:
 
 
 def checked_model(model: Model) -> Model:
-    """Check that the sizes of a model fit its parallelism; return the model with its name. Raises ValueError."""
+    """Check the sizes of a user's model, and whether they fit its parallelism. Raises ValueError.
+
+    Return the model with its name, which contains a digest of its definition.
+    """
     own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
     if own is None:
         raise ValueError("it is not a user's model")
@@ -295,7 +302,7 @@ def checked_model(model: Model) -> Model:
 
 
 def _check_kinds(model: Model, own: OwnModel) -> None:
-    """Raise ValueError unless each layer of a model has one of its kinds of layers."""
+    """Raise ValueError if a model has invalid kinds of layers, or a layer without a kind."""
     kinds, order = own.layer_kinds, own.layer_order
     if not kinds and not order:
         return
@@ -349,8 +356,9 @@ def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | 
 
 
 class _Kinds(NamedTuple):
-    """The kinds of layers in a TOML file: ``order`` has the name of each layer's kind, ``values`` the values of each
-    kind.
+    """The kinds of layers in a TOML file.
+
+    ``order`` lists the name of the kind of each layer. ``values`` maps the name of a kind to its values.
     """
 
     order: list[str]
@@ -380,7 +388,10 @@ def _take_kinds(given: Numbers) -> _Kinds | None:
 
 
 def _with_kinds(model: Model, kinds: _Kinds) -> Model:
-    """Return a model whose layers have these kinds. A short order of kinds is repeated up to the last layer."""
+    """Return a model whose layers have these kinds. Raises ValueError if they do not fit the model.
+
+    If the order of kinds has fewer entries than the model has layers, it is repeated up to the last layer.
+    """
     assert model.own
     if model.own.dense_layers:
         raise ValueError('dense_layers is not for a model with layer_kinds: give a kind feed_forward = "dense"')
@@ -436,7 +447,10 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
 
 
 def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
-    """Return a model with the given values, and default values for the other fields."""
+    """Return a model with the given values, and default values for the other fields. Raises ValueError.
+
+    ``cut`` is its parallelism. ``source`` states its file, the digest of the file, and the user's name for it.
+    """
     values = {name: _value(name, value) for name, value in given.items()}
     for name in ("layers", "hidden", "vocabulary", "heads"):
         if not values.get(name):

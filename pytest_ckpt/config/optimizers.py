@@ -1,6 +1,6 @@
-"""Optimizers for ``--ckpt-optimizer``: the states that each keeps per parameter of a user's model, with sources. Pure.
+"""Optimizers for ``--ckpt-optimizer``: the states that each stores per parameter of a user's model, with sources. Pure.
 
-Stated bytes per parameter are bytes in a checkpoint: the weights, here in bfloat16, and all states.
+Comments state the bytes per parameter in a checkpoint: the weights in bfloat16, and all states.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ class Optimizer:
     whole_bytes: int = 0
 
     def numbers(self, weights: Precision) -> Numbers:
-        """Return the optimizer's fields of a model with weights of this precision.
+        """Return {field of a model: value} for the fields that describe the optimizer.
 
-        Raises ValueError if ``whole_bytes`` leaves no bytes for states.
+        ``weights`` is the precision of the model's weights. Raises ValueError if ``whole_bytes`` leaves no bytes for
+        states.
         """
         if not self.whole_bytes:
             return {"optimizer": list(self.states), "optimizer_of_ends": self.of_ends}

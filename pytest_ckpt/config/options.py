@@ -67,7 +67,7 @@ def add_options(
 
 
 def options_of_command_line(args: argparse.Namespace, options: Iterable[Option] = OPTIONS) -> dict[str, str | None]:
-    """Return the options of a command line: ini names and texts, None for an option that is not given."""
+    """Return {ini name: text} of the options of a command line; the text is None if the option is not given."""
     return {option.ini_name: written(getattr(args, option.ini_name)) for option in options if option.is_option}
 
 
@@ -84,11 +84,12 @@ def resolve(
     """Return the settings of a run. Priority, highest first: command line, TOML file, ini file, file of actions, hooks,
     environment variables, defaults.
 
-    Both mappings are from ini names (``ckpt_target``) to text, None for an option that is not given; ``ini_source``
-    names the second one. ``hooked`` maps ini names to (source, text) of plugins. ``engines`` are the available engines
-    (default: the built-in ones). ``kept`` are models recorded in a run, by the user's name for each; files of these
-    models are not read. ``environment`` are the environment variables that options may come from. Raises UsageError
-    that names the option, the value, the accepted values and the nearest correct word.
+    ``command_line`` and ``ini`` map ini names, such as "ckpt_target", to texts; a text is None if the option is not
+    given. ``ini_source`` is the name of the source ``ini`` in messages. ``hooked`` maps ini names to (source, text) of
+    plugins. ``engines`` are the available engines (default: the built-in ones). ``kept`` are models recorded in a run,
+    by the user's name for each; files of these models are not read. ``environment`` are the environment variables that
+    options may come from. Raises UsageError, which names the option, the value, the valid values and the most similar
+    valid word.
     """
     layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
@@ -146,14 +147,14 @@ def resolve(
 
 
 def _without_left_out(suites: tuple[str, ...], profile: Profile) -> tuple[str, ...]:
-    """Return the chosen suites. If all suites were chosen, leave out the suites that the profile leaves out."""
+    """Return the chosen suites. If all suites were chosen, the suites that the profile omits are left out."""
     return tuple(suite for suite in suites if suites != SUITES or suite not in profile.left_out)
 
 
 def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:
-    """Return the number of saves, which is also the number of loads.
+    """Return the number of saves of a run, which is also the number of loads.
 
-    Raises UsageError if it is too small for the requested confidence.
+    ``said`` is the number that the user gave. Raises UsageError if it is too small for the confidence ``wanted``.
     """
     if wanted is None:
         return said or profile.operations
@@ -167,7 +168,7 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
 
 
 def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
-    """Return the values of one source by ini name. Parameters in the value of an option become separate entries."""
+    """Return {ini name: value} of one source. Parameters within the value of an option become separate entries."""
     found: dict[str, _Given] = {}
     for name, text in given.items():
         if text is not None and name in _BY_NAME:
@@ -177,10 +178,11 @@ def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
 
 
 def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
-    """Return the names of a list, and its parameters: ``name``, ``name:parameter=value`` or ``parameter=value``.
+    """Split the text of a list option; return {ini name: value} with an entry for its names and one for each parameter.
 
-    A parameter without a name belongs to the preceding name. A parameter before the first name does not select a name.
-    Each line is one occurrence of the option: names are taken from the last occurrence, parameters from all.
+    An item of the list is ``name``, ``name:parameter=value`` or ``parameter=value``. A parameter without a name belongs
+    to the preceding name. A parameter before the first name does not select a name. Each line of the text is one
+    occurrence of the option: the names of the last occurrence count, and the parameters of all occurrences.
     """
     found: dict[str, _Given] = {}
     names: list[str] = []
@@ -204,7 +206,10 @@ def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
 
 
 def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
-    """Return the option row of a parameter. Raises UsageError for an unknown parameter."""
+    """Return the declaration of the parameter ``key`` of ``owner``, a value of ``option``.
+
+    Raises UsageError for an unknown parameter.
+    """
     rows = parameters_of(option.key, owner)
     if row := next((row for row in rows if row.name == key), None):
         return row
@@ -219,8 +224,9 @@ def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
 def _of_environment(
     option: Option, environment: Mapping[str, str], target: str | None, endpoints: tuple[str, ...]
 ) -> _Given | None:
-    """Return the value of an option that environment variables set, if the target is reached over TLS;
-    otherwise None.
+    """Return the value of an option from its environment variables.
+
+    Return None if no such variable is set, or if the target is not reached over TLS.
     """
     name = next((name for name in option.variables if environment.get(name)), "")
     if not name or "://" not in (target or ""):
@@ -291,9 +297,9 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """Raise UsageError if commands change the storage during a run whose engine saves and loads collectively.
+    """Raise UsageError if an engine saves and loads collectively, and a command changes the storage during the run.
 
-    In such a run single ranks must be able to fail and continue.
+    While the storage changes, single ranks must be able to fail and continue, which such an engine does not support.
     """
     for key in _CHANGES:
         for engine in values["engine"]:
@@ -402,7 +408,7 @@ def _text(value: Any) -> str:
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
-    """Return the given options as command-line arguments for another command with the same settings."""
+    """Return the options that were given, as one text of command-line arguments. ``without`` names options to omit."""
     texts = {o.option: o for o in settings.origins if o.source != "default" and o.option not in without}
     words = []
     for option in OPTIONS:
@@ -417,9 +423,9 @@ def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
 
 
 def _joined(option: Option, names: str, given: Mapping[Option, str]) -> str:
-    """Return the names of a list with their parameters, as text for a command line.
+    """Return the value of a list option as text for a command line: its names, each with its parameters.
 
-    Parameters of names that are not in the list come first.
+    ``given`` has the values of all given parameters. Parameters of names that are not in the list come first.
     """
     chosen = [name for name in names.split(",") if name]
     items: dict[str, list[str]] = {name: [] for name in ["", *chosen]}

@@ -48,8 +48,9 @@ def split_hosts(text: str) -> list[str]:
 
 
 def line_of_file(line: str) -> str:
-    """Return a line of a host file as ``host:slots``; empty for a line without a host. Raises ValueError for an unknown
-    word.
+    """Return the host in a line of a host file, as ``host:slots`` or ``host``; empty for a line without a host.
+
+    Raises ValueError for an unknown word, and for more slots than max_slots.
     """
     host, *words = re.sub(r"\s*=\s*", "=", line.split("#", maxsplit=1)[0]).split() or [""]
     given = {}
@@ -68,8 +69,9 @@ def line_of_file(line: str) -> str:
 
 
 def expand_hosts(words: list[str]) -> tuple[HostSlots, ...]:
-    """Return the hosts that the words of a list name, in order. Raises ValueError for an invalid word, or for too many
-    hosts.
+    """Return all hosts with their slots, in order. A word names one host, or several, such as ``node[01-16]:8``.
+
+    Raises ValueError for an invalid word, or for too many hosts.
     """
     hosts: list[HostSlots] = []
     for word in words:
@@ -220,9 +222,9 @@ def read_share(value: str) -> float:
 
 
 def read_assurance(value: str) -> Assurance:
-    """Return the confidence, the share and the permitted misses of a requested statement.
+    """Return the confidence, the share and the permitted misses from a text such as ``95/99:misses=1``.
 
-    Raises ValueError if no run has enough operations for it.
+    Raises ValueError for an invalid text, and if the statement needs more operations than a run can have.
     """
     shares, colon, planned = value.partition(":")
     confidence, slash, share = (part.strip().removesuffix("%").strip() for part in shares.partition("/"))
@@ -251,7 +253,7 @@ def read_assurance(value: str) -> Assurance:
 
 
 def read_engines(value: str) -> tuple[str, ...]:
-    """Return the names of engines. They are not looked up here."""
+    """Return the names of engines, each once. Whether such engines exist is not checked here."""
     return tuple(dict.fromkeys(name.strip() for name in value.split(",")))
 
 
@@ -275,7 +277,7 @@ def read_step(value: str) -> float:
 
 
 def read_full_every(value: str) -> int:
-    """Return the number of saves from one full save to the next, at least 2."""
+    """Return N, at least 2: every N-th save is a full save."""
     number = read_number(value)
     if number < 2:
         raise ValueError("2 or more is expected, such as 10: with 1 every save would be a full one")
@@ -283,7 +285,7 @@ def read_full_every(value: str) -> int:
 
 
 def read_changed(value: str) -> float:
-    """Return the share of pages that change between saves, at least 1 %."""
+    """Return the share of pages that are modified between two saves, at least 1 %."""
     share = read_share(value)
     if share < _MINIMUM_CHANGED:
         raise ValueError("1 % or more is expected, such as 10%")
@@ -291,7 +293,7 @@ def read_changed(value: str) -> float:
 
 
 def read_codec(value: str) -> str:
-    """Return a codec with its level, such as ``zstd:1``; without a level, the default level is added."""
+    """Return a codec with its level, such as ``zstd:1``. If the value has no level, the codec's default is added."""
     name, colon, level = value.strip().partition(":")
     if name not in CODECS:
         raise ValueError(f"one of {', '.join(CODECS)} is expected{nearest(name, CODECS)}")
@@ -304,7 +306,7 @@ def read_codec(value: str) -> str:
 
 
 def read_suites(value: str) -> tuple[str, ...]:
-    """Return the names of suites in the order in which they run; ``auto`` excludes others and is returned unchanged."""
+    """Return the names of the chosen suites, in the order in which suites run; ("auto",) for the value ``auto``."""
     names = [name.strip() for name in value.split(",")]
     for name in names:
         if name not in (*SUITES, "all", "auto"):
@@ -334,7 +336,7 @@ def read_seconds(value: str) -> float:
 
 
 def read_days(value: str) -> float:
-    """Return a duration above 0 and up to 30 days in seconds."""
+    """Return a duration in seconds; it is above 0 and at most 30 days."""
     seconds = read_seconds(value)
     if seconds > _MAXIMUM_SECONDS:
         raise ValueError("up to 30 days are expected, such as 24h")
@@ -415,7 +417,7 @@ def read_switch(value: str) -> bool:
 
 
 def read_models(value: str) -> tuple[str, ...]:
-    """Return the names and files of models. They are not looked up here."""
+    """Return the names and files of models, each once. Files are not read here."""
     words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
     if not words:
         raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}, or a file")
@@ -427,7 +429,7 @@ def read_models(value: str) -> tuple[str, ...]:
 
 
 def read_model(value: str) -> str:
-    """Return the name or file of one model."""
+    """Return the name or the file of one model unchanged. Raises ValueError for an unknown name."""
     _check_model(value, MODELS)
     return value
 
@@ -443,7 +445,7 @@ def _check_model(word: str, known: Iterable[str]) -> None:
 
 
 def read_hosts(value: str) -> tuple[HostSlots, ...]:
-    """Return hosts and slots; empty for localhost."""
+    """Return the hosts with their slots, from a list or from a host file (``@FILE``); empty for localhost."""
     if value == "localhost":
         return ()
     if "\0" in value:
@@ -463,7 +465,7 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
 
 
 def read_failures(value: str) -> str:
-    """Return a failure model as text, after a check."""
+    """Return the text of a failure model unchanged. Raises ValueError if it is invalid."""
     rate = parse_failure_model(value).failures_per_accelerator_day
     if not _RAREST <= rate <= SECONDS_PER_DAY:
         raise ValueError(
@@ -491,7 +493,7 @@ _TABLES_OF_ACTIONS = {
 
 
 def read_actions(word: str) -> dict[str, str | None]:
-    """Return the commands in a file of actions, by ini name. Raises UsageError."""
+    """Return {ini name: value} of the entries in a file of actions. Raises UsageError for an invalid file."""
     try:
         tables = parse_toml(read_user_text(user_path(word, _ACTIONS_OPTION)))
     except OSError as error:

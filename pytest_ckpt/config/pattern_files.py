@@ -55,7 +55,7 @@ class FoundPattern:
 
 
 def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
-    """Return the pattern of a name or of a file. Raises UsageError."""
+    """Return the built-in pattern with the name ``word``, or the pattern in the file ``word``. Raises UsageError."""
     path = shipped_path(word) if word in SHIPPED else user_path(word, option)
     if word not in SHIPPED and "/" not in word and not word.endswith(".json"):
         raise UsageError(
@@ -88,7 +88,11 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
 def with_pattern(
     engines: Sequence[EngineSpec], word: str, strategies: Iterable[str], pace: str, deadline_seconds: float
 ) -> tuple[EngineSpec, ...]:
-    """Return the engines; an engine that replays a job receives the pattern that ``word`` names. Raises UsageError."""
+    """Return the engines. Each engine that replays a job receives the pattern that ``word`` names. Raises UsageError.
+
+    ``pace`` states whether a replay repeats the pauses of the job. ``deadline_seconds`` is the time after which a rank
+    without progress is reported as hung.
+    """
     replaying = [engine for engine in engines if engine.replays]
     if not replaying:
         return tuple(engines)
@@ -117,7 +121,10 @@ def _given(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) ->
 
 
 def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> None:
-    """Raise UsageError if a pattern has no pauses, or a pause so long that the rank would be reported as hung."""
+    """Raise UsageError if a pattern has no pauses, or a pause of ``deadline_seconds`` or longer.
+
+    During such a pause the rank would be reported as hung.
+    """
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Tables of storage performance targets, as TOML files: built-in ones, or a user's own.
+"""Tables of recommended storage performance for clusters, as TOML files: built-in ones, or a user's own.
 
 A built-in table is a file in templates/storage_tables/, named in `SHIPPED`.
 """

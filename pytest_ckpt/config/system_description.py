@@ -41,7 +41,7 @@ def template() -> str:
 
 
 def read_system(file: Path) -> dict[str, Any]:
-    """Return the facts in a file. Raises UsageError that names the wrong entry and the nearest known name."""
+    """Return {table: its facts} of a description. Raises UsageError, which names the wrong entry and a similar name."""
     where = f"{OPTION} {file}"
     try:
         described = parse_toml(read_user_text(user_path(file, OPTION)))
@@ -68,7 +68,7 @@ def read_system(file: Path) -> dict[str, Any]:
 
 
 def _embedded(where: str, file: Path, name: str) -> str:
-    """Return a picture file, named relative to the description, in base64.
+    """Return the content of the picture file ``name`` in base64. ``name`` is relative to the directory of ``file``.
 
     Raises UsageError if it is not a valid picture.
     """
@@ -86,7 +86,10 @@ def _embedded(where: str, file: Path, name: str) -> str:
 
 
 def check_described(described: Told | None, gate_table: str) -> None:
-    """Raise UsageError if the description of the system lacks mandatory facts; ``gate_table`` requires them."""
+    """Raise UsageError if the description of the system lacks mandatory facts.
+
+    ``gate_table`` is the name of the gate table that requires the description; the message states it.
+    """
     if missing := not_told(described):
         raise UsageError(
             f"The gate table {gate_table} requires a description of the system, and {OPTION} lacks "

@@ -90,11 +90,11 @@ def _witness(args: argparse.Namespace) -> AbstractContextManager[str | None]:
 
 
 def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
-    """Create the check's directories; return the error if the target refuses one of them.
+    """Create ``directories``; return the error if the target refuses one of them, None if all were created.
 
-    ``bases`` are directories that several checks of a run share; they may exist already. With ``bases``, a missing
-    parent is an error of the target too, because it existed when the run began. Without ``bases``, a missing parent
-    raises FileNotFoundError: the user may have named a wrong directory.
+    ``bases`` are those of the directories that several checks of a run share; they may exist already. If a parent
+    directory is missing, this is an error of the target with ``bases``, because it existed when the run began. Without
+    ``bases`` it raises FileNotFoundError, because the user may have named a wrong directory.
     """
     for directory in directories:
         _tell("mkdir", str(directory))
@@ -121,9 +121,7 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Perform a check and return its observation. A failed call that would succeed on a healthy target is an
-    anomaly.
-    """
+    """Perform a check and return its observation. If a call fails with an unexpected OSError, this is an anomaly."""
     findings = Findings(unit=check.unit)
     last_path = str(context.directory)
 

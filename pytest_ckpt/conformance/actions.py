@@ -158,12 +158,12 @@ def kill(path: str, *, process: int) -> None:
 
 
 def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Look at a path repeatedly until its state is ``wanted``, for at most ``seconds``.
+    """Query the state of a path repeatedly until the state is ``wanted``.
 
-    Return whether the state was reached (``agreed``), the number of ``looks`` and the ``last`` state. ``look`` is a key
-    of ``LOOKS``. If a look fails, its state is the name of the error. The pause between two looks is 0.5 % of the time
-    waited, at least 0.5 ms and at most 20 ms. The pause is the precision of the measured time, and it limits the load
-    on the target.
+    ``look``, a key of ``LOOKS``, is the query. If a query fails, the state is the name of the error. The queries end
+    after ``seconds``, or when ``stopped`` returns true. Return {agreed: whether the state was reached, looks: the
+    number of queries, last: the last state}. The pause between two queries is 0.5 % of the time waited, at least 0.5 ms
+    and at most 20 ms. The pause is the precision of the measured time, and it limits the load on the target.
     """
     began = time.monotonic()
     until = began + seconds

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Perform requests until the connection ends."""
+    """Answer requests until the connection ends; return the exit code."""
     return answer_requests(_function)
 
 
 def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
-    """Answer requests until the connection ends; ``find`` returns the function for the name in a request."""
+    """Connect to the check, and answer its requests until the connection ends.
+
+    ``find`` returns the function for the name in a request. Return the exit code: 0, or 1 without a connection.
+    """
     # The end of the connection ends the agent between two calls. This thread ends it also during a call.
     die_with_parent()
     try:

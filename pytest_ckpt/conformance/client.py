@@ -30,11 +30,11 @@ _TICK_SECONDS = 0.25
 class Client:
     """Sends one request at a time to an agent and returns its answer.
 
-    ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another. It forwards the
-    environment, which contains the address to which the agent connects. The agent is started with the first request and
-    ends when the connection ends, and therefore whenever this process ends. ``patience`` is how many seconds a request
-    may take. The callback ``tell`` receives each request before it is sent, so that a blocked request can be reported;
-    ``name`` is the client's name in failure texts. The agent calls back at one of ``ports``, if given.
+    ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another host. The command must
+    forward its environment variables, which contain the address to which the agent connects: one of ``ports``, if
+    given. The agent is started with the first request. It ends when the connection ends, and therefore also when this
+    process ends. A request may take ``patience`` seconds. The callback ``tell`` receives each request before it is
+    sent, so that a blocked request can be reported. ``name`` is the client's name in failure texts.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Client:
         return self._answered_within(0.0)
 
     def finish(self, *, patience: float | None = None) -> Any:
-        """Wait until the current action has ended, and return its answer."""
+        """Wait until the current action has ended, and return its answer. Raises the same errors as ``ask``."""
         seconds = self.patience if patience is None else patience
         if not self._answered_within(seconds):
             action, path = self._request
@@ -99,20 +99,20 @@ class Client:
         return answer["result"]
 
     def stop(self, *, patience: float | None = None) -> Any:
-        """Stop the current loop, wait for its end, and return its answer."""
+        """Stop the loop of the agent's current action, wait until it has ended, and return its answer."""
         self._send({"action": "stop"})
         return self.finish(patience=patience)
 
     def read(self, path: str) -> bytes:
-        """Open, read all and close a file on the other client."""
+        """Let the other client open a file, read it to its end and close it; return its bytes."""
         return decoded(self.ask("read", path))
 
     def write(self, path: str, data: bytes, **details: Any) -> None:
-        """Open, write and close a file on the other client; details as in ``actions.write``."""
+        """Let the other client open a file, write ``data`` and close it; ``details`` as in `actions.write`."""
         self.ask("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
-        """Return whether the other client sees a name within ``seconds``; used at the beginning of a check."""
+        """Return whether the other client sees the name ``path`` within ``seconds``."""
         answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
         return bool(answer["agreed"])
 
@@ -137,7 +137,7 @@ class Client:
         process.stdout.close()
 
     def _started(self) -> None:
-        """Start the agent if it is not running, and wait until it calls."""
+        """Start the agent if it was not started yet, and wait until it has connected. Raises NotRun if it does not."""
         if self._process is None:
             try:
                 self._listener = Listener(only_this_host=self._command[0] == sys.executable, ports=self._ports)
@@ -191,8 +191,9 @@ class Client:
         return True
 
     def _take_in(self, ready: list[Any]) -> None:
-        """Process messages of the agent, and note the end of its connection or output. Lines on its output are
-        ignored.
+        """Process the messages of the agent, and note the end of its connection or of its output.
+
+        ``ready`` are the files with input. Lines on the agent's output are ignored.
         """
         assert self._process
         assert self._process.stdout

@@ -37,13 +37,16 @@ _STEP_BYTES = 1 << 16
 
 
 def random_bytes(length: int, *words: object) -> bytes:
-    """Return ``length`` bytes that depend only on the words (seed, file, version …) and are unique to them."""
+    """Return ``length`` pseudo-random bytes that depend only on ``words``, such as seed, file and version.
+
+    Other words give other bytes.
+    """
     return hashlib.shake_128("/".join(map(str, words)).encode()).digest(length)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The first wrong byte of a read, counted from its start, and the kind of the fault."""
+    """The first wrong byte of a read: ``at`` is its offset from the start of the read, ``kind`` the kind of fault."""
 
     kind: str
     at: int
@@ -128,7 +131,10 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
 
 
 def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
-    """Return the kind and the description of the bytes read, judged by the first sector that differs."""
+    """Return the kind of a fault and a description of the bytes that were read, by the first sector that differs.
+
+    The first wrong byte is at ``at`` of the read; the read begins at ``offset`` of the file.
+    """
     stop = min(at + _SECTOR_BYTES - (offset + at) % _SECTOR_BYTES, len(seen), len(expected))
     here, there = seen[at:stop], expected[at:stop]
     wrong = sum(a != b for a, b in zip(here, there, strict=True))
@@ -165,18 +171,18 @@ class PageFault(NamedTuple):
 
 
 def page_of(seed: int, version: int, number: int) -> bytes:
-    """Return the 4 KiB of a version of a file at offset ``number`` x 4 KiB."""
+    """Return page ``number`` of a version of a file: 4 KiB at the offset ``number`` x 4 KiB."""
     key = f"{seed}/{version}/{number}".encode()
     return _TAG.pack(_MAGIC, version, number) + shake_128(key).digest(PAGE - _TAG.size)
 
 
 def pages_of(seed: int, versions: Sequence[int]) -> bytes:
-    """Return the bytes of a file with one page for each given version."""
+    """Return the bytes of a file whose page ``i`` has the version ``versions[i]``."""
     return b"".join(page_of(seed, version, number) for number, version in enumerate(versions))
 
 
 def version_of(data: bytes) -> int | None:
-    """Return the version in the first page, None without one."""
+    """Return the version that the first page of ``data`` states; None if it does not begin like a page."""
     if len(data) < _TAG.size:
         return None
     magic, version, _ = _TAG.unpack_from(data)
@@ -184,8 +190,9 @@ def version_of(data: bytes) -> int | None:
 
 
 def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | None:
-    """Return the first page fault of a file, whose page ``i`` must have version ``versions[i]``; None without a
-    fault.
+    """Return the first fault of a file that consists of pages: wrong bytes or a wrong length. None if it has no fault.
+
+    ``data`` are the bytes of the file. Its page ``i`` must have the version ``versions[i]``.
     """
     length = len(versions) * PAGE
     if not data and length:
@@ -224,8 +231,10 @@ _READ_BYTES = 1 << 20
 
 @contextmanager
 def opened(path: Path | str, flags: int) -> Iterator[int]:
-    """Open a file for a ``with`` block, with no call other than open and close. Raises OSError, also for an error of
-    close."""
+    """Yield the descriptor of an open file, and close it at the end of the ``with`` block.
+
+    No calls other than open and close are made. Raises OSError, also for an error of close.
+    """
     descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor
@@ -252,9 +261,10 @@ def read_to_end(descriptor: int) -> bytes:
 
 
 def read_at(descriptor: int, offset: int, length: int | None) -> bytes:
-    """Return ``length`` bytes of an open file from ``offset`` on, or all; fewer only if the file ends.
+    """Return ``length`` bytes of an open file from ``offset`` on; fewer only if the file ends.
 
-    A short read is repeated: only a read that returns no bytes marks the end of the file. Raises OSError.
+    If the length is None, return all bytes up to the end. After a short read, the rest is read: only a read that
+    returns no bytes marks the end of the file. Raises OSError.
     """
     pieces: list[bytes] = []
     while length is None or length > 0:

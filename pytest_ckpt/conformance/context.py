@@ -32,13 +32,13 @@ _NAMED_OF_A_KIND = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """The effort of a check: ``share`` is the part of the full effort, 1 in an acceptance run."""
+    """The seed of a check's random numbers, and its effort: ``share`` of the full effort, 1 in an acceptance run."""
 
     seed: int
     share: float
 
     def count(self, full: int, *, minimum: int = 1) -> int:
-        """Return the number of trials of this run, given ``full`` trials at full effort."""
+        """Return the number of trials of this run. At full effort there are ``full`` trials."""
         return max(minimum, round(full * self.share))
 
 
@@ -47,13 +47,14 @@ class CheckContext(Effort):
     """The context of a check: its directories, clients, commands and time limits.
 
     ``directory`` is an empty directory of the check on the target. ``other`` is a second client of the same storage,
-    ``other_directory`` its path of the directory. Both are None without a second client. ``witness`` is a directory
-    that is not on the target, for records that must survive it; None if no power is cut. ``power_cut`` is a command, as
-    a list of words, that cuts the target's power and restores it. It is run ``power_cuts`` times. ``small_directory``
-    is an empty directory on a volume or quota of the same storage that may be filled. The callback ``tell`` receives
-    the next call and its path, so that a blocked check can be described. A call of a watched process is reported as
-    hung after ``patience_seconds``. A change of free space must be visible within ``space_seconds``. A race for one
-    name lasts at most ``race_seconds``. ``commit`` is the method by which saves on this storage commit.
+    and ``other_directory`` the path of the same directory on it. Both are None without a second client. ``power_cut``
+    is a command, as a list of words, that cuts the target's power and restores it; it is run ``power_cuts`` times.
+    ``witness`` is a directory that is not on the target, for records that must survive a power cut; None if no power is
+    cut. ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. The
+    callback ``tell`` receives each call and its path before the call is made, so that a blocked check can be described.
+    A call of a worker process is reported as hung after ``patience_seconds``. A change of free space must be visible
+    within ``space_seconds``. A race for one name lasts at most ``race_seconds``. ``commit`` is the method by which
+    saves on this storage commit.
     """
 
     directory: Path
@@ -70,15 +71,16 @@ class CheckContext(Effort):
     commit: Commit = BY_RENAME
 
     def note_commit(self, findings: Findings) -> None:
-        """Record in the findings how checkpoints are committed, if not by the rename of a directory."""
+        """Record how checkpoints are committed, unless this is by the rename of a directory."""
         if self.commit is not BY_RENAME:
             findings.facts["commit"] = f"by a {self.commit.sign}: the target refuses to rename a directory"
 
     def rename_file(self, old: Path, new: Path, findings: Findings) -> bool:
-        """Rename a file, or replace another one. If a target without renames refuses this too, report it and return
-        False.
+        """Rename the file ``old`` to ``new``, and replace an existing file. Return whether the target permits this.
 
-        Only COMMIT.file requires that a file can be renamed; other checks do without. Raises OSError.
+        A target that refuses to rename directories may refuse to rename files too. Then the refusal is recorded as a
+        fact and the file ``old`` is removed: only COMMIT.file requires that a file can be renamed. Raises OSError for
+        any other error.
         """
         self.tell("rename", str(new))
         try:
@@ -120,10 +122,10 @@ class Findings:
     began: float = field(default_factory=time.monotonic)
 
     def wrong(self, kind: str, *, where: str, seen: str, expected: str) -> None:
-        """Record an event that does not occur on a healthy target. All four texts are for a storage engineer.
+        """Record an anomaly: an event that does not occur on a healthy target. Its texts are for a storage engineer.
 
-        ``kind`` names the misbehaviour briefly and begins the failure text ("name missing during a rename"); ``where``
-        is the file and offset or the moment.
+        ``kind`` names the misbehaviour briefly and begins the failure text ("name missing during a rename"). ``where``
+        is the file and the offset, or the moment.
         """
         self.anomaly_count += 1
         same = sum(anomaly.kind == kind for anomaly in self.anomalies)
@@ -131,17 +133,21 @@ class Findings:
             self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
 
     def plain(self) -> dict[str, Any]:
-        """Return the anomalies as plain data: the result of a part of a check that runs on another client."""
+        """Return the anomalies as plain data. Another client sends its anomalies to the check in this form."""
         return {"count": self.anomaly_count, "named": [to_plain(anomaly) for anomaly in self.anomalies]}
 
     def take(self, plain: dict[str, Any]) -> None:
-        """Add the anomalies of a part of the check that ran on another client."""
+        """Add the anomalies that another client found; it sent them in the form of `plain`."""
         for words in plain["named"]:
             self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])
         self.anomaly_count += plain["count"] - len(plain["named"])
 
     def observation(self, requirement: str, subject: str, *, not_run: str = "", errno: str = "") -> Observation:
-        """Return the observation that the report stores."""
+        """Return these findings as the observation that the report stores.
+
+        ``not_run`` is the reason why the check could not be performed. ``errno`` is the name of the error that ended
+        it.
+        """
         return Observation(
             requirement=requirement,
             subject=subject,
@@ -159,12 +165,12 @@ class Findings:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRace:
-    """A race of ``wanted`` changes against the same number of looks by the watcher. ``change`` and ``look`` are the
-    words for one change and one look in messages.
+    """A race: this process changes a name repeatedly, while another process (the watcher) looks at it repeatedly.
 
-    The race continues until both counts are reached, or until its time is over. On some storage, each change of a name
-    that another client uses takes seconds. After a timeout the findings count only if there were at least ``minimum``
-    changes and looks.
+    The race continues until there were ``wanted`` changes and as many looks, or until its time is over: on some
+    storage, each change of a name that another client uses takes seconds. After a timeout the findings count only if
+    there were at least ``minimum`` changes and looks. ``change`` and ``look`` are the words for one change and one look
+    in messages.
     """
 
     context: CheckContext
@@ -193,7 +199,10 @@ class ObservedRace:
         return False
 
     def some(self, at_most: int, call: str, path: str) -> Iterator[int]:
-        """Yield the numbers of the next changes; each call is reported before it is made."""
+        """Yield the numbers of the next changes, at most ``at_most``, until the time is over.
+
+        The caller makes one change for each number. ``call`` and ``path`` are reported before each change.
+        """
         for _ in range(at_most):
             self.context.tell(call, path)
             self.changes += 1

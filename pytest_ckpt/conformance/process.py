@@ -27,7 +27,7 @@ EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
 class CallReporter:
-    """Reports the next call. A repeated call, as in a race, is reported at most once a second to show progress."""
+    """Reports each call before it is made. If the same call is repeated, it is reported at most once a second."""
 
     def __init__(self) -> None:
         self._last_call: tuple[str, str] | None = None
@@ -42,7 +42,7 @@ class CallReporter:
 
 
 def parser_of(room: Room, command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser of the options that checks of all kinds of target have."""
+    """Return a parser with the options that all checks have; ``room`` is the package that contains the checks."""
     names = sorted(check.name for check in in_room(room))
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=description, allow_abbrev=False)
     parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
@@ -71,9 +71,7 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
 
 
 def run(main: Callable[[], int]) -> int:
-    """Perform a check and return its exit code. If its own code fails, print the traceback and return a separate exit
-    code.
-    """
+    """Call ``main`` of a check and return its exit code. If it raises, print the traceback and return exit code 3."""
     try:
         return main()
     except Exception:
@@ -82,12 +80,12 @@ def run(main: Callable[[], int]) -> int:
 
 
 def show(check: Check, seen: Observation, *, as_json: bool) -> None:
-    """Print a check's result, for a program or for a reader."""
+    """Print the observation of a check, as JSON or as lines of text."""
     print(json.dumps(to_plain(seen)) if as_json else "\n".join(_lines(check, seen)), flush=True)
 
 
 def exit_code(seen: Observation) -> int:
-    """Return the exit code of a check's process: 0 without an anomaly."""
+    """Return the exit code of a check's process: 0 without an anomaly, 1 with one, 8 if the check was not run."""
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
 
 

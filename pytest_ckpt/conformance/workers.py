@@ -64,10 +64,10 @@ class WorkerChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerEnd:
-    """The end of a worker: its result, or the error or signal in ``call`` at ``where``. A hung worker has not ended.
+    """The end of a worker: its result, or the error or signal that ended it in ``call`` at ``where``.
 
-    ``hung`` is the number of seconds for which the call has not returned, 0 if the worker ended; ``blocked`` is then
-    the worker's kernel stack.
+    It also describes a worker that has not ended because a call hangs. ``hung`` is then the number of seconds since the
+    start of the call, otherwise 0; ``blocked`` is the worker's kernel stack.
     """
 
     result: Any = None
@@ -81,7 +81,7 @@ class WorkerEnd:
 
 
 class Worker:
-    """A forked process that runs ``function`` with a channel and returns a value that JSON can represent."""
+    """A forked process that runs ``function``. The function receives a channel and returns a value for JSON."""
 
     def __init__(self, function: Callable[[WorkerChannel], Any]) -> None:
         self._slot = mmap.mmap(-1, mmap.PAGESIZE)
@@ -137,7 +137,7 @@ class Worker:
         return WorkerEnd(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
 
     def hung(self) -> WorkerEnd:
-        """Return the current call of a hung worker."""
+        """Return a description of the worker's current call. Use it if the call hangs."""
         since, call, where = self.doing
         return WorkerEnd(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
 
@@ -148,7 +148,7 @@ class Worker:
             os.kill(self.pid, signal.SIGKILL)
 
     def leave(self, until: float) -> None:
-        """Wait for the end of a killed worker. If the kernel does not release it soon, leave it."""
+        """Wait for the end of a killed worker, but not longer than ``until`` (monotonic seconds). Close its channel."""
         while not self._over() and time.monotonic() < until:
             time.sleep(_TICK_SECONDS)
         for descriptor in (self._to, self._from):
@@ -178,7 +178,7 @@ class Worker:
 
 @contextlib.contextmanager
 def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[list[Worker]]:
-    """Start a worker for each function. At the end of the block all workers are ended."""
+    """Yield a started worker for each function. At the end of the ``with`` block all workers are killed."""
     workers: list[Worker] = []
     try:
         for function in functions:
@@ -193,7 +193,10 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
 
 
 def all_have_sent(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
-    """Wait until each worker has sent the message or ended; return whether all have sent it. ``tell``: see `gather`."""
+    """Wait until each worker has sent the message ``word`` or has ended; return whether all have sent it.
+
+    `gather` describes ``tell``.
+    """
     telling = _StallReporter(tell)
     left = list(workers)
     while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
@@ -203,11 +206,11 @@ def all_have_sent(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
 
 
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
-    """Wait for the workers to end and return their results.
+    """Wait until all workers have ended; return the end of each, in their order.
 
-    About once a second, if any worker has made progress, ``tell`` receives the current call of the worker with the
-    longest time without progress. The last reported call is therefore the call that blocks the check. A worker is no
-    longer waited for if it is in one call for longer than ``patience_seconds``.
+    If a worker is in one call for longer than ``patience_seconds``, it counts as hung, and the wait for it ends. About
+    once a second, if any worker has made progress, ``tell`` receives the current call of the worker with the longest
+    time without progress. If the check blocks, the last reported call is therefore the call that blocks it.
     """
     ends: dict[int, WorkerEnd] = {}
     telling = _StallReporter(tell)
@@ -224,7 +227,10 @@ def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = f
 
 
 class _StallReporter:
-    """Reports about once a second, if any worker has made progress, the call of the worker that waits the longest."""
+    """Reports the current call of the worker with the longest time without progress.
+
+    It reports at most about once a second, and only if a worker has made progress since the last report.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -240,7 +246,10 @@ class _StallReporter:
 
 
 def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:
-    """Run the worker's function in the forked process, without the clean-up and the output of the check."""
+    """Run the worker's function in the forked process, send its result or its error to the check, and exit.
+
+    The clean-up and the buffered output of the check are skipped.
+    """
     try:
         die_with_parent()
         if os.getppid() != parent:

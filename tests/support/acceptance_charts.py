@@ -85,7 +85,10 @@ def _margin(value: float) -> str:
 
 
 def _area(points: Sequence[tuple[float, float]], edge: float, class_: str) -> str:
-    """Fill the area between a curve and an edge of the panel, where verdicts are wrong."""
+    """Return an SVG shape that fills the area between a curve and the horizontal line at height ``edge``.
+
+    The filled area shows the share of wrong verdicts; ``class_`` is its style.
+    """
     corners = [(points[0][0], edge), *points, (points[-1][0], edge)]
     return tag("path", d="M" + "L".join(f"{number(x)} {number(y)}" for x, y in corners) + "z", class_=class_)
 

@@ -19,7 +19,7 @@ from pytest_ckpt.facts.codec import from_plain
 
 
 def main() -> int:
-    """Perform requests until the connection ends."""
+    """Answer requests until the connection ends; return the exit code."""
     session = Session(from_plain(SessionSpec, json.loads(sys.argv[1])))
 
     def found(action: str) -> Callable[..., Any]:

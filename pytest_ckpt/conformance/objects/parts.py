@@ -26,7 +26,10 @@ _SMALL = 5000
 
 
 def hidden(context: ObjectContext, findings: Findings) -> None:
-    """Begin, abort and abandon uploads; both clients look for their objects."""
+    """Begin uploads, then complete, abort or abandon them. After each step both clients look for the object.
+
+    The object must not exist before its upload is completed.
+    """
     for number in range(context.count(_ROUNDS, minimum=3)):
         findings.trials += 1
         _until_its_end(context, findings, f"ended-{number}")
@@ -67,7 +70,7 @@ def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
 
 
 def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
-    """Let a separate client begin an upload, and kill the client."""
+    """Let a separate client begin an upload, and end this client. The object must not exist."""
     third = context.third()
     try:
         upload = third.ask("parts:begun", name)
@@ -105,7 +108,7 @@ def _must_see(context: ObjectContext, findings: Findings, name: str, size: int |
 
 
 def seen(session: Session, name: str) -> dict[str, int | None]:
-    """Return the size of an object in bytes, as GET, HEAD and LIST report it; None if it does not exist."""
+    """Return {request: size of the object in bytes} for GET, HEAD and LIST; a size is None if there is no object."""
     got, head = session.get(name), session.head(name)
     sizes = [size for found, size, _ in session.listed(name) if found == name]
     return {
@@ -116,8 +119,10 @@ def seen(session: Session, name: str) -> dict[str, int | None]:
 
 
 def parts(context: ObjectContext, findings: Findings) -> None:
-    """Send parts out of order, repeatedly, with different sizes and by two clients, and complete the upload with some
-    of them."""
+    """Upload objects in parts of different sizes, from two clients, out of order, and one part twice.
+
+    Each upload is completed with some of the parts. Then both clients read and compare the object.
+    """
     for number in range(context.count(_LARGE_ROUNDS)):
         here, name = context.here, f"object-{number}"
         sizes = {2: MINIMUM_PART_BYTES, 5: MINIMUM_PART_BYTES + 12_345 + number, 9: _SMALL}
@@ -158,8 +163,9 @@ def _part(seed: int, name: str, number: int, size: int, version: int) -> bytes:
 
 
 def read(session: Session, name: str, size: int) -> tuple[int, str]:
-    """Read a multipart object; return its size in bytes and a description of its first fault (empty without a
-    fault).
+    """Read an object that `parts` has uploaded, which should have ``size`` bytes.
+
+    Return the number of bytes that were read, and a description of the first fault (empty if there is none).
     """
     data = session.get(name).needed("an object of parts").data
     at = 0
@@ -175,7 +181,7 @@ def read(session: Session, name: str, size: int) -> tuple[int, str]:
 
 
 def limits(context: ObjectContext, findings: Findings) -> None:
-    """Try the permitted numbers and sizes of parts, and a completion that names a missing part."""
+    """Send parts with permitted and forbidden numbers and sizes, and complete uploads with wrong lists of parts."""
     here, name = context.here, "numbers"
     first, last = content(context.seed, name, 1, MINIMUM_PART_BYTES), content(context.seed, name, 2, _SMALL)
     upload = here.begin(name)
@@ -227,7 +233,10 @@ _MINIMUM_PARTS = 1001
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of an object: its number, the key ``of`` its content, its offset and its size in bytes."""
+    """A part of an object: its number, its offset and size in bytes, and the name ``of`` its content.
+
+    Parts with the same name have the same content.
+    """
 
     number: int
     of: str
@@ -236,7 +245,7 @@ class Part:
 
 
 def large_object(context: ObjectContext, findings: Findings) -> None:
-    """Create an object above 5 GiB, and read it around 2 GiB, 4 GiB, 5 GiB and at its end."""
+    """Create an object above 5 GiB, and read it at its start, around 2 GiB, 4 GiB and 5 GiB, and at its end."""
     name, parts = "object", _placed([(number, *part) for number, part in enumerate(_SIZES, 1)])
     size = parts[-1].offset + parts[-1].size
     offsets = (0, 2 * _GIB - _WINDOW // 2, 4 * _GIB - _WINDOW // 2, 4 * _GIB, 4 * _GIB + _MIB, 5 * _GIB,
@@ -247,8 +256,10 @@ def large_object(context: ObjectContext, findings: Findings) -> None:
 
 
 def many_parts(context: ObjectContext, findings: Findings) -> None:
-    """Create an object of as many parts as S3 allows (in a shorter run, more than 1,000); the last part has number
-    10,000."""
+    """Create an object of 10,000 parts, and read some of them. A run of less effort uses fewer parts, at least 1,001.
+
+    The last part always has the number 10,000.
+    """
     count = context.count(MAXIMUM_PARTS, minimum=_MINIMUM_PARTS)
     own = {1: "first", count // 2: "middle", MAXIMUM_PARTS: "last"}
     numbers = (*range(1, count), MAXIMUM_PARTS)
@@ -275,7 +286,10 @@ def _content_of_parts(seed: int, parts: Sequence[Part]) -> dict[str, bytes]:
 def _make_large(
     context: ObjectContext, findings: Findings, name: str, parts: Sequence[Part], data: Mapping[str, bytes]
 ) -> bool:
-    """Create an object of these parts; return whether the store accepted all of them."""
+    """Create an object of these parts; return whether the store accepted all parts and the completion.
+
+    ``data`` maps the name of a content to its bytes.
+    """
     here = context.here
     here.put(_FILLER, data[_FILLER]).needed("an object")
     upload = here.begin(name)
@@ -342,7 +356,10 @@ def _look_at_ends(
 
 
 def read_window(session: Session, name: str, *, first: int, count: int) -> tuple[str, str]:
-    """Read a range; return the store's answer, and the bytes encoded for a message."""
+    """Read ``count`` bytes from the offset ``first`` on.
+
+    Return the store's answer as text, and the bytes encoded for a message.
+    """
     answer = session.get(name, {"Range": f"bytes={first}-{first + count - 1}"})
     return answer.outcome, encoded(answer.data[: count + 1])
 
@@ -352,7 +369,7 @@ def _at(parts: Sequence[Part], offset: int) -> Part:
 
 
 def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> bytes:
-    """Return the expected bytes of a window, which may cross into the next part."""
+    """Return the bytes that a read at ``offset`` should return; they may come from two parts."""
     found = b""
     while len(found) < _WINDOW:
         part = _at(parts, offset + len(found))
@@ -362,9 +379,7 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return a description of bytes that were read: the offset of the object that contains them, or only their
-    number.
-    """
+    """Return a description of wrong bytes: the offset in the object to which they belong, or only their number."""
     for part in {part.of: part for part in reversed(parts)}.values():
         if seen and (at := data[part.of].find(seen)) >= 0:
             return f"those from {part.offset + at:,}"

@@ -1,8 +1,8 @@
 """Single requests: OBJECT-DIGEST, OBJECT-RANGE and OBJECT-LIVE.
 
-OBJECT-DIGEST: bytes that do not match their checksum are refused; checksums that were sent are kept.
-OBJECT-RANGE: a range of an object is exactly that range, of one version.
-OBJECT-LIVE: no request that a checkpoint makes takes long, one by one.
+OBJECT-DIGEST: bytes that do not match their checksum are refused; checksums that were sent are kept. OBJECT-RANGE: a
+range of an object is exactly that range, of one version. OBJECT-LIVE: no request that a checkpoint makes takes long.
+Requests are sent one at a time.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ _BEYOND = (_SIZE, _SIZE + 1, 1 << 40)
 
 
 def range_bytes(context: ObjectContext, findings: Findings) -> None:
-    """Read ranges of an object of two parts."""
+    """Read ranges of an object of two parts, and ranges beyond its end."""
     here, name = context.here, "object"
     whole = content(context.seed, name, 1, _SIZE)
     upload = here.begin(name)
@@ -178,7 +178,10 @@ def range_overwritten(context: ObjectContext, findings: Findings) -> None:
 
 
 def _read_of_one_version(context: ObjectContext, findings: Findings, name: str) -> bool:
-    """Read an object in two ranges with If-Match; return False if the store refused a range."""
+    """Read an object in two ranges with the same If-Match; return whether the store served both.
+
+    Record an anomaly if the ranges belong to different versions.
+    """
     etag = context.here.head(name).needed("an object").etag
     halves = [
         context.here.get(name, {"Range": f"bytes={first}-{first + _HALF - 1}", "If-Match": etag})
@@ -203,7 +206,7 @@ def _read_of_one_version(context: ObjectContext, findings: Findings, name: str) 
 
 
 def keep_overwriting(session: Session, name: str, *, stopped: Callable[[], bool]) -> Any:
-    """Overwrite an object until stopped; return how often."""
+    """Overwrite an object with different versions until stopped; return the number of writes."""
     done = 0
     while not stopped():
         _put(session, name, _VERSIONS[done % len(_VERSIONS)])
@@ -223,8 +226,8 @@ _LIVE_ROUNDS = 10
 def live(context: ObjectContext, findings: Findings) -> None:
     """Time every kind of request.
 
-    If the store does not answer a request after several attempts, the request raises; the report names it and its
-    object.
+    If the store does not answer a request after several attempts, the request raises OSError, and the report names the
+    request and its object.
     """
     here = context.here
     slowest: dict[str, float] = {}

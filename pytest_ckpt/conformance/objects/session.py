@@ -1,6 +1,6 @@
-"""One client of a bucket, for the checks. Every answer is returned unchanged, including refusals.
+"""A client of a bucket, for the checks. Every answer of the store is returned unchanged, including refusals.
 
-Every name and version of an object has unique bytes, so that foreign bytes are recognised.
+Each version of each object has unique bytes, so that bytes of another version or object are recognised.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """The store's answer. It is false if the store refused the request; ``code`` is the store's error code."""
+    """The store's answer to a request; false if the store refused the request. ``code`` is the store's error code."""
 
     status: int
     where: str
@@ -121,8 +121,10 @@ class Session:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Reply:
-        """Return the answer to a request about an object, or about the bucket if the name is None. Raises OSError if
-        there is no answer."""
+        """Send a request about an object, or about the bucket if ``name`` is None; return the answer.
+
+        ``what`` is the name of the request in reports. Raises OSError if the store does not answer.
+        """
         where = self._place.url if name is None else self.url(name)
         key = "" if name is None else f"{self._place.below}{name}"
         self._tell(what, where)
@@ -175,7 +177,7 @@ class Session:
         return [(f["Key"][below:], int(f.get("Size", -1)), f.get("ETag", "").strip('"')) for f in found]
 
     def directories(self, prefix: str, *, size: int = 0) -> list[str]:
-        """Return the common prefixes of all names below a prefix up to their next slash, in the listing's order."""
+        """Return the directories below a prefix (the parts of names up to the next slash), in the listing's order."""
         found = [fields for page in self.pages(prefix, "/", size) for fields in _groups(page, "CommonPrefixes")]
         return [fields["Prefix"][len(self._place.below) :] for fields in found]
 
@@ -218,7 +220,7 @@ class Session:
         return self.ask("abort upload", "DELETE", name, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str = "") -> list[tuple[str, str]]:
-        """Return name and upload id of every upload that has not ended and was not aborted."""
+        """Return (name, upload id) of every upload that was neither completed nor aborted."""
         query = [("uploads", ""), ("prefix", f"{self._place.below}{prefix}")]
         page = _parsed(self.ask("list uploads", "GET", None, query=query).needed("a listing of uploads"))
         below = self._place.below
@@ -229,11 +231,14 @@ class Session:
     # --- concurrent requests, and the end -----------------------------------------------------------------------------
 
     def at_once(self, act: Callable[[T], S], things: Iterable[T]) -> list[S]:
-        """Perform an action with each item, several concurrently; return all results."""
+        """Call ``act`` with each item, several concurrently; return all results in the order of the items."""
         return list(self._threads.map(act, things))
 
     def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
-        """Run a function in all threads at the same moment; each gets its number."""
+        """Call ``act`` in all threads of this client at the same moment; return all results.
+
+        Each call receives the number of its thread. ``as_crowd`` uses the larger number of threads.
+        """
         threads, count = (self._crowd, CROWD) if as_crowd else (self._threads, AT_ONCE)
         line = threading.Barrier(count)
 
@@ -248,8 +253,9 @@ class Session:
         return sum(tally.busy for tally in self._wire.tallies().values())
 
     def remove_all(self) -> None:
-        """Abort this client's uploads and remove its objects, and all others below the check's own prefix. Errors are
-        ignored.
+        """Abort all uploads and remove all objects of the check: those of this client and those below its prefix.
+
+        Errors are ignored.
         """
         with contextlib.suppress(OSError):
             self._begun |= set(self.uploads())
@@ -304,7 +310,7 @@ def sized(version: int) -> int:
 
 
 def described(data: bytes, seed: int, name: str, versions: range, size: int = 0) -> str:
-    """Return a description of the version that these bytes belong to."""
+    """Return a description of the version of an object to which these bytes belong."""
     for version in versions:
         if data == content(seed, name, version, size):
             return f"version {version}"

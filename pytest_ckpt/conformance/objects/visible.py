@@ -1,9 +1,9 @@
 """The view of two clients: OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD.
 
-OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, complete.
-OBJECT-VISIBLE: GET, HEAD and LIST immediately show another client every put, overwrite and delete.
-OBJECT-LIST: a listing names every object, once, in order, whatever its key.
-OBJECT-CROWD: many clients that look for a checkpoint concurrently all find it, and every request is served.
+OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, complete. OBJECT-VISIBLE:
+GET, HEAD and LIST immediately show another client every put, overwrite and delete. OBJECT-LIST: a listing names every
+object once and in order, also if its key has special characters. OBJECT-CROWD: many clients that look for a checkpoint
+concurrently all find it, and every request is served.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
 
 
 def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Wait for the marker of a checkpoint, and read the objects that it names; return their faults."""
+    """Wait for the marker of a checkpoint, read the objects that the marker names, and return the faults.
+
+    If ``stopped`` returns true, the marker was written: a marker that is still missing is a fault.
+    """
     findings, name = Findings(), f"{directory}/{_MARKER}"
     while not (answer := session.get(name)):
         if stopped():
@@ -151,7 +154,7 @@ def _look(context: ObjectContext, findings: Findings, how: str) -> None:
 
 
 def change_to(session: Session, name: str, *, version: int) -> None:
-    """Put a version of an object, or delete it."""
+    """Put a version of an object; the version 0 deletes the object."""
     if version == _NONE:
         session.delete(name).needed("a deletion")
     else:
@@ -226,7 +229,7 @@ def put_all(session: Session, _name: str, *, names: list[str]) -> None:
 
 
 def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) -> int:
-    """Put objects until stopped; return how many."""
+    """Put new objects until stopped; return their number. ``name`` begins the name of each object."""
     done = 0
     while not stopped():
         session.put(f"{name}-{done:06d}", b"x").needed("an object")
@@ -235,7 +238,7 @@ def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) ->
 
 
 def list_names(context: ObjectContext, findings: Findings) -> None:
-    """Put objects whose keys have special characters, and find and read each on both clients."""
+    """Put objects whose keys have special characters or the longest permitted length; read each on both clients."""
     here = context.here
     longest = "long/" + "n" * (here.room_for_names - len("odd/long/"))
     wanted = sorted((f"odd/{name}" for name in (*_ODD, longest)), key=lambda name: name.encode())
@@ -264,7 +267,7 @@ def list_names(context: ObjectContext, findings: Findings) -> None:
 
 
 def right(session: Session, name: str) -> bool:
-    """Return whether an object has the bytes that were put."""
+    """Return whether a read of the object returns the bytes that were put."""
     return session.get(name).data == content(session.seed, name, 1)
 
 
@@ -294,7 +297,7 @@ _DIRECTORY = "checkpoint"
 
 
 def crowd(context: ObjectContext, findings: Findings) -> None:
-    """Have many clients LIST a checkpoint, and HEAD and GET its marker, concurrently."""
+    """Let many threads of two clients LIST a checkpoint, and HEAD and GET its marker, concurrently."""
     here = context.here
     for number in range(_SHARDS):
         name = f"{_DIRECTORY}/shard-{number}"
@@ -345,8 +348,9 @@ def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float
 
 
 def _fault(session: Session, name: str, how: str, expected: list[str]) -> str:
-    """Return how a checkpoint differs from the expected one by LIST, HEAD or GET (``how``); empty if it does not
-    differ.
+    """Return the first difference from the expected checkpoint that a request shows; empty if there is none.
+
+    ``how`` is the request: LIST, HEAD or GET. ``expected`` are the names that LIST must return.
     """
     marker, text = f"{name}/{_MARKER}", _names_of_shards()
     if how == "LIST":

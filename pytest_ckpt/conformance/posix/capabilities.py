@@ -105,9 +105,9 @@ class _WrongAnswerError(Exception):
 
 
 def extras(context: CheckContext, findings: Findings) -> None:
-    """Try extended attributes, reserving and freeing space, clones and files without a name.
+    """Try extended attributes, fallocate, holes, clones, and files without a name.
 
-    A missing feature is reported and is not a fault; an available feature must work.
+    A missing feature is reported as a fact. An available feature that returns a wrong result is an anomaly.
     """
     path = context.directory / "extras"
     for name, attempt in {
@@ -141,7 +141,7 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
 
 
 def _read_existing(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of each file that exists, by name."""
+    """Return {name: bytes} of those files that exist."""
     seen = {}
     for name in names:
         with contextlib.suppress(FileNotFoundError):
@@ -326,7 +326,10 @@ _NS = 1_000_000_000
 
 
 def mtime(context: CheckContext, findings: Findings) -> None:
-    """Write files 10 ms apart, here and on the other client, and check the order of their times against the clock."""
+    """Write files 10 ms apart. Their modification times must be in the same order, and agree with this host's clock.
+
+    The modification time of a file that the other client writes must agree with this host's clock, too.
+    """
     apart: list[int] = []
     before, last = 0, ""
     for number in range(context.count(_PAIRS, minimum=10)):
@@ -363,8 +366,8 @@ def mtime(context: CheckContext, findings: Findings) -> None:
 def statfs(context: CheckContext, findings: Findings) -> None:
     """Write incompressible files and wait until the free space has fallen by at least half of their size.
 
-    Other clients write and remove files during this time, and some storage reports its free space late. So up to three
-    files are written, and the decrease since any of their starts counts.
+    Other clients may write and remove files during this time, and some storage reports its free space late. So up to
+    three files are written. The free space is compared with its value before each of them.
     """
     patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
     size = context.count(_SPACE_BYTES, minimum=_MINIMUM_BYTES)
@@ -451,8 +454,9 @@ _NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 
 def flock(context: CheckContext, findings: Findings) -> None:
-    """Try every combination of two locks in two processes, kill a holder, and increment a number in a file under the
-    lock.
+    """Try every combination of exclusive and shared locks in two processes, and kill the process that has the lock.
+
+    Then several processes count in a file under the lock; no addition may be lost.
     """
     path = context.directory / "locked"
     path.write_bytes(b"")
@@ -484,7 +488,7 @@ def flock(context: CheckContext, findings: Findings) -> None:
 
 
 def flock_second(context: CheckContext, findings: Findings) -> None:
-    """Hold an exclusive lock on each client in turn, and try to get it on the other; then kill the holder."""
+    """Get an exclusive lock on each client in turn. The other client must not get it until the holder is killed."""
     other = context.other
     assert other
     path = context.directory / "locked"
@@ -525,7 +529,7 @@ def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
 
 
 def _got(path: Path, mode: int) -> bool:
-    """Return whether this process gets a lock immediately; the lock is released again."""
+    """Try to get a lock without waiting; return whether this succeeded. The lock is released again."""
     with opened(path, os.O_RDWR) as descriptor:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
@@ -536,7 +540,10 @@ def _got(path: Path, mode: int) -> bool:
 
 
 def _released(context: CheckContext, findings: Findings, path: Path, got: Callable[[], bool]) -> None:
-    """Wait until the lock of a killed holder is available; record an anomaly after ``patience_seconds``."""
+    """Wait until the lock of a killed process can be obtained; record an anomaly after ``patience_seconds``.
+
+    ``got`` tries to get the lock.
+    """
     began = time.monotonic()
     while not got():
         if time.monotonic() - began > context.patience_seconds:

@@ -1,6 +1,6 @@
-"""Small checkpoints of known content. They are saved with the calls that ranks make, and read back without the caches.
+"""Small checkpoints of known content, for checks. They are saved and committed with the same calls as saves of the run.
 
-They are committed in the same way as saves of the run (`targets.posix.commit`).
+They are read back without the caches of this client. `targets.posix.commit` has the methods of a commit.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PIECE_BYTES = 1 << 20
 
 
 class Calls:
-    """Keeps the current call for the error message, and reports it."""
+    """Reports each call before it is made, and stores the last call and its path for error messages."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
         self._tell = tell
         self.call, self.path = "", ""
 
     def __call__(self, call: str, path: object) -> None:
-        """Record and report the next call."""
+        """Store and report the next call."""
         self.call, self.path = call, str(path)
         self._tell(call, self.path)
 
@@ -63,7 +63,7 @@ class ReportedCommitCalls:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointFault:
-    """The fault of an entry that should exist. ``is_name`` is true if the name itself is missing."""
+    """A file or directory that is not as expected. ``is_name`` is true if a name is wrong, not the bytes of a file."""
 
     where: str
     seen: str
@@ -73,7 +73,7 @@ class CheckpointFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """One checkpoint; its bytes follow from its seed and number."""
+    """A small checkpoint of several files; their bytes follow from its seed and number."""
 
     number: int
     seed: int
@@ -83,16 +83,19 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The directory's name once it is committed."""
+        """The name that the checkpoint's directory has after the commit."""
         return checkpoint_name(self.number)
 
     def places(self, directory: Path) -> tuple[Path, ...]:
-        """Return the paths of the checkpoint's directory: before the commit and after it, if they differ."""
+        """Return the paths that the checkpoint's directory has before and after the commit, or the only path.
+
+        ``directory`` is the parent directory.
+        """
         final = directory / self.name
         return tuple(dict.fromkeys((self.commit.draft_of(final), final)))
 
     def is_committed(self, directory: Path) -> bool:
-        """Return whether a reader finds a committed checkpoint."""
+        """Return whether the checkpoint is committed in the parent ``directory``."""
         return self.commit.is_committed(directory / self.name)
 
     def made_from(self) -> dict[str, tuple[object, ...]]:
@@ -100,15 +103,15 @@ class Checkpoint:
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
-        """Return {file name: its content}, without the files of the commit."""
+        """Return {file name: its content}, without files that the commit adds."""
         return {name: random_bytes(self.file_bytes, *words) for name, words in self.made_from().items()}
 
     def expected(self, directory: Path) -> dict[str, bytes]:
-        """Return {file name: its content} of the committed checkpoint, with the files of the commit."""
+        """Return {file name: its content} of the committed checkpoint, with the files that the commit adds."""
         return {**self.contents(), **self.commit.files_of(directory / self.name)}
 
     def save(self, directory: Path, doing: Doing) -> None:
-        """Write and fsync every file and the directory, and commit."""
+        """Write and fsync every file and the directory of the checkpoint below ``directory``, and commit."""
         final = directory / self.name
         draft = self.commit.draft_of(final)
         doing("mkdir", draft)
@@ -144,7 +147,10 @@ class Checkpoint:
 
 
 def saved_right(findings: Findings, checkpoint: Checkpoint, directory: Path, doing: Doing, when: str) -> bool:
-    """Record the faults of a checkpoint that is unchanged since its save; return whether it has none."""
+    """Compare a checkpoint with the bytes that were saved, and record its faults; return whether it has none.
+
+    Call it when the checkpoint should be unchanged since its save. ``when`` describes the moment in messages.
+    """
     wrongs = checkpoint.wrongs(directory, doing)
     for wrong in wrongs:
         findings.wrong(
@@ -216,8 +222,10 @@ def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None
 
 
 def read_past_caches(path: Path) -> bytes:
-    """Return the target's bytes, read with O_DIRECT. If the target refuses O_DIRECT, drop the file's pages and read
-    normally."""
+    """Return the bytes of a file as they are stored on the target, read with O_DIRECT.
+
+    If the target refuses O_DIRECT, drop the file's pages from the cache and read normally.
+    """
     try:
         return _read_direct(path)
     except OSError as error:
@@ -247,7 +255,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def missing(path: Path) -> CheckpointFault:
-    """Return the fault of a missing name; it lists the existing names of the directory."""
+    """Return the fault of a missing name; its text lists the names that exist in the directory."""
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
     return CheckpointFault(

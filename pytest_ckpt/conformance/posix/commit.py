@@ -106,7 +106,7 @@ def _unseen(findings: Findings, watcher: Client, path: str) -> None:
 
 
 def _settled(context: CheckContext, findings: Findings, path: Path, version: int) -> None:
-    """Check that the file has its last version after the last rename."""
+    """Record an anomaly unless the file has its last version after the last rename."""
     fault = page_fault(read_file(path), context.seed, _pages(version))
     if fault:
         findings.wrong(
@@ -118,7 +118,9 @@ def _settled(context: CheckContext, findings: Findings, path: Path, version: int
 
 
 def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read a file repeatedly until stopped: every read is one complete version, and no older than the previous one.
+    """Read a file until stopped: every read must return one complete version, not older than the previous read.
+
+    Return the number of reads, the number of refused reads, and the anomalies.
 
     If a file is replaced between lookup and open, or while another client has it open, a network file system may return
     ESTALE. This is not an anomaly, because no reader mistakes it for data; the next attempt must find the new file.
@@ -165,7 +167,10 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
 
 
 def _pages(version: int) -> list[int]:
-    """Return a version's pages. Versions differ in size, so that old bytes in a file of the new size are detected."""
+    """Return the version of each page of a file with this version.
+
+    Versions differ in size, so that old bytes in a file of the new size are detected.
+    """
     return [version] * (1 + version % 4)
 
 
@@ -297,12 +302,15 @@ _MARKER, _POINTER = ".metadata", "latest"
 
 
 def publish_marker(context: CheckContext, findings: Findings) -> None:
-    """Commit by a file that is renamed into the checkpoint's directory, last of all."""
+    """Publish checkpoints by a marker file, which is renamed last; the other client waits for each of them."""
     _publish(context, findings, "marker")
 
 
 def publish_directory(context: CheckContext, findings: Findings) -> None:
-    """Commit by renaming the checkpoint's directory. Raises NotRun on a target that refuses such a rename."""
+    """Publish checkpoints by renaming their directory; the other client waits for each of them.
+
+    Raises NotRun on a target that refuses such a rename.
+    """
     if context.commit is not BY_RENAME:
         raise NotRun(
             "the target refuses to rename a directory, so no checkpoint is published so: PUBLISH.marker "
@@ -312,7 +320,7 @@ def publish_directory(context: CheckContext, findings: Findings) -> None:
 
 
 def publish_pointer(context: CheckContext, findings: Findings) -> None:
-    """Commit by overwriting a small file that names the newest checkpoint."""
+    """Publish checkpoints by overwriting a file that names the newest one; the other client waits for each of them."""
     _publish(context, findings, "pointer")
 
 
@@ -372,7 +380,10 @@ def _marker_text(lengths: Mapping[str, int]) -> bytes:
 
 
 def _remove_checkpoint(directory: Path, names: Iterable[str], calls: Calls) -> None:
-    """Remove a checkpoint by its known names. It is not listed, because the requirement NAMES tests listings."""
+    """Remove the files ``names`` and then the directory.
+
+    The directory is not listed, because a wrong listing is a fault that the requirement NAMES reports.
+    """
     calls("remove", directory)
     for name in names:
         (directory / name).unlink()
@@ -390,9 +401,10 @@ def watch_for_marker(
     give_up_seconds: float,
     stopped: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Wait for a checkpoint's marker and open its files; the check sends "stop" when it has committed the checkpoint.
+    """Wait until a checkpoint is visible as committed, then open and compare its files.
 
-    Return the faults, and the seconds from the commit until all files were present or until the timeout.
+    ``way`` is the method of the commit: marker, directory or pointer. The check sends "stop" when it has committed the
+    checkpoint. Return the faults, and the seconds from the commit until all files were present or until the timeout.
     """
     findings, committed = Findings(), None
     while (shown := _shown(path, way, step)) is None:
@@ -425,10 +437,9 @@ def watch_for_marker(
 
 
 def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
-    """Return the path that marks a checkpoint as committed, and its bytes if it is a file; None if there is no such
-    path.
+    """Return the path that shows that a checkpoint is committed, and its bytes if it is a file; None before that.
 
-    A marker is looked up by opening it: an earlier query for its name or attributes would hide its truncation.
+    A marker is opened without an earlier query for its name or attributes: such a query would hide a truncation.
     """
     if way == "directory":
         shown = f"{path}/{step}"
@@ -451,7 +462,7 @@ def _small_file(path: str) -> bytes | None:
 
 
 def _look_at(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
-    """Open a file, read its first and its last page, and then query its size.
+    """Open a file, read its first and its last page, and then query its size; record the first fault.
 
     The size comes last, because some clients refresh their attribute cache only at such a query.
     """
@@ -477,7 +488,7 @@ def _look_at(findings: Findings, path: str, versions: list[int], seed: int, wher
 
 
 def _compare_file(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
-    """Read a complete file and compare every byte."""
+    """Read a complete file and compare every byte; record the first fault."""
     if fault := page_fault(_small_file(path) or b"", seed, versions):
         _wrong_file(findings, f"{path} at offset {fault.offset:,}", where, fault.seen, len(versions) * PAGE)
 

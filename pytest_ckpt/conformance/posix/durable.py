@@ -58,7 +58,7 @@ _SAVES_UNTIL_KILLED = 2.0
 
 
 def rank_killed(context: CheckContext, findings: Findings) -> None:
-    """Kill a process repeatedly during its saves, and check the files that remain."""
+    """Repeatedly start a process that saves, kill it during a save, and check the checkpoints that remain."""
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
@@ -118,9 +118,9 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
 def _save_until_killed(
     context: CheckContext, findings: Findings, first: int, seconds: float
 ) -> tuple[Checkpoint | None, list[Checkpoint]]:
-    """Start a process that saves from checkpoint ``first`` on, and kill it after some seconds.
+    """Start a process that saves one checkpoint after another from number ``first`` on; kill it after ``seconds``.
 
-    Return the checkpoint that was being saved (None if a call failed), and the acknowledged checkpoints.
+    Return the checkpoint that was interrupted (None if a call failed), and the acknowledged checkpoints.
     """
 
     def checkpoint(number: int) -> Checkpoint:
@@ -167,7 +167,7 @@ _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A file on other storage that lists every acknowledged file.
+    """A file on storage other than the target. It lists every file whose save was acknowledged.
 
     A line contains the file's path, its text (or its length and the seed of its bytes), and its digest.
     """
@@ -177,7 +177,10 @@ class WriteWitness:
         self.count = 0
 
     def acknowledge(self, files: Mapping[Path, bytes | tuple[int, tuple[object, ...]]]) -> None:
-        """Record {path: its text, or (bytes, seed of its content)}. The record is durable when this returns."""
+        """Record acknowledged files: {path: its text, or (its length, the seed words of its bytes)}.
+
+        The record is durable when this method returns.
+        """
         with self._path.open("a") as out:
             for path, content in files.items():
                 source: dict[str, object]
@@ -193,8 +196,9 @@ class WriteWitness:
         self.count += len(files)
 
     def wrongs(self, calls: Calls) -> list[CheckpointFault]:
-        """Return the faults of the acknowledged files. Of a missing directory, only the directory is reported, not its
-        files.
+        """Compare all acknowledged files with the target, and return their faults.
+
+        If a directory is missing, the directory is reported instead of its files.
         """
         found: list[CheckpointFault] = []
         gone: set[Path] = set()
@@ -216,8 +220,9 @@ class WriteWitness:
 
 @dataclass(slots=True)
 class UnsyncedNames:
-    """Names that no fsync of a directory has made durable. Many file systems keep them after a power cut; none is
-    required to.
+    """Names that no fsync of a directory has made durable, and how many of them survived power cuts.
+
+    Many file systems keep such names after a power cut, but this is not required.
     """
 
     trials: int = 0
@@ -269,8 +274,9 @@ class Canary:
     def wrong(self, calls: Calls) -> CheckpointFault | None:
         """Return the fault of the overwritten file; None if a power cut may have left it in this state.
 
-        Its name and its length are durable. Each 512 bytes of it must have their old or their new content. A command
-        that removes all data that were never fsynced also removes this file, and is detected by that.
+        Its name and its length are durable. Each 512 bytes of it must have their old or their new content. A false
+        power-cut command that removes all files with data that were never fsynced also removes this file. The missing
+        file shows that.
         """
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:
@@ -284,7 +290,7 @@ class Canary:
         return None if is_mixed else found
 
     def lost(self, calls: Calls) -> tuple[Loss, ...]:
-        """Return the parts of the canary that were lost."""
+        """Return those kinds of data of the canary that were lost."""
         gone = {
             "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
             "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
@@ -309,14 +315,15 @@ class CutEvidence:
 
     @property
     def is_proof(self) -> bool:
-        """Whether this is proof of a power cut: data that a powered target keeps are lost, or the server has
-        restarted.
+        """Whether the evidence proves a power cut.
+
+        Either data were lost that a target with power keeps, or the server has restarted.
         """
         return bool(self.losses or self.restart)
 
     @property
     def is_outage(self) -> bool:
-        """Whether the target stopped answering for longer than a healthy target does."""
+        """Whether no write succeeded for at least ``OUTAGE_SECONDS``."""
         return self.gap_seconds >= OUTAGE_SECONDS
 
 
@@ -351,9 +358,9 @@ _PRINTED = re.compile(r"^\s*(boot-id|uptime)[ =:]+(\S+)\s*$", re.MULTILINE)
 
 
 def restart_in(text: str) -> str:
-    """Return the server restart shown in the output of a power-cut command; empty if there is none.
+    """Return a description of the restart that the output of a power-cut command shows; empty if it shows none.
 
-    The command prints ``boot-id ID`` or ``uptime SECONDS`` of the server before the cut and after it.
+    A command can print ``boot-id ID`` or ``uptime SECONDS`` of the server before the cut and again after it.
     """
     printed: dict[str, list[str]] = {}
     for name, value in _PRINTED.findall(text):
@@ -368,7 +375,7 @@ def restart_in(text: str) -> str:
 
 
 def write_until_stop(path: Path, talk: WorkerChannel) -> float:
-    """Write and fsync a small file repeatedly until stopped; return the longest time in seconds without a success."""
+    """Write and fsync a small file repeatedly until stopped; return the longest time without a success, in seconds."""
     longest, last = 0.0, time.monotonic()
     while not talk.may_continue():
         with contextlib.suppress(OSError):
@@ -399,7 +406,7 @@ _SETTLE_SECONDS = 5.0
 
 
 def power_cut(context: CheckContext, findings: Findings) -> None:
-    """Save, record the acknowledged files on storage that keeps its power, cut the power, and check all of them."""
+    """Save, record the acknowledged files on other storage, cut the target's power, and check all recorded files."""
     if not context.power_cut or not context.witness:
         raise NotRun("no command that cuts the target's power (--ckpt-actions [power_cut] command)")
     if context.witness.stat().st_dev == context.directory.stat().st_dev:
@@ -475,7 +482,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
 
 
 def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) -> float:
-    """Stop the writer processes; return the longest time in seconds in which one of them had no success."""
+    """Stop the processes that run `write_until_stop`; return the longest time without a success, in seconds."""
     for writer in writers:
         writer.go_on()
     ends = gather(writers, tell, patience_seconds=BACK_SECONDS)
@@ -485,9 +492,9 @@ def _longest_gap(writers: Sequence[Worker], tell: Callable[[str, str], None]) ->
 def _save_and_overwrite(
     context: CheckContext, findings: Findings, directory: Path, cut: int, witness: WriteWitness, calls: Calls
 ) -> None:
-    """Save checkpoints as ranks do, then rewrite a durable file in place and replace another by rename.
+    """Save checkpoints as ranks do. Then rewrite a durable file in place, and replace another one by rename.
 
-    Every file that is durable is recorded in ``witness``.
+    Each file is recorded in ``witness`` when it is durable.
     """
     seed = context.seed
     for number in range(_SAVES_OF_A_CUT):
@@ -562,7 +569,10 @@ def _cut(context: CheckContext, log: Path, findings: Findings, cut: int) -> bool
 
 
 def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) -> bool:
-    """Wait until the target answers again; return whether it does, and has the check's directory."""
+    """Wait until the target answers again. Return whether it answers and the check's directory exists.
+
+    If not, an anomaly is recorded.
+    """
     began = time.monotonic()
     mounted_since: float | None = None
     while True:
@@ -598,7 +608,8 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
 def _sync_up_to_the_mount(directory: Path, calls: Calls) -> Path:
     """Fsync the directory and its parents as far as permitted; return the mount point.
 
-    A file that names the owner of a directory becomes durable too: without it the directory would remain after the cut.
+    The files that name the owner of a directory are fsynced, too: without such a file, the clean-up after the power cut
+    would not recognise the directory and would leave it.
     """
     while True:
         with contextlib.suppress(PermissionError):

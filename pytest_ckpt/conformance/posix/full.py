@@ -54,7 +54,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def small_directory(context: CheckContext) -> tuple[Path, int]:
-    """Return the directory that may be filled and how many bytes are free there."""
+    """Return the directory that may be filled, and the number of bytes that are free there.
+
+    Raises NotRun if there is no such directory, or if its volume is too large or too small.
+    """
     if not context.small_directory:
         raise NotRun("no small volume or quota that may be filled")
     free = free_bytes(context.small_directory)
@@ -71,14 +74,14 @@ def small_directory(context: CheckContext) -> tuple[Path, int]:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return the free space that this user may use."""
+    """Return the number of free bytes that this user may use."""
     found = os.statvfs(directory)
     # Root may use the reserved space.
     return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
 
 
 def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
-    """Fill a volume with ballast except for ``room`` bytes."""
+    """Fill a volume with a ballast file so that ``room`` bytes remain free. ``free`` bytes are free before."""
     # The file "room" reserves the space. It is removed, not shortened: a truncation may itself need space.
     try:
         write_durably(directory / "room", random_bytes(room, room), calls)
@@ -93,7 +96,7 @@ def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
 
 
 def _take_space(path: Path, free: int, calls: Calls) -> None:
-    """Create a file as large as the volume allows: by fallocate, or if that is not supported by writing."""
+    """Create a file that takes all free space: with fallocate, then with writes, which also work without fallocate."""
     calls("open", path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
@@ -139,7 +142,10 @@ def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: P
 
 
 def _fallocate(descriptor: int, offset: int, length: int) -> int:
-    """Return 0, or the errno. The C library's function is not used, because it writes the bytes itself on failure."""
+    """Reserve space in a file; return 0 or the errno.
+
+    The call is fallocate and not posix_fallocate: the latter writes zeros if the file system cannot reserve space.
+    """
     done = _LIBC.fallocate(descriptor, 0, ctypes.c_long(offset), ctypes.c_long(length))
     return ctypes.get_errno() if done else 0
 
@@ -169,10 +175,10 @@ def remove(path: Path, calls: Calls) -> None:
 def when_there_is_space(
     save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
 ) -> float | None:
-    """Repeat a save until it succeeds; return the seconds until then, None if space is missing after
-    ``patience_seconds``.
+    """Repeat a save until it succeeds; return the seconds until then. Call it after space was freed.
 
-    ``undo`` removes the remains of a save that failed for lack of space.
+    Return None if space is still missing after ``patience_seconds``. ``undo`` removes the remains of a save that failed
+    for lack of space.
     """
     began = time.monotonic()
     while True:
@@ -190,7 +196,7 @@ def when_there_is_space(
 
 
 def note_no_space(findings: Findings, directory: Path, calls: Calls, patience_seconds: float) -> None:
-    """Record the anomaly that freed space is not available again."""
+    """Record the anomaly that freed space did not become available within ``patience_seconds``."""
     findings.wrong(
         "no save succeeds after space was given back",
         where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
@@ -257,7 +263,7 @@ def acknowledged(context: CheckContext, findings: Findings) -> None:
 
 
 def fill(context: CheckContext, findings: Findings) -> None:
-    """Fill a volume with files. Files written without an error must exist; the file that failed must not."""
+    """Fill a volume with files until a call fails. Files written without an error must have all of their bytes."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
@@ -377,9 +383,10 @@ _POINTER, _NEXT_POINTER = "latest", "latest.tmp"
 
 @dataclass(slots=True)
 class _Commit:
-    """The phases of one checkpoint's commit, up to the pointer to the newest. The last file represents metadata.
+    """A save of one checkpoint in phases: data, metadata, marker, and the pointer to the newest checkpoint.
 
-    The pointer is replaced by rename, or overwritten ``in_place`` with a text of the same length.
+    The last file of the checkpoint represents the metadata. The pointer is replaced by rename, or overwritten
+    ``in_place`` with a text of the same length. ``phases`` maps the name of a phase to the function that performs it.
     """
 
     directory: Path
@@ -496,7 +503,10 @@ def _renames_files(context: CheckContext, directory: Path, findings: Findings) -
 
 
 def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
-    """Save with all space taken before a phase; return the error that ended the save, None if it succeeded."""
+    """Save a checkpoint, and fill the volume before the given phase.
+
+    Return the error that ended the save; None if the save succeeded.
+    """
     for name, do in commit.phases.items():
         if name == phase:
             # Some of the data fit, so that the error comes in the middle of them.
@@ -509,7 +519,10 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
 
 
 def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
-    """Compare the previous checkpoint, the new one and the pointer on the volume with the results of the calls."""
+    """Record an anomaly if a checkpoint or the pointer on the volume contradicts the results of the calls.
+
+    ``kept`` is the previous checkpoint, ``commit`` the new one; ``refused`` is true if its save failed.
+    """
     directory, calls = commit.directory, commit.calls
     for wrong in kept.checkpoint.wrongs(directory, calls) if kept else ():
         findings.wrong(

@@ -44,7 +44,7 @@ def calls(context: CheckContext, findings: Findings) -> None:
 
 
 class _Clock:
-    """Times calls by kind."""
+    """Measures the seconds of each call, and groups them by the kind of call."""
 
     def __init__(self, context: CheckContext) -> None:
         self._context = context
@@ -53,7 +53,7 @@ class _Clock:
 
     @contextmanager
     def call(self, name: str, path: Path) -> Iterator[None]:
-        """Time one call on a path."""
+        """Measure the call that the ``with`` block makes; ``name`` is the kind of call."""
         self._context.tell(name, str(path))
         began = time.perf_counter()
         yield

@@ -126,7 +126,10 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
 
 
 def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory until stopped. Every earlier name must appear once, every other name at most once."""
+    """List a directory until stopped; return the number of listings and the anomalies.
+
+    Each name in ``before`` must appear once in every listing, each name in ``new`` at most once.
+    """
     findings, listings = Findings(), 0
     while True:
         listings += 1
@@ -139,8 +142,9 @@ def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Call
 def _compare(
     findings: Findings, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
 ) -> None:
-    """Record names that are missing, duplicate or unknown in a listing. Names in ``meanwhile`` are created during the
-    listing and are optional.
+    """Record names that are missing, duplicate or unknown in a listing.
+
+    Names in ``meanwhile`` may be missing, because they are created during the listing.
     """
     counts = Counter(listed)
     missing = [name for name in expected if name not in counts]
@@ -178,8 +182,9 @@ _HEAD_BYTES = 64 << 10
 
 
 def open_reader(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and recreate files that other processes have open and continue to read, by descriptors and
-    mappings.
+    """Remove, replace and recreate files that other processes of this host have open.
+
+    These processes continue to read the files, by descriptors and mappings, and must get every byte.
     """
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)
@@ -216,8 +221,10 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
 
 
 def unlink_on_second(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and recreate files that the other client has open; its reader must get the correct bytes or
-    ESTALE."""
+    """Remove, replace and recreate files that the other client has open.
+
+    The other client then reads them: it must get the correct bytes or ESTALE.
+    """
     assert context.other
     stale = 0
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
@@ -261,7 +268,7 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
 
 
 def _fate(path: Path) -> str:
-    """Return the change of a file (removed, replaced, recreated), chosen by the last digit of its name."""
+    """Return a phrase for the change of a file (removed, recreated, replaced), chosen by the last digit of its name."""
     return (
         "removed it",
         "removed it and made another of that name",
@@ -291,7 +298,7 @@ def _clear_directory(context: CheckContext) -> None:
 
 
 def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all files, read a little, and read the rest after their removal."""
+    """Open all files and read the start of each. Read them completely after their removal, and return the faults."""
     wrong = []
     descriptors = {}
     for path in files:
@@ -308,7 +315,7 @@ def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[s
 
 
 def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Map all files, touch the last page, and read the rest after their removal."""
+    """Map all files and read the last byte of each. Read them completely after their removal, and return the faults."""
     wrong = []
     maps = {}
     for path in files:
@@ -326,7 +333,7 @@ def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple
 
 
 def _keep_reading(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all files, read them repeatedly while they are removed, and once afterwards."""
+    """Open all files, and read them repeatedly while they are removed and once afterwards. Return the first faults."""
     descriptors = {}
     for path in files:
         talk.at("open", path)

@@ -44,14 +44,17 @@ _GROWING = (
 
 
 def in_place(context: CheckContext, findings: Findings) -> None:
-    """Overwrite the file while a process of this host reads it."""
+    """Overwrite a small file in place while a process of this host reads it."""
     with closing(Client(name="the reader", tell=context.tell)) as reader:
         _overwrite(context, findings, reader, str(context.directory))
         _grow(context, findings, reader, str(context.directory), may_be_late=False)
 
 
 def in_place_second(context: CheckContext, findings: Findings) -> None:
-    """Overwrite the file while the other client reads it. Then measure how long the other client reads the old text."""
+    """Overwrite a small file in place while the other client reads it.
+
+    Then measure for how long the other client reads the old text after an overwrite.
+    """
     other, directory = context.second()
     _overwrite(context, findings, other, directory)
     _grow(context, findings, other, directory, may_be_late=True)
@@ -106,11 +109,11 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, direct
 
 
 def _grow(context: CheckContext, findings: Findings, reader: Client, directory: str, *, may_be_late: bool) -> None:
-    """Overwrite files in place with longer and longer texts; after each close, the reader opens the file once.
+    """Overwrite files in place several times, each time with a longer text; the reader opens the file after each close.
 
-    There is no other activity, so each read must return one complete text: the new one or, with ``may_be_late``, an
-    older one. The reader has read the previous text before, usually shortly before. With ``may_be_late``, a few files
-    were last read so long before that the reader's kernel queries the file system again.
+    A file is not overwritten while it is read, so each read must return one complete text: the new one or, with
+    ``may_be_late``, an older one. Usually the reader has read the previous text shortly before. With ``may_be_late``,
+    it has read a few files so long before that its kernel queries the file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
     pointers = [
@@ -179,11 +182,11 @@ class _GrowingFile:
 
 
 def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read the file until stopped: every read must return one complete text, no older than the previous one, or an
-    empty file.
+    """Read the file until stopped: every read must return no bytes, or one text not older than the previous read.
 
-    Zeros in the length of the text count as an empty file. Some kernel clients, such as FUSE, process a truncation in
-    two steps and show the old size without the old bytes. No reader mistakes zeros for a text; such reads are counted.
+    Return the number of reads, of empty files and of zeros, and the anomalies. Zeros in the length of the text count as
+    an empty file. Some kernel clients, such as FUSE, process a truncation in two steps and show the old size without
+    the old bytes. No reader mistakes zeros for a text; such reads are counted.
     """
     findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1
     while True:
@@ -228,7 +231,7 @@ _Answer = TypeVar("_Answer")
 
 
 def truncate_at_once(context: CheckContext, findings: Findings) -> None:
-    """Open one file with O_TRUNC and write it from several processes repeatedly; measure the longest call.
+    """Let several processes repeatedly open one file with O_TRUNC and write it; measure the longest call.
 
     A process that is in one call for longer than ``patience_seconds`` is reported with its kernel stack, and killed.
     """

@@ -30,7 +30,7 @@ _ROUNDS = 60
 
 
 def aligned(context: CheckContext, findings: Findings) -> None:
-    """Write blocks of 512 B, 4 KiB and 1 MiB in random order, some twice, and read all back, every call with O_DIRECT.
+    """Write blocks of 512 B, 4 KiB and 1 MiB in random order, some twice, and read them back, all with O_DIRECT.
 
     Storage with larger sectors may refuse 512 B; this is reported. 4 KiB must work.
     """
@@ -136,7 +136,7 @@ def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
 
 
 def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
-    """Write from page-aligned memory, which O_DIRECT requires."""
+    """Write ``data`` at ``offset`` from page-aligned memory, which O_DIRECT requires."""
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = bytes(data)
         done = 0
@@ -149,7 +149,7 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, size: int) -> bytes:
-    """Read a file of ``length`` bytes in blocks of ``size``, and once beyond its end, into page-aligned memory.
+    """Return the bytes of a file, read in blocks of ``size`` into page-aligned memory. It should have ``length`` bytes.
 
     A short block is read again: only a read that returns no more bytes than before is the end.
     """
@@ -216,8 +216,10 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
 
 
 def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[WorkerChannel], list[list[str]]]:
-    """Return a worker's function: it touches every page of each file in an order derived from ``seed``, and reports
-    faults.
+    """Return the function of a worker that reads all files through mappings and returns the faults.
+
+    The order of files and pages follows from ``seed``. With the ``access`` ACCESS_COPY, the worker then waits for the
+    check, and changes its private mappings.
     """
 
     def read(talk: WorkerChannel) -> list[list[str]]:

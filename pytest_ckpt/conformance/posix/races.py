@@ -31,7 +31,7 @@ _PAUSE_SECONDS = 0.0005
 
 @contextmanager
 def _processes(context: CheckContext) -> Iterator[_Racers]:
-    """Yield processes of this host, each with its path of the directory."""
+    """Yield several client processes on this host, each with the path of the check's directory."""
     with ExitStack() as started:
         yield [
             (
@@ -44,7 +44,7 @@ def _processes(context: CheckContext) -> Iterator[_Racers]:
 
 @contextmanager
 def _two_clients(context: CheckContext) -> Iterator[_Racers]:
-    """Yield a process of this host and the second client."""
+    """Yield a client process on this host and the second client, each with its path of the check's directory."""
     with closing(Client(name="the first client", tell=context.tell)) as here:
         yield [(here, str(context.directory)), context.second()]
 
@@ -52,10 +52,10 @@ def _two_clients(context: CheckContext) -> Iterator[_Racers]:
 def _race(
     racers: _Racers, names: list[str], action: str, details: Callable[[str], dict[str, Any]]
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Let all racers send the same request for the same names, in batches; yield the names and the answer of each
-    racer.
+    """Send the same request for the same names to all racers concurrently, in batches of names.
 
-    ``details`` returns additional details for a racer with this name.
+    Yield the names of each batch, and {name of a racer: its answer}. ``action`` is the request; ``details`` returns the
+    additional details of the request for the racer with a given name.
     """
     for racer, directory in racers:
         racer.sees(directory)  # The racer has started: a late start would not be a race.
@@ -73,13 +73,13 @@ _PATIENCE_SECONDS = 10.0
 
 
 def make_directory(context: CheckContext, findings: Findings) -> None:
-    """Have processes of this host create the same directories."""
+    """Let several processes of this host create the same directories concurrently."""
     with _processes(context) as racers:
         _directory_race(context, findings, racers)
 
 
 def make_directory_second(context: CheckContext, findings: Findings) -> None:
-    """Have two clients create the same directories."""
+    """Let two clients create the same directories concurrently."""
     with _two_clients(context) as racers:
         _directory_race(context, findings, racers)
 
@@ -125,7 +125,7 @@ def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) 
 
 
 def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
-    """Return the missing files. The requirement STALE tests whether new files become visible late."""
+    """Return those files that this client does not see within 10 s. The requirement STALE judges shorter delays."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         missing = [file for file in files if not (context.directory / file).exists()]
@@ -135,8 +135,10 @@ def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
 
 
 def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
-    """Create each directory unless it exists, and immediately create a file in it; return the created names and the
-    errors.
+    """Create each directory unless it exists, and immediately create a file in it.
+
+    Return {made: names of directories that this call created, used: names of directories in which it created a file,
+    errors: (call, name, error) of each failed call}.
     """
     made, used, errors = [], [], []
     for name in names:
@@ -161,13 +163,13 @@ _NAMES = 1_000
 
 
 def create(context: CheckContext, findings: Findings) -> None:
-    """Have processes of this host race for names."""
+    """Let several processes of this host create the same files with O_EXCL concurrently."""
     with _processes(context) as racers:
         _create_race(context, findings, racers)
 
 
 def create_second(context: CheckContext, findings: Findings) -> None:
-    """Have two clients race for names."""
+    """Let two clients create the same files with O_EXCL concurrently."""
     with _two_clients(context) as racers:
         _create_race(context, findings, racers)
 
@@ -216,7 +218,7 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
 
 
 def _winner_in(path: Path) -> str:
-    """Return the text of a file; empty if this client does not see the name yet, which the requirement STALE tests."""
+    """Return the text of a file; empty if this client does not see the name yet, which only STALE judges."""
     try:
         return read_file(path).decode(errors="replace")
     except FileNotFoundError:
@@ -224,8 +226,9 @@ def _winner_in(path: Path) -> str:
 
 
 def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
-    """Try to create each name, and write ``who`` into each created file; return the names that were won, and the
-    errors.
+    """Try to create each file with O_EXCL, and write the text ``who`` into each created file.
+
+    Return {won: names of files that this call created, errors: {name: error}}.
     """
     won, errors = [], {}
     for name in names:

@@ -37,8 +37,10 @@ _ROUNDS = 12
 
 
 def tail_first(context: CheckContext, findings: Findings) -> None:
-    """Write a file's tail and read it. Then write the rest in pieces of random length and order, and read after some of
-    them."""
+    """Write the tail of a file first, then the rest in pieces of random length and order.
+
+    After each write, the complete file is read and compared.
+    """
     chance = random.Random(context.seed)
     for number in range(context.count(_FILES, minimum=5)):
         path = context.directory / f"sparse-{number}"
@@ -66,8 +68,7 @@ def tail_first(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from several processes concurrently. Stripes have any length and share
-    pages."""
+    """Write interleaved stripes of one file from several processes concurrently. Two stripes may share a page."""
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=2)):
         path = context.directory / f"striped-{number}"
@@ -87,8 +88,7 @@ def disjoint_writers(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from two clients concurrently. After both have closed the file, both read
-    it.
+    """Write interleaved stripes of one file from two clients concurrently. When both have closed it, both read it.
 
     The stripes are complete pages: two clients that write to the same page need locks on every network file system.
     """
@@ -139,7 +139,7 @@ def _write_stripes(
 
 
 def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
-    """Read a file from the page cache, and then from storage."""
+    """Read a file through the page cache, and again after its pages were dropped; record the first fault."""
     with opened(path, os.O_RDONLY) as descriptor:
         seen = read_to_end(descriptor)
         if compare(findings, seen, content, path=path, when=when, unit_bytes=unit_bytes):
@@ -176,7 +176,7 @@ _NOT_OFFERED = frozenset((errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSY
 
 
 def copy_fresh(context: CheckContext, findings: Findings) -> None:
-    """Write files of several sizes, copy each immediately in one way, and compare every byte of the copy.
+    """Write files of several sizes, copy each immediately with one method, and compare every byte of the copy.
 
     The writer does not call fsync. It has the file open during the copy, or has closed it immediately before.
     """
@@ -210,7 +210,7 @@ def copy_fresh(context: CheckContext, findings: Findings) -> None:
 
 
 def _outcome(copies: int, refusals: list[str]) -> str:
-    """Return how often a copy method worked and, if it was refused, the last error."""
+    """Return a text with the number of copies that a method made and, if it was refused, the last error."""
     if not refusals:
         return f"{copies:,} copies"
     why = f"not offered: {refusals[-1]}"
@@ -218,7 +218,7 @@ def _outcome(copies: int, refusals: list[str]) -> str:
 
 
 def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:
-    """Return the bytes of a file, with zeros in its holes."""
+    """Return the bytes of a file, with zeros in its holes. ``shape`` lists (start, stop) of each part with data."""
     content = bytearray(shape[-1][1])
     for start, stop in shape:
         content[start:stop] = random_bytes(stop - start, *words, start)
@@ -226,7 +226,7 @@ def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:
 
 
 def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
-    """Copy a file with one method. Return why the method is not offered; empty if the copy was made."""
+    """Copy a file with one method. Return the reason if the file system does not offer the method, otherwise empty."""
     context.tell(f"copy by {way}", str(path))
     with path.open("rb") as source, target.open("xb") as copied:
         try:
@@ -239,7 +239,7 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 
 
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
-    """Compare the copy with the original: first from the page cache, then from storage."""
+    """Compare the copy with the original, read through the page cache and then from storage; record the first fault."""
     context.tell("read", str(target))
     with opened(target, os.O_RDONLY) as descriptor:
         if compare(findings, read_to_end(descriptor), content, path=target, when=when):
@@ -250,7 +250,7 @@ def _compare(context: CheckContext, findings: Findings, target: Path, content: b
 
 
 def _by_holes(source: int, target: int) -> None:
-    """Copy only the data ranges by SEEK_DATA and SEEK_HOLE, and give the copy the file's size."""
+    """Copy only the data ranges that SEEK_DATA and SEEK_HOLE report, and extend the copy to the file's size."""
     size, at = os.fstat(source).st_size, 0
     while at < size:
         try:
@@ -269,14 +269,14 @@ def _by_holes(source: int, target: int) -> None:
 
 
 def _by_range(source: int, target: int) -> None:
-    """Have the file system copy the bytes."""
+    """Let the file system copy the bytes (copy_file_range)."""
     left = os.fstat(source).st_size
     while left and (done := os.copy_file_range(source, target, left)):
         left -= done
 
 
 def _by_clone(source: int, target: int) -> None:
-    """Have both files share their blocks."""
+    """Let the file system clone the file, so that both files share their blocks (FICLONE)."""
     fcntl.ioctl(target, FICLONE, source)
 
 
@@ -298,7 +298,10 @@ _AROUND_BYTES = 256 << 10
 
 
 def large_offsets(context: CheckContext, findings: Findings) -> None:
-    """Write a sparse file's head and pieces before, across and after each boundary; read them and its size back."""
+    """For each boundary, such as 4 GiB, write and check a sparse file that crosses it.
+
+    The file has data at its start, and before, across and after the boundary. The check reads the data and the size.
+    """
     _need_large_files_of_this_process()
     for name, boundary in _BOUNDARIES:
         path = context.directory / f"large-{name.replace(' ', '-')}"

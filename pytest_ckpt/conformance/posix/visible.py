@@ -42,8 +42,9 @@ _RECORD_BYTES = (90, 4000, 4200, 20_000)
 
 
 def read_after_close(context: CheckContext, findings: Findings) -> None:
-    """Create files and change them in every way that a checkpoint is changed. After each close, the other client opens
-    the file once.
+    """Create files, and change them in every way in which software changes files of checkpoints.
+
+    After each close, the other client opens the file once and must read the new bytes.
 
     The other client has read the old bytes before each change, so that its caches contain them. Most files it has read
     shortly before. Some files it has read so long before that its kernel queries the file system again. It has never
@@ -64,7 +65,10 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """The client that changes files and the other client, which has a different path of the directory."""
+    """This client, which changes files, and the other client, which reads them.
+
+    ``directory`` is the path of the check's directory on the other client.
+    """
 
     context: CheckContext
     findings: Findings
@@ -72,7 +76,10 @@ class _Clients:
     directory: str
 
     def change(self, path: Path, change: str, before: list[int], after: list[int]) -> None:
-        """Change a file here and close it; then the other client opens it once."""
+        """Change a file here and close it; then the other client opens it once and compares it.
+
+        ``before`` and ``after`` are the versions of the file's pages; ``change`` is the name of the change.
+        """
         self.context.tell("write", str(path))
         _change(path, self.context.seed, before, after)
         theirs = f"{self.directory}/{path.name}"
@@ -81,7 +88,10 @@ class _Clients:
 
 
 def _changed_later(clients: _Clients) -> int:
-    """Change files that the other client read some time before, each in one way; return the number of its opens."""
+    """Change files that the other client has read some time before, each file in another way.
+
+    Return the number of files that the other client opened.
+    """
     changes, context = _changes(0), clients.context
     read = [context.directory / f"read-before-{number}" for number in range(1, len(changes))]
     for last, path in enumerate(read):
@@ -113,7 +123,11 @@ def _changes(number: int) -> list[tuple[str, list[int]]]:
 
 
 def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
-    """Change a file from one state to the next. If its size does not shrink, only pages that differ are written."""
+    """Change a file from the page versions ``before`` to the page versions ``after``.
+
+    If the file does not become shorter and some pages stay the same, only pages that differ are written. Otherwise the
+    file is truncated first.
+    """
     kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
     with opened(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC)) as descriptor:
         for number, version in enumerate(after):
@@ -122,8 +136,7 @@ def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
 
 
 def append(context: CheckContext, findings: Findings) -> None:
-    """Append records to files from both clients in turn. Each append opens and closes the file, and appends do not
-    overlap.
+    """Append records to files from both clients in turn. Each append opens and closes the file.
 
     Half of the files are read to the end by the other client after each record. The other files are read by both
     clients only after the last record, because a read would refresh a client's cached file size.
@@ -139,8 +152,9 @@ def append(context: CheckContext, findings: Findings) -> None:
 
 
 def _appended_later(clients: _Clients) -> list[_SharedLog]:
-    """On each client, append to a file that the other client read some time before; return both logs. Their files are
-    removed.
+    """On each client, append to a file that the other client has read some time before, and compare the file.
+
+    Return both logs; their files are removed.
     """
     logs = [_SharedLog(clients, f"read-before-{number}") for number in range(2)]
     for seconds in (0.0, ASKED_ANEW_SECONDS):
@@ -154,7 +168,10 @@ def _appended_later(clients: _Clients) -> list[_SharedLog]:
 
 
 def _fill(log: _SharedLog, *, other_begins: bool, reads_between: bool) -> None:
-    """Append to one file from both clients in turn and read it, until a fault is found or the file is complete."""
+    """Append to one file from both clients in turn, and read it at the end; then remove it.
+
+    ``reads_between``: it is also read after each append, and a fault ends the appends.
+    """
     for turn in range(_RECORDS):
         by_other = (turn % 2 == 1) != other_begins
         log.append(by_other=by_other)
@@ -168,7 +185,7 @@ def _fill(log: _SharedLog, *, other_begins: bool, reads_between: bool) -> None:
 
 @dataclass(slots=True)
 class _SharedLog:
-    """A file to which both clients append."""
+    """A file to which both clients append, and the records that were appended so far."""
 
     clients: _Clients
     name: str
@@ -223,9 +240,9 @@ class _SharedLog:
 
 
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
-    """Open a file once and read it to its end: all bytes and the size must equal the state at its close on another
-    client.
+    """Open a file once, read it to its end, and query its size; return the anomalies.
 
+    All bytes and the size must be as they were when another client closed the file. ``change`` names its last change.
     The read comes before any other query. Some clients refresh their attribute cache only when a process queries the
     size. Until then they truncate reads at the old size.
     """
@@ -302,7 +319,7 @@ def negative_names(context: CheckContext, findings: Findings) -> None:
 
 
 def measure(context: CheckContext, findings: Findings, check: str, changes: tuple[Change, ...]) -> None:
-    """Make every change repeatedly; the measured value is the longest time until the other client saw it."""
+    """Make every change repeatedly; the measured value is the longest time until the other client saw a change."""
     other, directory = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None
@@ -338,10 +355,10 @@ def mount(path: str) -> str:
 def _look(
     findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
-    """Have the other client look until it sees the expected state; return whether it does, and the seconds until its
-    answer.
+    """Let the other client query a path until it sees the state after a change, or with ``before`` the earlier state.
 
-    A state that does not appear in time is recorded as an anomaly.
+    Return whether it saw the state, and the seconds until its answer. A state that does not appear in time is recorded
+    as an anomaly.
     """
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()
