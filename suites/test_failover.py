@@ -122,7 +122,7 @@ def _longest_stall(found: Failover) -> tuple[float, str]:
 
 
 def _name(trial: FailoverTrial, number: int) -> str:
-    return f"{trial.kind} of break {number}"
+    return f"{trial.kind} with fault {number}"
 
 
 def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
@@ -137,7 +137,7 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
             error = next(o.error for o in trial.operations if o.error)
             return lost(f"The {_name(trial, number)} failed and its checkpoint is committed: {error}.", detail)
         if trial.lost:
-            because = f"After break {number} was repaired, a committed checkpoint could not be loaded: {trial.lost}."
+            because = f"After fault {number} was repaired, a committed checkpoint could not be loaded: {trial.lost}."
             return lost(because, detail)
     return missing_bytes(found.integrity, detail)
 
@@ -146,7 +146,7 @@ def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
     """Return the decision "failed" if a save failed after the repair of the component; None otherwise."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.after and trial.after.error:
-            because = f"The save after break {number} was repaired failed: {trial.after.error}."
+            because = f"The save after the repair of fault {number} failed: {trial.after.error}."
             return Decision(outcome="failed", reason="error", because=because, detail=detail)
     return None
 
@@ -164,7 +164,7 @@ def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, 
     if slowest[0] > limit:
         took, allowed = compared(slowest[0], limit)
         because = (
-            f"The save after break {slowest[1]} was repaired took {took}; limit {allowed} "
+            f"The save after the repair of fault {slowest[1]} took {took}; limit {allowed} "
             f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
         return measured_as("over limit", slowest[0], limit, "s", because, detail)
@@ -174,7 +174,7 @@ def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, 
 def _detail(found: Failover, limit: float) -> Iterator[str]:
     yield from describe_undisturbed(found.undisturbed)
     for number, trial in enumerate(found.trials, start=1):
-        yield f"break {number}: {'; '.join(_describe_trial(found, trial))}"
+        yield f"fault {number}: {'; '.join(_describe_trial(found, trial))}"
     yield f"limit of the save after a break: {MAXIMUM_NEXT_SAVE:g} x the save limit, {format_seconds(limit)}"
     yield from describe_end(found.failure)
     if found.repaired_after and not found.repaired_after.is_good:
@@ -186,7 +186,7 @@ def _detail(found: Failover, limit: float) -> Iterator[str]:
 def _describe_trial(found: Failover, trial: FailoverTrial) -> Iterator[str]:
     """Yield descriptions of the events of one trial: the break, the operations during it, the repair, the next save."""
     yield f"{format_seconds(trial.moment_seconds)} into a {trial.kind}"
-    yield f"break command {format_seconds(trial.fault.seconds)}" if trial.fault.is_good else trial.fault.sentence
+    yield f"fault command {format_seconds(trial.fault.seconds)}" if trial.fault.is_good else trial.fault.sentence
     for operation in trial.operations:
         outcome = operation.error or "succeeded"
         stall = format_seconds(stall_seconds(found, operation))

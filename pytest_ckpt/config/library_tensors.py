@@ -91,7 +91,7 @@ def _tensors_of(given: ConfigFields) -> Answer:
     text = config.get_text_config()
     precision = str(getattr(text, "dtype", None) or getattr(config, "dtype", None) or "bfloat16").rpartition(".")[2]
     if precision not in {"float32", "float16", "bfloat16"}:
-        return {"refused": f"torch_dtype is {precision:.40}; known are float32, float16, bfloat16"}
+        return {"refused": f"torch_dtype is {precision:.40}; expected float32, float16 or bfloat16"}
     class_of_model = _class(transformers, config, given)
     torch.set_default_dtype(getattr(torch, precision))
     with torch.device("meta"):

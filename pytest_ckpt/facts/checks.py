@@ -523,8 +523,8 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         room="objects",
         code="parts:hidden",
         relies="every save of large objects",
-        how="An upload is invisible before its end, after its abort, and after its client was killed; unfinished "
-        "uploads are listed.",
+        how="An upload is invisible before its end, after its abort, and after its client has closed the connection. "
+        "Unfinished uploads are listed.",
     ),
     Check(
         requirement="OBJECT-MULTIPART",

@@ -14,7 +14,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.host_load import HostLoad
 from pytest_ckpt.facts.proofs import Integrity
 
-Command = Literal["break", "repair", "upgrade", "snapshot", "remove"]
+Command = Literal["fault", "repair", "upgrade", "snapshot", "remove"]
 """The purpose of a user command: fail or repair a component, change the storage in service, take or remove a
 snapshot.
 """

@@ -31,7 +31,7 @@ from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
 _MAXIMUM_SAID = 500
-_OWED: Mapping[Command, Command] = {"break": "repair", "snapshot": "remove"}
+_OWED: Mapping[Command, Command] = {"fault": "repair", "snapshot": "remove"}
 """The command that must run after each command, in any case (called the owed command)."""
 LONGEST_UPGRADE_SECONDS = 6 * 3600.0
 """The time limit of an upgrade command: it takes longer than any other command, and killing it halfway would do

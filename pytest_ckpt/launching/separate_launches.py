@@ -101,9 +101,9 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
         LaunchOfCommands(
             name="failover",
             empty=lambda words: Failover(fault_command=words["fault_command"], repair_command=words["repair_command"]),
-            fields={"fault_command": "break", "repair_command": "repair"},
+            fields={"fault_command": "fault", "repair_command": "repair"},
             after="repaired_after",
-            words=lambda s: {"break": s.fault_command, "repair": s.repair_command},
+            words=lambda s: {"fault": s.fault_command, "repair": s.repair_command},
         ),
     )
 }

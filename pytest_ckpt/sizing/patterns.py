@@ -425,7 +425,7 @@ PATTERNS: Mapping[Pattern, PatternRow] = {
         ),
         PatternRow(
             name="failover",
-            label="break of a component",
+            label="injected fault",
             scenario=f"{_IN}.with_commands:FailoverRun",
             is_asked=lambda planned, settings: settings.asks_failover,
             amount=_failover,

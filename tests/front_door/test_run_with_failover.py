@@ -98,7 +98,7 @@ def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target
     commands = [
         json.loads(line) for line in (run.report / "launches" / "2" / "commands.jsonl").read_text().splitlines()
     ]
-    assert [c["command"] for c in commands] == ["break", "repair"] * 6
+    assert [c["command"] for c in commands] == ["fault", "repair"] * 6
     assert {
         c.name: c.outcome for c in verify_directory(run.report, None) if c.outcome != "not checked"
     } == dict.fromkeys(("digests", "verdicts", "pages"), "holds")
@@ -127,7 +127,7 @@ def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoo
     run = door.run(*options(door, target.fault_command("EIO in read"), TRUE), target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "missing bytes"), verdict
-    assert "After break 1 was repaired, a committed checkpoint could not be loaded: rank" in verdict["because"]
+    assert "After fault 1 was repaired, a committed checkpoint could not be loaded: rank" in verdict["because"]
     assert "EIO" in verdict["because"]
 
 
@@ -185,7 +185,7 @@ def test_a_break_command_that_fails_breaks_nothing_that_counts(door: FrontDoor, 
     run = door.run(*words, target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
-    assert verdict["because"] == "The break command ended with exit code 3: no such drive."
+    assert verdict["because"] == "The fault command ended with exit code 3: no such drive."
     # A command that fails may still have broken something.
     assert [t["repaired"]["exit_code"] for t in found_in(run)["trials"]] == [0]
     assert run.code == 8

@@ -40,16 +40,16 @@ def next_of(keeper: CommandKeeper) -> list[CommandRun]:
 
 
 def test_what_was_broken_is_mended_at_the_end(started: Started, tmp_path: Path) -> None:
-    keeper, _ = started({"break": "true", "repair": f"touch {tmp_path}/repaired"})
-    keeper.ask("break")
+    keeper, _ = started({"fault": "true", "repair": f"touch {tmp_path}/repaired"})
+    keeper.ask("fault")
     assert [run.sentence for run in next_of(keeper) if not run.is_good] == []
     assert [(run.command, run.exit_code) for run in keeper.close()] == [("repair", 0)]
     assert (tmp_path / "repaired").exists()
 
 
 def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(started: Started) -> None:
-    keeper, pid = started({"break": "true", "repair": "true"})
-    keeper.ask("break")
+    keeper, pid = started({"fault": "true", "repair": "true"})
+    keeper.ask("fault")
     assert next_of(keeper)[0].is_good
     os.kill(pid, signal.SIGKILL)
     assert keeper.ended(os.read(keeper.descriptor, 1 << 16)) == []
@@ -64,13 +64,13 @@ def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(start
 
 def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started: Started, tmp_path: Path) -> None:
     words = f"sh -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/of_command; exec sleep 600'"
-    keeper, pid = started({"break": words, "repair": "true"})
-    keeper.ask("break")
+    keeper, pid = started({"fault": words, "repair": "true"})
+    keeper.ask("fault")
     eventually((tmp_path / "of_command").exists, "the command runs")
     os.kill(pid, signal.SIGTERM)
     (broke,) = next_of(keeper)
     os.kill(int((tmp_path / "of_command").read_text()), signal.SIGKILL)
-    assert (broke.command, broke.exit_code) == ("break", None)
+    assert (broke.command, broke.exit_code) == ("fault", None)
     assert "was killed by signal 15 (SIGTERM)" in broke.output
     (owed,) = keeper.close()
     assert owed.sentence == (
@@ -103,8 +103,8 @@ def test_a_command_that_runs_long_is_told_while_it_is_waited_for(
         with contextlib.suppress(OSError):  # the keeper does not listen yet
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
 
-    keeper, _ = started({"break": "true", "repair": f"cat {gate}"})
-    keeper.ask("break")
+    keeper, _ = started({"fault": "true", "repair": f"cat {gate}"})
+    keeper.ask("fault")
     assert next_of(keeper)[0].is_good
     for command in asked:
         keeper.ask(command)

@@ -275,9 +275,9 @@ def named(calls=tuple(NAMES), *, failure=None, **changes):
 
 # --- failovers --------------------------------------------------------------------------------------------------------
 
-BROKE = CommandRun(command="break", seconds=0.5, exit_code=0)
+BROKE = CommandRun(command="fault", seconds=0.5, exit_code=0)
 MENDED = CommandRun(command="repair", seconds=2.0, exit_code=0)
-REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, output="no such drive")
+REFUSED = CommandRun(command="fault", seconds=0.5, exit_code=3, output="no such drive")
 
 
 def done(kind, *, seconds=10.0, quiet=0.5, error=""):

@@ -77,7 +77,7 @@ def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
     finally:
         third.close()
     here = context.here
-    _must_see(context, findings, name, None, "after its client was killed", "upload seen")
+    _must_see(context, findings, name, None, "after its client closed the connection", "upload seen")
     if (name, upload) not in here.uploads(name):
         findings.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
                    expected="the upload of the killed client, so that it can be aborted")  # fmt: skip

@@ -189,7 +189,7 @@ class FailoverRun(RunWithCommands):
         moment = 0.0
         pending = False
         while True:
-            later = None if request else self._later("break", share * usual_seconds)
+            later = None if request else self._later("fault", share * usual_seconds)
             tried = self._save(later) if kind == "save" else self._load_whole(later)
             if later and (request := later.finish()):
                 moment = later.seconds_into
