@@ -62,7 +62,7 @@ def with_tables(page: str) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return names with commas; large sets are described by their common property."""
+    """Return the names of checks, separated by commas. Two large groups of checks are described by a phrase."""
     chosen = frozenset(names)
     if chosen == WHOLE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))
