@@ -19,7 +19,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def held_by(items: Iterable[pytest.Item]) -> dict[str, dict[str, list[str]]]:
-    """Return the entries that the marker ``covers`` of each test names: {test: {kind of entry: names}}."""
+    """Return the names that the marker ``covers`` of each test lists, as {test: {kind of entry: names}}."""
     return {item.nodeid: _held(item) for item in items}
 
 

@@ -1,4 +1,4 @@
-"""A pytest plugin (``-p`` this module) that stops a run after it is opened, while ranks wait."""
+"""A pytest plugin (``-p`` this module) that blocks a run after its ranks have started, while they wait."""
 
 from __future__ import annotations
 
