@@ -1,4 +1,4 @@
-"""For requirements of behaviour: how often a run misses a fault that occurs only in a share of all trials. Pure."""
+"""How often a run misses a fault that occurs only in a share of all trials, for requirements of behaviour. Pure."""
 
 from __future__ import annotations
 

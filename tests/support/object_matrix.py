@@ -38,9 +38,10 @@ class Row:
 
     @property
     def meets(self) -> list[str]:
-        """Return the checks to run: without objects of 5 GiB unless the fault affects parts, ranges or large objects.
+        """Return the names of the checks to run.
 
-        Checks that create such objects would take half of the total time.
+        Checks with objects of 5 GiB would take half of the total time. So they are included only if the fault affects
+        parts, ranges or large objects.
         """
         return sorted(ALL if {*self.fails, *self.may_fail} & (_OF_PARTS_AND_RANGES | LARGE) else ALL - LARGE)
 
@@ -51,7 +52,10 @@ class Row:
 
 
 def _row(fault: str, *, says: str, fails: str, may: str = "", silent_seconds: float = 10.0) -> Row:
-    """Return the row of a fault from the keywords of its class; checks are written without OBJECT-."""
+    """Return the row of a fault from the keywords of its class.
+
+    Names of checks are separated by spaces, and lack the prefix OBJECT-.
+    """
     return Row(
         fault=fault,
         says=says,

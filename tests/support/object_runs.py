@@ -18,7 +18,7 @@ def started(
     of: tuple[str, ...] = TINY,
     suite: str = "performance",
 ) -> Started:
-    """Start a run on the bucket of the tests, with its credentials."""
+    """Start a run on the bucket of the tests, with its credentials. ``of`` are options that reduce the run."""
     # The gate table is given explicitly, so the front door does not set one.
     words = (*of, f"--ckpt-suite={suite}", *options)
     return door.start(*words, target=TARGET, environment=CREDENTIALS | (environment or {}))
@@ -31,7 +31,7 @@ def subject(run: Run) -> str:
 
 
 def texts_of(directory: Path) -> dict[str, str]:
-    """Return the text of every file below a directory, by name."""
+    """Return the text of every file below a directory, by the name of the file."""
     return {
         p.relative_to(directory).as_posix(): p.read_text(errors="replace") for p in directory.rglob("*") if p.is_file()
     }

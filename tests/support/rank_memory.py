@@ -1,4 +1,4 @@
-"""The memory that the processes of a run have for themselves."""
+"""The memory that each process of a run has for itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def own_bytes(process: psutil.Process) -> int:
 
 
 def ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
-    """Yield the ranks that a controller has started and that run."""
+    """Yield the running ranks that a controller has started."""
     for process in controller.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if process.cmdline()[1:] == _RANK:

@@ -40,7 +40,7 @@ def expected(number, tensor, rank=0):
 
 
 def tensors_of(shard=SHARD):
-    """Return the tensors for direct calls of the library by a rank, by file and name."""
+    """Return the tensors with which a rank would call the library, as {file name: {tensor name: (type, bytes)}}."""
     given_to, number = {}, 0
     for file in shard_files(shard, SAFETENSORS_FILES):
         given_to[file.name] = {}
@@ -53,7 +53,7 @@ def tensors_of(shard=SHARD):
 
 @functools.cache
 def right():
-    """Return the expected files of a checkpoint, by name."""
+    """Return the expected content of the files of a checkpoint, by file name."""
     files = {place: bytes(_bare_file(tensors)) for place, tensors in tensors_of().items()}
     return files | {INDEX: index_of(SHARD)}
 

@@ -38,8 +38,10 @@ _NORMAL = statistics.NormalDist()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """The operations of arrays, one row per array, in multiples of the usual time. ``others`` are all ranks except the
-    slowest."""
+    """The simulated times of operations, with one row per array, in multiples of the usual time.
+
+    ``slowest`` are the times of the slowest rank, ``others`` the times of all other ranks.
+    """
 
     slowest: Times
     others: Times
@@ -78,7 +80,11 @@ class Truth:
 
 
 def margin_at(late: Callable[[float], float], share: float) -> float:
-    """Return the margin at which a share of operations in service exceeds the limit, rounded up to 0.01 %."""
+    """Return the smallest margin at which at most this ``share`` of the operations in service exceeds the limit.
+
+    It is rounded up to 0.01 %. ``late`` returns the share of operations that take longer than a multiple of the usual
+    time.
+    """
     low, high = -1.0, 0.99
     for _ in range(40):
         middle = (low + high) / 2
@@ -112,7 +118,7 @@ def _tail_late(ratio: float) -> float:
 
 
 def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    """Return operations that become slower with the number of all earlier operations of the run, saves and loads."""
+    """Return operations that become slower with each earlier operation of the run, save or load."""
     found, done = [], 0
     for n in series:
         age = np.arange(done + 1, done + n + 1)

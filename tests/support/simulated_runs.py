@@ -1,6 +1,7 @@
 """Runs on simulated arrays: from the times of operations to the verdict of a requirement.
 
-The plan gives operations, ranks, bytes and limits. The function of `suites/` itself judges, called as in a run. Pure.
+The plan gives operations, ranks, bytes and limits. The verdicts are from the functions of `suites/`, called as in a
+run. Pure.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def planned_by(strategy: str, ranks: int = 8) -> PlannedCheckpoint:
 
 
 def timed_requirements() -> set[str]:
-    """Return the required requirements of shared storage with a time limit that decides."""
+    """Return the required requirements of shared storage whose verdict depends on a time limit of the cluster."""
     return {
         row.id
         for row in REQUIREMENTS.values()
@@ -192,7 +193,7 @@ def _operations(kind: OperationKind, series: Series, size: int) -> tuple[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """The common part of the measurements of a run by one strategy."""
+    """Creates the measurements of a run with one strategy. ``base`` is the part that all of them share."""
 
     base: Measurement
 
@@ -260,8 +261,10 @@ def _constant(seconds: float, series: Series) -> list[Timed]:
 
 
 def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: Tiers | None = None) -> Measurement:
-    """Return saves that block the job for some time and are committed later; the copy takes a small part of the
-    block."""
+    """Return a measurement of saves that block the job for ``stops`` and are committed after ``committed``.
+
+    Copying the state takes a small part of the blocked time.
+    """
     saves = tuple(
         dataclasses.replace(
             save,
@@ -276,7 +279,7 @@ def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: 
 
 @functools.cache
 def _training(saves: int) -> Training:
-    """Return training steps that saves do not slow."""
+    """Return training steps that take the same time before, during and after saves."""
     return Training(
         step_seconds=_STEP_SECONDS,
         cpu_share=0.1,
@@ -317,7 +320,10 @@ def _drain_limit(run: _Run, limits: ClusterLimits, stop: float) -> float:
 
 
 def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
-    """Return saves to the local tier that drains do not slow, and the restore of a host's files in ``lost`` seconds."""
+    """Return saves to the local tier that take the same time with and without drains, and a restore of a host's files.
+
+    The restore takes ``lost`` seconds.
+    """
     size = run.base.bytes
     local = TierRestore(
         expected_tier="local",
