@@ -22,7 +22,7 @@ class _Refuses(Fault):
 
 
 class FailingWrite(_Refuses, name="EIO in write", says="EIO in write", **_OF_ERRORS):
-    """Writing fails with EIO, beyond a number of bytes if one is given."""
+    """A write beyond an offset fails with EIO. The offset is 0 by default."""
 
     after = 0
 
@@ -33,7 +33,7 @@ class FailingWrite(_Refuses, name="EIO in write", says="EIO in write", **_OF_ERR
 
 
 class FailingUnlink(_Refuses, name="EIO in unlink"):
-    """The first removals of a file fail with EIO, 1 by default."""
+    """The first removal of a file fails with EIO. A parameter sets how many removals fail."""
 
     times = 1
 
@@ -73,7 +73,7 @@ class FailingClose(_Refuses, name="EIO in close", says="EIO in close", **_OF_ERR
 
 
 class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF_ERRORS):
-    """Reading fails with EIO, beyond a number of bytes if one is given."""
+    """A read beyond an offset fails with EIO. The offset is 0 by default."""
 
     after = 0
 
@@ -84,7 +84,7 @@ class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF
 
 
 class _Room(_Refuses):
-    """Space for this number of bytes from now on."""
+    """Base class: a volume with space for ``room`` bytes, counted from now on."""
 
     room = 0
 
@@ -92,7 +92,7 @@ class _Room(_Refuses):
         self.left = self.room
 
     def takes(self, data):
-        """Return how many bytes still fit, and count them."""
+        """Return how many of these bytes still fit, and reduce the free space by them."""
         with self.lock:
             some = max(min(len(data), self.left), 0)
             self.left -= some

