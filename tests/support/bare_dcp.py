@@ -1,6 +1,6 @@
 """torch.distributed.checkpoint without pytest-ckpt, as a job uses it.
 
-`load_bare` and `save_bare` run it in several processes; their inputs and outputs are bytes of complete tensors.
+`load_bare` and `save_bare` run the library in several processes. They return or accept the bytes of complete tensors.
 """
 
 from __future__ import annotations

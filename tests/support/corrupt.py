@@ -88,7 +88,7 @@ def misplaced(checkpoints: Checkpoints) -> None:
 
 
 def short(checkpoints: Checkpoints) -> None:
-    """Remove the last three quarters of a file."""
+    """Truncate an optimizer file to the first quarter of its bytes."""
     file = checkpoints.file(1, 1, OPTIMIZER)
     os.truncate(file, file.stat().st_size // 4)
 

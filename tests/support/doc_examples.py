@@ -1,4 +1,4 @@
-"""Runs the examples of a page like a reader, and compares their output."""
+"""Runs the examples of a page as a reader would, and compares their output with the page."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Commands:
 
     @property
     def programs(self) -> Path:
-        """The directory of programs that comes first in PATH."""
+        """The directory that is first in PATH, and to which `add` writes programs."""
         return self._programs
 
     def add(self, name: str, script: str) -> None:

@@ -76,7 +76,7 @@ def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, s
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that has ended."""
+    """The results of a run that has ended."""
 
     code: int
     text: str
@@ -256,7 +256,7 @@ class FrontDoor:
         return started
 
     def run(self, *options: str, **how: Any) -> Run:
-        """Start a run and wait for its end."""
+        """Start a run, wait for its end, and return its results."""
         return self.start(*options, **how).finish()
 
     def pytest(self, *arguments: object) -> pytest.RunResult:
@@ -357,7 +357,7 @@ def read_events(report: Path) -> list[dict[str, Any]]:
 
 
 def started_operation(event: dict[str, Any]) -> str:
-    """Return a description of the operation that an event starts; empty for other events."""
+    """Return a description of the operation that an event starts; an empty text for other events."""
     found = event_from_plain(event)
     return str(found.operation) if isinstance(found, OperationStarted) else ""
 

@@ -221,7 +221,7 @@ def record_job(name: str, directory: Path) -> Path:
 
 
 def main() -> None:
-    """Record all jobs, or the named ones."""
+    """Record all jobs, or those that the command line names."""
     for name in sys.argv[1:] or SHIPPED:
         with tempfile.TemporaryDirectory() as directory:
             made = record_job(name, Path(directory))

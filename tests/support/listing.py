@@ -14,7 +14,7 @@ VARIABLE = "CKPT_TESTS_HOLD"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the markers."""
+    """Write the names that the markers of the collected tests list."""
     Path(os.environ[VARIABLE]).write_text(json.dumps(held_by(session.items)))
 
 

@@ -123,7 +123,7 @@ class Mounts:
         return point
 
     def unmount_all(self) -> None:
-        """Unmount all."""
+        """Unmount all file systems that this object has mounted."""
         for point in reversed(self._points):
             # A killed process closes its files slightly after it has left the process table.
             eventually(functools.partial(_unmounted, point), "it is unmounted")

@@ -47,5 +47,5 @@ def made(
 
 
 def kinds(seen: Observation) -> set[str]:
-    """Return the kinds of the anomalies."""
+    """Return the kinds of the anomalies in an observation."""
     return {anomaly.kind for anomaly in seen.anomalies}

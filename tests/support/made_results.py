@@ -107,7 +107,7 @@ class MadeRun:
         return {rank: {"1": epoch} for rank, epoch in epochs.items()}
 
     def slowest(self, kind: str) -> list[float]:
-        """Return the time of the slowest rank in every operation."""
+        """Return the time of the slowest rank for each operation of this kind."""
         count = self.saves if kind == "save" else self.loads
         return [
             round(max(self.seconds(kind, n, rank) for rank in range(self.processes)), 6) for n in range(1, count + 1)
@@ -251,7 +251,7 @@ class MadeRun:
     def write(
         self, directory: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
     ) -> Path:
-        """Write the result directory with these ranks (None: all) and parts.
+        """Write the result directory and return it. It contains the statistics of these ``ranks`` (None: all).
 
         The parts are summary, config, metadata, snapshots (in the metadata), log, separation (``fs_separation.json``)
         and series.
@@ -300,5 +300,5 @@ def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, 
 
 
 def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:
-    """Return the directory of a run in a tree of published results."""
+    """Return the path of the directory of a run in a tree of published results."""
     return top / "closed" / submitter / "results" / system / "checkpointing" / model / time

@@ -190,7 +190,7 @@ def make_run(
 
 
 def _session(document: Document) -> Document:
-    """Return the content of a run's session file."""
+    """Return the content of the session file of a run."""
     run = document["run"]
     return {
         "run_id": run["id"],
@@ -284,7 +284,7 @@ def _judged(
 
 
 def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
-    """Yield the events of rank 0 for these measurements, in one launch."""
+    """Yield the events that rank 0 sends in a launch with these measurements."""
     yield Ready()
     yield Imported()
     for measurement in measurements:

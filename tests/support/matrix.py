@@ -118,7 +118,7 @@ MATRIX = tuple(row(name, **fault.row) for name, fault in FAULTS.items() if fault
 
 
 def kind_of(fault: str) -> str:
-    """Return the topic of a fault: data, names, durable, errors or time."""
+    """Return the topic of a fault: ``data``, ``names``, ``durable``, ``errors`` or ``time``."""
     return FAULTS[fault].__module__.rpartition("_")[2]
 
 

@@ -1,4 +1,4 @@
-"""Records which directories the ranks of a run create; each process writes a list."""
+"""Records which directories the ranks of a run create: all processes append to one list."""
 
 from __future__ import annotations
 

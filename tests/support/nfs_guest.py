@@ -29,7 +29,7 @@ _MS_BIND = 4096
 
 
 def main() -> None:
-    """Set everything up, perform the checks, and always power off."""
+    """Set everything up and perform the checks. Power off in any case."""
     try:
         os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
         mount("proc", "/proc", "proc")
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def set_up_machine() -> None:
-    """Set up devices, temporary directories, modules and a private network for user space."""
+    """Set up what user space needs: devices, temporary directories, modules and a private network."""
     for directory in ("/var/lib/nfs", "/dev/shm"):
         make(directory)
         mount("tmpfs", directory, "tmpfs")

@@ -1,9 +1,8 @@
-"""The table of faults of an object store and the checks that fail; test_matrix_of_objects.py compares it with faulty
-stores.
+"""The table of faults of an object store and the checks that fail.
 
-``fails`` are the checks that must fail, ``may_fail`` those that may fail depending on timing; no other check may fail.
-``says`` are words that the verdict of the first of them must contain. Each row is defined at its fault, in
-``targets/object_faults*.py``.
+test_matrix_of_objects.py compares the table with faulty stores. ``fails`` are the checks that must fail, ``may_fail``
+those that may fail depending on timing; no other check may fail. ``says`` are words that the verdict of the first check
+in ``fails`` must contain. Each row is defined at its fault, in ``targets/object_faults*.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A single rank in a separate process: ``python -m`` this module, with instructions on standard input.
 
-It saves checkpoint 1 of a layout with an engine and the strategy ``sync``, or loads it, in an existing area. Its last
-line is JSON: its results, its peak memory, and the imported modules.
+It saves checkpoint 1 of a layout with an engine and the strategy ``sync``, or loads it, in an existing area. The last
+line that it prints is JSON: its results, its peak memory, and the imported modules.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""An engine for tests that commits itself, and writes three files per rank under names that it chooses for each
-save."""
+"""An engine for tests that performs the commit itself.
+
+For each save it chooses new names for the three files of each rank.
+"""
 
 from __future__ import annotations
 

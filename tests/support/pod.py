@@ -86,7 +86,7 @@ def _address(number: int) -> str:
 
 
 def _mount_image(root: Path) -> None:
-    """Mount an in-memory root with this machine's programs."""
+    """Mount a root file system in memory, and in it the programs of this machine."""
     run("mount", "-t", "tmpfs", "image", made(root))
     for name in _OF_SYSTEM:
         there = Path("/", name)
@@ -150,7 +150,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _be_pod(home: Path, number: int) -> None:
-    """Be a pod: create its root, change to it, become its user, and run its command."""
+    """Create the root of a pod, change to it, become its user, and run its command."""
     asked = json.loads((home / "asked.json").read_text())
     pod = asked["pods"][number]
     (container,) = pod["template"]["spec"]["containers"]

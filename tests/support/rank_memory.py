@@ -11,7 +11,7 @@ _RANK = ["-P", "-m", "pytest_ckpt.ranks"]
 
 
 def own_bytes(process: psutil.Process) -> int:
-    """Return the memory that only this process uses (USS); 0 if it has ended."""
+    """Return the memory that only this process uses (USS), in bytes; 0 if the process has ended."""
     with contextlib.suppress(psutil.Error):
         return int(process.memory_full_info().uss)
     return 0

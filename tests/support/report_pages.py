@@ -1,4 +1,4 @@
-"""Every page that the project writes, from invented facts, for tests and pictures of pages."""
+"""Every page that the project writes, with invented facts, for tests and pictures of pages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def document(name: str) -> dict[str, Any]:
 
 
 def certificate(name: str, directory: Path) -> Path:
-    """Write one of the certificates and return its file."""
+    """Write the certificate of the document with this name, and return its file."""
     page = directory / "certificate.html"
     write_certificate(document(name), page)
     return page

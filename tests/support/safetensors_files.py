@@ -31,7 +31,7 @@ def save(directory, number=CHECKPOINT, engine=None):
 
 
 def load(directory, number=CHECKPOINT, engine=None):
-    """Load like all ranks; return (loaded bytes, comparison)."""
+    """Load as a rank does; return (loaded bytes, comparison)."""
     return posix_files.load(engine or engine_of(), directory, number)
 
 

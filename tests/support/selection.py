@@ -296,8 +296,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByModule(LoadScopeScheduling):
         @functools.cached_property
         def _pieces(self) -> dict[str, str]:
-            """Return the unit of work of each test; tests of a module that come later than its others form a separate
-            unit."""
+            """Return the unit of work of each test, which is its module.
+
+            In a module of `SPREAD`, each test is a unit. If tests of a module are not consecutive, each sequence is a
+            unit.
+            """
             follow = enumerate(itertools.groupby(self.collection or (), lambda nodeid: nodeid.partition("::")[0]))
             return {
                 nodeid: nodeid if module in SPREAD else f"{module}, {number}"
@@ -336,7 +339,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests outside the set; run the longest first and those marked ``alone`` last."""
+    """Deselect the tests that are not in the requested set, and order the others.
+
+    The longest modules run first, and tests marked ``alone`` run last.
+    """
     other_set = "in_short" if config.getoption("all_tests") else "thorough"
     if left_out := [item for item in items if item.get_closest_marker(other_set)]:
         config.hook.pytest_deselected(items=left_out)

@@ -51,9 +51,10 @@ class Drawn:
 class Truth:
     """One kind of array.
 
-    ``draw`` takes a random generator, the margin, a count of arrays, and the counts of operations of each series of a
-    run; the series of one array share its state. ``late`` returns the share of operations in service that take longer
-    than a multiple of the usual time; None if the array is not defined by such a share.
+    ``draw`` returns simulated times. Its arguments are a random generator, the margin, a count of arrays, and the count
+    of operations in each series of a run; the series of one array share its state. ``late`` returns the share of
+    operations in service that take longer than a multiple of the usual time; it is None if the array is not defined by
+    such a share.
     """
 
     name: str
@@ -65,17 +66,17 @@ class Truth:
     is_independent: bool = False
 
     def late_share(self, margin: float) -> float | None:
-        """The share of operations in service over the limit; None if the array is not defined by such a share."""
+        """Return the share of operations in service that exceed the limit; None if ``late`` is None."""
         return None if self.late is None else self.late(1 / (1 - margin))
 
     def is_good(self, margin: float) -> bool:
-        """Whether the array should pass."""
+        """Whether an array of this kind should pass with this margin."""
         late = self.late_share(margin)
         return margin >= 0 if late is None else late <= GOOD_LATE_SHARE
 
     @property
     def good_margin(self) -> float:
-        """The smallest margin of a good array."""
+        """The smallest margin with which an array of this kind is good."""
         return 0.0 if self.late is None else margin_at(self.late, GOOD_LATE_SHARE)
 
 
@@ -148,7 +149,7 @@ def _unfair(chance: Generator, margin: float, arrays: int, series: Sequence[int]
 
 
 def _unfair_late(ratio: float) -> float:
-    """Return the late share, averaged over the range of the slowest rank's disadvantage."""
+    """Return the share of late operations, averaged over the possible disadvantages of the slowest rank."""
     steps = 500
     return math.fsum(_exceeds(ratio / (1 + _UNFAIR * (i + 0.5) / steps)) for i in range(steps)) / steps
 
@@ -260,5 +261,5 @@ TRUTHS_OF_STEADINESS: tuple[Truth, ...] = (
 
 
 def truth_of(name: str) -> Truth:
-    """Return the kind of array with a name."""
+    """Return the kind of array with this name."""
     return next(truth for truth in (*TRUTHS, *TRUTHS_OF_STEADINESS) if truth.name == name)

@@ -71,10 +71,11 @@ Series = Sequence[Timed]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One requirement, or several that a run must meet together.
+    """One row of the study: a requirement, or several that a run must meet together.
 
-    ``limits`` has the limit in seconds of each series of operations, ``operations`` has their counts. ``deciding`` is
-    the number of operations that decide (0: all). ``measured`` creates the measurement of a run from the series.
+    ``limits`` contains the limit in seconds of each series of operations, ``operations`` the number of operations in
+    each. ``deciding`` is the number of operations that decide the verdict (0: all). ``measured`` returns the
+    measurement of a run with these series.
     """
 
     name: str
@@ -87,7 +88,7 @@ class Row:
 
     @property
     def trials(self) -> int:
-        """The number of operations that decide."""
+        """The number of operations that decide the verdict."""
         return self.deciding or sum(self.operations)
 
     def verdicts(self, series: Sequence[Series]) -> dict[str, Verdict]:
@@ -102,13 +103,13 @@ class Row:
 
 @functools.cache
 def plan(ranks: int = 8) -> Plan:
-    """Return the plan of the simulated run; with ``ranks`` other than 8 the model is sharded in mode open."""
+    """Return the plan of the simulated run. If ``ranks`` is not 8, the model is sharded in mode open."""
     mode = {} if ranks == 8 else {"ckpt_mode": "open"}
     return plan_run(resolve(OPTIONS | {"ckpt_ranks": str(ranks)} | mode, {}), None)
 
 
 def planned_by(strategy: str, ranks: int = 8) -> PlannedCheckpoint:
-    """Return the planned checkpoint of one strategy."""
+    """Return the planned checkpoint that is saved with this strategy."""
     return next(each for each in plan(ranks).checkpoints if each.strategy.name == strategy)
 
 
@@ -125,7 +126,7 @@ def timed_requirements() -> set[str]:
 
 
 def rows(ranks: int = 8, hosts: tuple[str, ...] = ("n1",)) -> tuple[Row, ...]:
-    """Return every row of the study."""
+    """Return all rows of the study."""
     limits = plan(ranks).limits
     sync, background, deltas, tiered = (_run(name, ranks, hosts) for name in ("sync", "async", "incremental", "tiered"))
     n, pattern = sync.base.operations_planned, LOADS_OF_A_PATTERN

@@ -102,7 +102,7 @@ def bytes_of(directory):
 
 
 def open_files():
-    """Return the open files of this process, without those needed for the query."""
+    """Return the open files of this process, except those that this query opens."""
     return {(p.name, str(p.readlink())) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
 
 

@@ -76,7 +76,7 @@ if rank == 0:
 
 
 def need_strace() -> None:
-    """Skip the test if strace is not permitted."""
+    """Skip the test if strace is not permitted on this machine."""
     strace = shutil.which("strace")
     if not strace or subprocess.run([strace, "-q", "-o", "/dev/null", "true"], check=False).returncode:
         pytest.skip("no strace that may trace")

@@ -25,7 +25,7 @@ _OF_OBJECTS = (
 
 
 def from_the_tables() -> str:
-    """Return the requirements with their checks, and the matrix of faults."""
+    """Return the generated part: the requirements with their checks, and the matrix of faults."""
     lines = []
     for requirement in (r for r in REQUIREMENTS.values() if r.suite == "conformance"):
         lines += [f"### {requirement.id}: {requirement.title}", ""]

@@ -20,7 +20,10 @@ _COLD_WAYS = ("cold", "volume")
 
 
 def from_the_tests() -> str:
-    """Return the table of file systems and requirements, and a section for each file system that does not meet all."""
+    """Return the generated part: the table of file systems and requirements, and sections.
+
+    Each file system that does not meet all requirements has a section.
+    """
     seen = recorded()
     rows = [(row, seen[row.name]) for row in FILE_SYSTEMS if "not_met" in seen.get(row.name, {})]
     return "\n".join([*_table(rows), "", *_parts(rows)]) + "\n"

@@ -53,7 +53,7 @@ class JudgedRow:
 
     @property
     def cluster(self) -> str:
-        """The largest cluster for which all known saves and loads are fast enough."""
+        """The size of the largest cluster for which all known saves and loads are fast enough, as text."""
         served = self.report["sufficient_up_to_accelerators"][0]["overall"]
         return _NONE if served is None else f"{served:,}"
 
@@ -74,7 +74,7 @@ class JudgedRow:
 
 
 def recorded() -> Mapping[str, Any]:
-    """Return the published times shown on the page."""
+    """Return the document with the published times, which the page shows."""
     document: Mapping[str, Any] = json.loads(FILE.read_text())
     return document
 

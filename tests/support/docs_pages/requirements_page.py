@@ -91,7 +91,7 @@ def with_catalogue(page: str) -> str:
 
 
 def from_the_catalogue() -> str:
-    """Return the requirements of each gate table, and every requirement by suite."""
+    """Return the generated part: the requirements of each gate table, and every requirement by suite."""
     head = f"| requirement | {' | '.join(GATE_TABLES)} |"
     lines = ["## Requirements by gate table", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():

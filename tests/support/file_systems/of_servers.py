@@ -1,4 +1,7 @@
-"""File systems that a server provides to two clients on loopback: sshfs, MooseFS, GlusterFS, rclone."""
+"""File systems that a server provides over loopback: sshfs, MooseFS, GlusterFS, rclone.
+
+All but rclone have two clients.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def _sftp_at(port: int) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def moosefs(home: Path) -> Iterator[Mounted]:
-    """Start a master and a chunk server of MooseFS and mount them twice."""
+    """Start a master and a chunk server of MooseFS, and mount their file system on two clients."""
     with moosefs_server(home), contextlib.ExitStack() as clients:
         for name in ("first", "second"):
             words = ("mfsmount", "-f", "-H", ADDRESS, "-o", "mfsproxy=127.0.0.1,mfsnice=0")
@@ -96,7 +99,7 @@ def moosefs(home: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def moosefs_server(home: Path) -> Iterator[None]:
-    """Start a master and a chunk server of MooseFS."""
+    """Run a master and a chunk server of MooseFS during the block."""
     state, config = made(home / "state"), made(home / "config")
     with of_kernel("ext4")(made(home / "below")) as below:
         yield from _moosefs(home, state, config, made(below.first / "chunks"))

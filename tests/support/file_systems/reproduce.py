@@ -1,8 +1,8 @@
 """Reproduces file system behaviour with only the standard library, without code of pytest-ckpt.
 
-``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the same one through
-another mount; without it two processes use one mount. It is one long file, so that it can be copied to the host of the
-file system.
+``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the first one, through
+another mount. Without a second directory, two processes use one mount. This module is one long file, so that it can be
+copied to a host that has the file system.
 """
 
 from __future__ import annotations
@@ -256,7 +256,10 @@ def filled(directory: str, other: str) -> dict[str, str]:
 
 
 def committed(directory: str, other: str) -> dict[str, int]:
-    """Save like a job: files into a directory, fsync, rename of the directory; then read them back without caches."""
+    """Save as a job does: write files into a directory, fsync them, and rename the directory.
+
+    Then read the files without caches, and return how many have wrong bytes or are missing.
+    """
     wrong = 0
     for trial in range(5):
         partial, whole = os.path.join(directory, f"{trial}.partial"), os.path.join(other, f"{trial}")

@@ -1,4 +1,7 @@
-"""The recorded test results of each file system in docs/file_systems.json, from which the page is generated."""
+"""The recorded test results of each file system.
+
+They are in docs/file_systems.json, from which docs/file_systems.md is generated.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ _ALLOWED = {
 
 
 def recorded(where: Path = FILE) -> dict[str, Any]:
-    """Return the recorded results by the name of the row."""
+    """Return the recorded results of all file systems, by their names in the table."""
     found: dict[str, Any] = json.loads(where.read_text() or "{}") if where.exists() else {}
     return found
 
 
 def record(seen: Mapping[str, Any]) -> None:
-    """Record the results of a run for one row, if the environment variable `UPDATE` is set."""
+    """Record the results of a run on one file system, if the environment variable `UPDATE` is set."""
     kept = {
         "date": _today(),
         **{name: seen[name] for name in ("how", "kernel", "versions", "kind", "gates", "exit_code", "grade", "shown")},
@@ -71,7 +74,7 @@ def _today() -> str:
 
 
 def _keep(name: str, what: Mapping[str, Any]) -> None:
-    """Update a row's part of the file; other parts and rows are unchanged."""
+    """Replace some results of one file system in the file. All other results stay."""
     if not os.environ.get(UPDATE):
         return
     where = CHECKOUT / os.environ[UPDATE]

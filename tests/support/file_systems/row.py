@@ -1,4 +1,4 @@
-"""The expectations about one file system before it is tested."""
+"""One file system and its expected results, as an entry of the table of file systems."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ ADDRESS = "10.99.0.1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mounted:
-    """A mounted file system: at ``first``, and for a second client at ``second``.
+    """A mounted file system, at ``first``, and for a second client at ``second``.
 
-    ``small`` is a volume of the same kind that may be filled. ``kill_server`` makes the data inaccessible: it kills a
-    server with SIGKILL, or unmounts the client while it is in use.
+    ``small`` is a small volume of the same kind that checks may fill. ``kill_server`` makes the data inaccessible: it
+    kills a server with SIGKILL, or unmounts the client while it is in use.
     """
 
     first: Path
@@ -47,7 +47,7 @@ def gluster(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def glusterd_answers() -> bool:
-    """Whether the daemon of GlusterFS accepts commands; it listens before it does."""
+    """Whether the daemon of GlusterFS accepts commands. It opens its port earlier than that."""
     return gluster("volume", "list").returncode == 0
 
 
@@ -121,7 +121,7 @@ def unmount(point: Path) -> None:
 
 @contextlib.contextmanager
 def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
-    """Mount a file system of the kernel with these arguments of mount(8), and unmount it at the end."""
+    """Mount a kernel's file system during the block; yield the mount point. ``words`` are arguments of mount(8)."""
     run("mount", *words, made(point))
     try:
         yield point
@@ -130,7 +130,7 @@ def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
 
 
 def image(path: Path, mebibytes: int) -> Path:
-    """Create a sparse file for a volume."""
+    """Create a sparse file that contains a volume; return the file."""
     with path.open("wb") as file:
         file.truncate(mebibytes << 20)
     return path

@@ -60,7 +60,10 @@ class Family(ABC):
         """Run one attack in an empty directory; return its description and the violations as sentences."""
 
     def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy one of the originals and change the copy; return the original, the copy and a description."""
+        """Copy one of the originals and change the copy.
+
+        Return the original, the copy and a description of the change.
+        """
         original = rng.choice(self.originals)
         directory, outside = home / "changed", home / "outside"
         shutil.copytree(original, directory)
@@ -102,7 +105,7 @@ def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 class RunDirectories(Family):
-    """Run directories as input of judge, verify, diff, trend and plan."""
+    """Attacks on run directories as input of the commands judge, verify, diff, trend and plan."""
 
     name = "directories"
 
@@ -208,12 +211,15 @@ def pages_asked_for(rng: Random, out: Path) -> list[str]:
 
 
 class PublishedTrees(Family):
-    """Published results as input of judge."""
+    """Attacks on published results as input of the command judge."""
 
     name = "published"
 
     def prepare(self, originals: Path) -> None:
-        """Create results of one and of several systems, some of them too slow in one operation of one rank."""
+        """Create published results of one system and of several.
+
+        In some of them, one operation of one rank is too slow.
+        """
         make_published(originals)
         self.originals = sorted(originals.iterdir())
         self.before = {}
@@ -243,7 +249,7 @@ class PublishedTrees(Family):
 
 
 class Rules(PublishedTrees):
-    """Published results compared with the rules of a submission."""
+    """Attacks on published results that are compared with the rules of a submission."""
 
     name = "rules"
 
@@ -257,12 +263,12 @@ class Rules(PublishedTrees):
 
 
 class Exports(RunDirectories):
-    """Run directories exported in the format of other tools."""
+    """Attacks on run directories that are exported as MLPerf Storage results."""
 
     name = "exports"
 
     def prepare(self, originals: Path) -> None:
-        """Create runs at full size, because the format supports only these."""
+        """Create runs at full size, because only these can be exported."""
         full = {"ckpt_mode": "full", "ckpt_ranks": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
         make_run(originals / "full", options=full, save=5.0, load=4.0)
         make_run(originals / "late", options=full, save=400.0, load=400.0)

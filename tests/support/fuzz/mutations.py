@@ -1,7 +1,7 @@
 """Random changes of files, as made with a text editor, a hex editor, a shell or a JSON library.
 
-A mutation changes a directory and returns a description of the change for the failure message. Only random numbers
-decide, so the same seed creates the same directory.
+A mutation changes a directory and returns a description of the change for the failure message. All choices depend only
+on the random generator, so the same seed makes the same change.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def exchanged(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def inside(directory: Path) -> list[Path]:
-    """Return everything below a directory, as far as the kernel accepts its path."""
+    """Return the paths of everything below a directory, except paths that the kernel refuses as too long."""
     found = []
     for here, directories, files in os.walk(directory):
         found += [Path(here, name) for name in (*directories, *files) if len(here) + len(name) < _MAXIMUM_PATH]

@@ -1,6 +1,7 @@
 """Runs a call and detects violations: a traceback, a hang, too much memory, a file in a wrong place.
 
-After a call of `enclose` this process cannot be used for other purposes, because its audit hook and memory limit stay.
+After `enclose`, this process cannot be used for other purposes, because the audit hook and the memory limit of the
+sandbox stay.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def value(rng: Random) -> Any:
 
 
 def nested(depth: int) -> Any:
-    """Return nested lists."""
+    """Return a list in a list in a list, and so on, down to this depth."""
     found: Any = []
     for _ in range(depth):
         found = [found]

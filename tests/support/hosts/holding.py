@@ -10,6 +10,6 @@ HELD = "held"
 
 
 def pytest_runtestloop() -> None:
-    """Wait until this process is killed."""
+    """Report that the run is blocked, and wait until this process is killed."""
     Path(HELD).touch()
     signal.pause()

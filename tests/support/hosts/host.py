@@ -21,12 +21,12 @@ OWN_DIRECTORIES = ("/tmp", "/dev/shm", "/run")
 
 
 def name_of(number: int) -> str:
-    """Return the name of a host."""
+    """Return the name of the host with this number."""
     return f"h{number}"
 
 
 def address_of(number: int) -> str:
-    """Return the address of a host."""
+    """Return the address of the host with this number."""
     return f"10.99.0.{100 + number}"
 
 

@@ -1,8 +1,8 @@
-"""Creates simulated hosts from namespaces, with MooseFS mounted on each, and runs steps on the first one.
+"""Creates simulated hosts from namespaces, with shared storage mounted on each, and runs steps on the first host.
 
-``on_hosts`` starts the lab and returns the result of each step. As a program, ``python -m`` this module is the first
-process of the lab's namespaces. Its bridge, servers and hosts exist only there, have private addresses, reach no other
-network, and end with the process.
+``on_hosts`` starts ``python -m`` this module, which is the first process of the lab's namespaces, and returns the
+result of each step. The lab's bridge, servers and hosts exist only in these namespaces, have private addresses, cannot
+reach another network, and end with their first process.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Done:
 
 
 def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
-    """Skip the test if such hosts, storage or programs are not available on this machine."""
+    """Skip the test if this machine cannot simulate hosts with this storage, or lacks one of these programs."""
     need_fuse()
     if gone := missing((*_NEEDED, *(() if storage.is_fuse else _OF_MOOSEFS), *programs)):
         pytest.skip(f"there is no {', '.join(gone)}")
@@ -104,7 +104,7 @@ def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
 
 @functools.cache
 def _why_no_network() -> str:
-    """Return why a bridge, or a link into another namespace, is impossible; empty if both are possible."""
+    """Return why a bridge, or a link into another namespace, is impossible; an empty text if both are possible."""
     made = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
     words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", made]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=_environment())

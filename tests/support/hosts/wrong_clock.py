@@ -18,7 +18,7 @@ LEFT = ("/dev/shm/faketime_shm_", "/dev/shm/sem.faketime_sem_")
 
 
 def need_faketime() -> None:
-    """Skip if there is no libfaketime; fail on CI, where it is required."""
+    """Skip the test if there is no libfaketime. On CI, fail, because it is required there."""
     need(_library() and shutil.which("gcc"), "needs the packages faketime and gcc")
 
 
@@ -52,7 +52,7 @@ class WrongClock:
         _program(self._prolog, f'[ "$(hostname)" = {name_of(number)} ] || exit 0\n{told}')
 
     def begin(self) -> str:
-        """Return the shell line after which logins on the host have the wrong time."""
+        """Return the shell line after which new logins on the host have the wrong time."""
         line = f"root:x:0:0:root:/root:{self._shell}"
         return f"sed 's#^root:.*#{line}#' /etc/passwd > {self._passwd}; mount --bind {self._passwd} /etc/passwd"
 

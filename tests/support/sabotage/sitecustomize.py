@@ -1,8 +1,8 @@
 """Makes a rank misbehave. Python imports this module in every process of a run; it acts only in one rank.
 
-The ways: ``hold`` blocks the write of a file until the gate is opened; ``eio`` makes fsync fail with EIO; ``forget``
-omits the fsync calls of engine stream; ``slow`` adds a second to a save or load; ``pause`` begins an operation when the
-gate is opened. Each affects operations whose name matches the pattern ``where``.
+The ways: ``hold`` blocks the write of a file until the test releases the rank; ``eio`` makes fsync fail with EIO;
+``forget`` omits the fsync calls of engine stream; ``slow`` adds a second to a save or load; ``pause`` delays the start
+of an operation until the test releases the rank. Each affects operations whose name matches the pattern ``where``.
 """
 
 from __future__ import annotations

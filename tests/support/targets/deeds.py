@@ -1,4 +1,7 @@
-"""Random file operations that must have the same effect on a target and on a directory, and the comparison."""
+"""Random file operations that must have the same effect on a target and on an ordinary directory.
+
+`picture` returns the state of a directory for the comparison.
+"""
 
 from __future__ import annotations
 

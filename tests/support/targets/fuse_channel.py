@@ -177,7 +177,7 @@ class Channel:
             primer.terminate()
 
     def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
-        """Return the function for a kind of request; None if there is none."""
+        """Return the method for this opcode of the protocol; None if the opcode is not supported."""
         raise NotImplementedError
 
     # --- the loop ----------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class _Pages:
         self.lock = threading.Lock()
 
     def grow(self, pages: int) -> None:
-        """Extend the arrays to this number of pages. The caller has acquired the lock."""
+        """Extend the arrays to at least this number of pages. The caller must hold the lock."""
         if pages > len(self.numbers):
             room = max(pages, 2 * len(self.numbers))
             self.numbers = np.concatenate([self.numbers, np.zeros(room - len(self.numbers), dtype=np.uint32)])

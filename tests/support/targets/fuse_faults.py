@@ -33,7 +33,7 @@ OPERATIONS = frozenset(
 
 
 def is_file(parent: Node, name: bytes) -> bool:
-    """Return whether a name in a directory is a regular file."""
+    """Return whether a name in a directory exists and is a regular file."""
     assert parent.fd is not None
     try:
         return stat.S_ISREG(os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode)

@@ -272,7 +272,7 @@ class _Holds(Fault):
 class Hang(
     _Holds, name="hang", fails="LIVE.calls", says="did not return", path="LIVE.*", operation="fsync", seconds=8.0
 ):
-    """An operation, write by default, does not return until it is released; its task is in state D."""
+    """An operation, write by default, does not return until it is released; the calling task is in state D."""
 
     operation = "write"
 

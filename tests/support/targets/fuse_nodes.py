@@ -77,7 +77,7 @@ class Handle:
 
 
 class Nodes:
-    """The table of nodes; a node exists while it is pinned."""
+    """The table of nodes. A node is in the table as long as it is pinned."""
 
     def __init__(self, root: Path) -> None:
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class Nodes:
         os.close(self._mount)
 
     def find(self, parent: Node | None, name: bytes) -> Node:
-        """Return the node of a name, pinned. Raises OSError if there is none."""
+        """Pin the node of a name and return it. Raises OSError if there is no such name."""
         while True:
             key = _handle_of(-1 if parent is None else parent.fd, name)
             with self._lock:
@@ -112,7 +112,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def pinned(self, parent: Node, name: bytes) -> Iterator[Node | None]:
-        """Yield the node of a name, pinned during the block; None if there is none."""
+        """Yield the node of a name, and pin it during the block; yield None if there is no such name."""
         try:
             node = self.find(parent, name)
         except FileNotFoundError:
@@ -198,7 +198,7 @@ class Nodes:
         return os.path.join(path, os.fsdecode(name)).removeprefix("./") if name is not None else path
 
     def is_here(self, parent: Node, name: bytes, node: Node) -> bool:
-        """Whether a name refers to this node."""
+        """Whether a name in a directory refers to this node."""
         try:
             return _handle_of(parent.fd, name) == node.key
         except OSError:

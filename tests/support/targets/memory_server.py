@@ -62,7 +62,7 @@ class Area:
 
 
 class Server:
-    """The server: it performs requests one at a time; ``journal`` records what the cleaner removed."""
+    """Performs requests, one at a time. ``journal`` lists the objects that were removed for a run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,9 @@
-"""A target for tests that is not a directory: ``memory://NAME``, stored by a separate server (memory_server).
+"""A target for tests that is not a directory: ``memory://NAME``.
 
-Its parts have a fixed size. It refuses writes at arbitrary offsets, shows a checkpoint after its commit, and declares
-that its clients do not cache. Every process opens it by an AreaRef.
+A separate process, `memory_server`, stores its content.
+
+The parts of an object have a fixed size; a write at any other offset is refused. A checkpoint is visible only after its
+commit. The target declares that its clients do not cache. Every process opens it by an AreaRef.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ class Wire:
         self._open: list[Connection] = []
 
     def ask(self, word: str, *arguments: Any, **named: Any) -> Any:
-        """Return the server's answer. Raises the server's error, or OSError if there is no answer."""
+        """Send a request and return the server's answer.
+
+        Raises the server's error, or OSError if there is no answer.
+        """
         connection: Connection | None = getattr(self._of_thread, "connection", None)
         if connection is None:
             connection = self._of_thread.connection = Client(address(self._name), "AF_UNIX")
@@ -64,7 +69,7 @@ class Wire:
 
 
 def target(location: str) -> MemoryTarget:
-    """Return the target of a name."""
+    """Return the target whose server has this name."""
     return MemoryTarget(location)
 
 
@@ -102,7 +107,7 @@ class MemoryTarget:
         return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Create the area of a run."""
+        """Create the area of a run and return a reference to it."""
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "began": process_began(os.getpid())}
         try:
             identity = self._wire.ask("create_area", run_id, owner)
@@ -144,12 +149,12 @@ def clean_in_process(asked: Mapping[str, Any]) -> Any:
 
 
 def open_store(area: AreaRef) -> MemoryStore:
-    """Open an area."""
+    """Return the store of an area."""
     return MemoryStore(area)
 
 
 class MemoryStore(StoreWithoutCache):
-    """An open area."""
+    """The store of the area of one run."""
 
     capabilities = CAPABILITIES
     wants_entries = True
@@ -196,7 +201,7 @@ class MemoryStore(StoreWithoutCache):
         return numbers
 
     def open(self, ref: CheckpointRef, phases: Phases) -> MemoryCommitted:
-        """Return a committed checkpoint."""
+        """Return the committed checkpoint, to read its objects."""
         return MemoryCommitted(self._wire, self._where, ref, phases)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
@@ -229,7 +234,7 @@ class MemoryDraft(DraftWithoutPaths):
         self._finished: list[Entry] = []
 
     def create(self, name: str, size: int | None) -> MemorySink:
-        """Begin an object."""
+        """Begin an object; return the sink for its bytes."""
         self._names.append(name)
         with self._phases.phase("open", name):
             token = self._wire.ask("begin", self._where, self._ref, name, size)
@@ -277,7 +282,7 @@ class MemorySink:
         self._sent = 0
 
     def write(self, data: Buffer) -> int:
-        """Collect complete parts and send them."""
+        """Append data, and send the parts that are complete. Return the number of bytes."""
         view = memoryview(data).cast("B")
         self._rest += view
         while len(self._rest) >= PART_BYTES:
@@ -287,7 +292,7 @@ class MemorySink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send a part."""
+        """Send the part that begins at this offset."""
         view = memoryview(data).cast("B")
         self._wire.ask("part", self._where, self._token, offset, bytes(view))
         self._phases.moved(len(view))

@@ -86,7 +86,7 @@ def bucket_of(endpoint: str) -> Bucket:
 
 
 def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return all keys of the bucket, and all unfinished uploads."""
+    """Return all keys of the bucket at an endpoint, and (key, upload) of all unfinished uploads."""
     with contextlib.closing(bucket_of(endpoint)) as bucket:
         return bucket.keys(""), bucket.uploads("")
 
@@ -129,7 +129,7 @@ class Misbehaving:
     has_hit: threading.Event = field(default_factory=threading.Event)
 
     def command(self, word: Literal["break", "repair"]) -> list[str]:
-        """Return the command that enables or disables this fault."""
+        """Return the command that enables (``break``) or disables (``repair``) the fault of this proxy."""
         call = f"import urllib.request; urllib.request.urlopen({self.endpoint + CONTROL + word!r}).read()"
         return [sys.executable, "-c", call]
 
