@@ -11,7 +11,7 @@ from pathlib import Path
 _SECONDS = 120
 _METADATA = {"format": "pt"}
 
-# According to the index, file after file, each mapped into memory.
+# Loads the tensors that the index names, file after file. Each file is mapped into memory.
 _LOAD = """
 import json, os, sys
 from safetensors import safe_open

@@ -1,4 +1,4 @@
-"""Nested directories, so deep that the path of the innermost one is too long."""
+"""Nested directories, so deep that the kernel refuses a path to the innermost one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COUNT, _NAME = 25, "d" * 200
 
 
 def make_too_deep(directory: Path) -> None:
-    """Create the nested directories below ``directory``. Existing directories stay."""
+    """Create such nested directories below ``directory``. Directories that exist already are kept."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):
         with contextlib.suppress(FileExistsError):

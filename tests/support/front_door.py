@@ -170,7 +170,10 @@ class Started:
         return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
-        """Wait for a condition during the run and return its result. Fail with the run's output if the run ends."""
+        """Wait until a condition about the run is true, and return its value.
+
+        If the run ends first, fail with the output of the run. ``what`` describes the condition.
+        """
 
         def ended_or() -> Found | bool:
             return condition() or self.process.poll() is not None

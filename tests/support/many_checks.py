@@ -102,7 +102,7 @@ def _be(command: Sequence[str], env: Mapping[str, str]) -> None:
     os._exit(code)
 
 
-# Checks that exclude others of their kind, because they take the target or its space away.
+# Needs of checks. Only one check with such a need runs at a time, because it stops the target or fills its space.
 ALONE = ("power cut", "small directory")
 
 

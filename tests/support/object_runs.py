@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.front_door import TINY, FrontDoor, Run, Started
 from tests.support.targets.object_server import CREDENTIALS, TARGET
 
-# Its objects have several parts: the larger file of a rank has 13 MiB.
+# Options of runs whose objects have several parts: the larger file of a rank has 13 MiB.
 IN_PARTS = (*(word for word in TINY if not word.startswith("--ckpt-scale")), "--ckpt-scale=1/5000")
 
 

@@ -16,7 +16,7 @@ from tests.support import posix_files
 from tests.support.one_rank import Alone
 from tests.support.posix_files import CHECKPOINT
 
-# Of eight ranks of a full model, so that a rank's part is divided into files as at full size.
+# The first of eight ranks of a full model, so that its shard is divided into files as at full size.
 WHOLE = layout("llama3-8b", mode="full", scale=1e-5)
 SHARD = WHOLE.rank(0)
 CONTENT = Content(7)

@@ -140,7 +140,7 @@ def _proven_word(way: str, cold: Row | None) -> list[str]:
 
 
 def _condition(way: str, cold: Row) -> str:
-    """Return a phrase with the amount of data, and the memory if it is limited, with which COLD was tested."""
+    """Return a phrase with the amount of data in a test of COLD, and with the memory of the host if it is limited."""
     if way == "cold":
         return "with one checkpoint of 760 MB"
     memory = format_binary_bytes(cold["memory_bytes"])

@@ -32,7 +32,8 @@ _OPTIONS = (
     "--cluster=1",
     "--ckpt-keep-last=2",
 )
-# The numbers of operations: until the run is ended, enough for an event in the middle, and for undisturbed runs.
+# Options with the number of operations: for runs that a fault ends, for runs with a fault in the middle, and for runs
+# without one.
 _MANY, _SOME, _FEW = ("--ckpt-operations=1000",), ("--ckpt-operations=40",), ()
 _AHEAD_SECONDS = 600
 # Directories on a tmpfs of each host.
@@ -148,7 +149,7 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_a_launcher_that_is_killed_accuses_no_storage(self, done: Mapping[Luck, Done]) -> None:
-        """If Open MPI's launcher is killed, its session and memory segments of its ranks remain.
+        """If Open MPI's launcher is killed, it leaves its session and the memory segments of its ranks.
 
         The run removes them.
         """

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 HELD = "held"
-"""The file in the run directory that marks this state."""
+"""The file that reports that the run is blocked."""
 
 
 def pytest_runtestloop() -> None:

@@ -286,7 +286,7 @@ class FreshIsCopiedAsZeros(
     fails="CLONE-FRESH.copy",
     says="copied by copy_file_range",
 ):
-    """copy_file_range copies zeros if a file was written and not fsynced since."""
+    """copy_file_range copies zeros from a file that was written and not fsynced since then."""
 
     def copy(self, proceed, call, source, offset, target, target_offset, length):
         done = proceed(call, source, offset, target, target_offset, length)

@@ -139,7 +139,7 @@ class RenameNeedsSpace(
 
 
 class LostAnswer(_Refuses, name="the answer of rename is lost"):
-    """A directory is renamed, but EIO is returned; with ``torn`` its files also lose their second half."""
+    """The rename of a directory takes effect, but returns EIO. With ``torn``, the files also lose their second half."""
 
     torn = False
 

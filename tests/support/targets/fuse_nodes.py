@@ -150,7 +150,7 @@ class Nodes:
             os.close(fd)
 
     def open(self, node: Node, flags: int) -> int:
-        """Return a new descriptor of a node, even if it has no name any more."""
+        """Return a new descriptor of a node, even if its file has no name any more."""
         return self._open(node.key, flags | os.O_CLOEXEC)
 
     def _open(self, key: bytes, flags: int) -> int:

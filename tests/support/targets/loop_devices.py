@@ -35,7 +35,7 @@ class LoopMount:
     device: str = ""
 
     def attach(self) -> None:
-        """Create the device of the image and mount it. The kernel replays the file system's journal."""
+        """Create a loop device for the image and mount it. The kernel replays the file system's journal."""
         self.device = _run("losetup", "--find", "--show", str(self.image))
         try:
             _run("mount", "-t", self.kind, self.device, str(self.path))

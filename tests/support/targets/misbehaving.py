@@ -67,30 +67,33 @@ class Target:
 
     @property
     def power_cut_command(self) -> list[str]:
-        """The command that cuts the power from another process."""
+        """The command line with which another process cuts the power of this target."""
         return self._light("power_cut")
 
     @property
     def drop_command(self) -> list[str]:
-        """The command that drops the caches of clients from another process."""
+        """The command line with which another process drops the caches of clients."""
         return self._light("drop_caches")
 
     def fault_command(self, name: str, **parameters: Any) -> list[str]:
-        """The command that enables a fault from another process."""
+        """Return the command line with which another process enables a fault."""
         return self._light("fault", name=name, parameters=parameters)
 
     def until_hit_command(self, name: str) -> list[str]:
-        """The command that waits until a fault has had an effect."""
+        """Return a command line that waits until a fault has had an effect."""
         asked = json.dumps({"what": "hits", "name": name})
         return [sys.executable, "-I", "-S", "-c", _UNTIL_HIT, self.name, asked]
 
     @property
     def clear_command(self) -> list[str]:
-        """The command that disables all faults from another process."""
+        """The command line with which another process disables all faults."""
         return self._light("clear")
 
     def _light(self, what: str, /, **arguments: Any) -> list[str]:
-        """Return a command that sends a request to the target. It imports no module of ours, so it ends quickly."""
+        """Return a command line that sends a request to the target.
+
+        It imports no module of ours, so it ends quickly.
+        """
         asked = json.dumps({"what": what, **arguments})
         return [sys.executable, "-I", "-S", "-c", _LIGHT, self.name, asked]
 

@@ -248,7 +248,7 @@ class Truncated(
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
     says="not intact",
 ):
-    """GET of an object of 10 kB to 1 GiB returns its first half with status 200."""
+    """A GET of an object of 10 kB to 1 GiB returns the first half of the object, with status 200."""
 
     handler = _of_command("GET")
 
@@ -263,7 +263,7 @@ class Flipped(
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
     says="not intact",
 ):
-    """GET of an object of 10 kB to 1 GiB returns the object with one bit changed."""
+    """A GET of an object of 10 kB to 1 GiB returns the object with one bit changed."""
 
     handler = _of_command("GET")
 
@@ -286,7 +286,7 @@ def bytes_of(found: Object) -> bytes:
 
 
 def of_bytes(found: Object, data: bytes) -> Object:
-    """Return an object with other bytes."""
+    """Return a copy of an object that has other bytes."""
     piece = StoredPart(found.pieces[0].space, len(data), found.etag)
     piece.space.write(piece.offset, data)
     return replace(found, pieces=(piece,))

@@ -111,7 +111,7 @@ class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.ma
 
 
 class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.part", says="wrong digest accepted"):
-    """Bytes are accepted with a wrong digest."""
+    """An object is accepted even if its digest is wrong."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.p
 
 
 class IgnoredDigestOfParts(Store, fault="ignored digest of parts", fails="DIGEST.part", says="wrong digest accepted"):
-    """Parts are accepted with a wrong digest."""
+    """A part is accepted even if its digest is wrong."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
@@ -162,7 +162,7 @@ class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", say
 
 
 class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept", says="checksum not kept"):
-    """Checksums are checked and not kept."""
+    """The checksums of an upload are verified, but not stored."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def send_header(self, name: str, value: str) -> None:
