@@ -43,7 +43,8 @@ def need_fuse() -> None:
 def patience(seconds: float) -> float:
     """Return a timeout for a test: ``seconds``, multiplied by the load per core if this exceeds 1.
 
-    ``seconds`` must be sufficient on a machine with a core for each process. Do not use it for limits of the product.
+    ``seconds`` must be sufficient on a machine with a core for each process. The result is not for limits of the
+    product.
     """
     average, _, _, now, _ = Path("/proc/loadavg").read_text().split()
     # The averages over a minute and now, because an average does not show work that has just begun.
@@ -154,8 +155,8 @@ def _succeeds(*command: str) -> bool:
 def leave_mounts_of_others() -> None:
     """Unmount the inherited file systems on loop devices. This process must have a private mount namespace.
 
-    This process has a copy of the mounts of other tests. While it exists, these tests cannot unmount their file systems
-    or cut the power.
+    As long as this process has copies of other tests' mounts, those tests cannot unmount their file systems or cut the
+    power.
     """
     for line in Path("/proc/self/mounts").read_text().splitlines():
         source, point, *_ = line.split(" ")

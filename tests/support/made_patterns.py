@@ -239,7 +239,7 @@ WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
 def served(*loads, **changes):
     """Return a measurement with these loads of weights.
 
-    The default is one load from the storage and one from the cache, each with both values of ``way``.
+    The default is four loads: from the storage and from the cache, each by reads and by mmap.
     """
     found = Serving(
         bytes=WEIGHTS,

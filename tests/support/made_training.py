@@ -53,7 +53,7 @@ def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
 
 
 def in_background(*committed, blocked=0.5, copying=0.0, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
-    """Return a measurement of background saves. ``committed`` are the seconds after which each was committed."""
+    """Return a measurement of background saves. ``committed`` are the seconds after which each save was committed."""
     committed = committed or (20.0, 20.0, 20.0)
     saves = [
         background_save(n, seconds, blocked=blocked, copying=copying, size=size)
@@ -168,7 +168,7 @@ COMPLETE, INCOMPLETE = restored("local", 169), restored("target", 168)
 
 
 def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
-    """Return the loss of one of three hosts. To return and load its files took ``seconds`` in total."""
+    """Return the loss of one of three hosts, whose files were returned and loaded in ``seconds`` in total."""
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     return NodeLoss(
         hosts=3,
@@ -205,7 +205,7 @@ def two_tiers(
 def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
     """Return a measurement of saves that blocked the job for a local tier and were drained later.
 
-    ``committed`` are the seconds after which each was committed on the target.
+    ``committed`` are the seconds after which each save was committed on the target.
     """
     made = in_background(*committed, blocked=blocked, subject=TIERED, drains=rule)
     patterns = dataclasses.replace(made.patterns, tiers=found or two_tiers())

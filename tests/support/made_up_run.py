@@ -110,7 +110,7 @@ Seconds = Callable[[random.Random, OperationKind, int], float]
 
 
 def day_of(number: int) -> str:
-    """Return the start time of the run of a day of May 2031."""
+    """Return the start time of the simulated run on this day of May 2031."""
     return f"2031-05-{number:02d}T07:08:09+00:00"
 
 

@@ -1,4 +1,4 @@
-"""How often a run misses a fault that occurs only in a share of all trials, for requirements of behaviour. Pure."""
+"""The probability that a behaviour requirement misses a fault that occurs only in some trials. Pure functions."""
 
 from __future__ import annotations
 

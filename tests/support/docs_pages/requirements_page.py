@@ -124,7 +124,7 @@ def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
 
 
 def _kind(requirement: Requirement, subject: str, table: str) -> str:
-    """Return the gate kind of a requirement in a gate table, or a dash if no target of the table can have it."""
+    """Return the gate kind of a requirement in a gate table, or a dash if it applies to none of the table's targets."""
     if not requirement.needs <= _OFFERED.get(table, MOUNTED):
         return NOT_ASKED
     return GATES[table].kind(requirement.id, subject, requirement.severity)

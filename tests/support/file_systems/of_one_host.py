@@ -34,7 +34,7 @@ _SMALLEST_MIB = {"xfs": 300, "btrfs": 128}
 
 
 def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that mounts a large and a small volume of a kernel's file system on loop devices."""
+    """Return a function that mounts a large and a small volume of a kernel file system on loop devices."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:

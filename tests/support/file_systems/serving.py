@@ -60,8 +60,8 @@ def made(directory: Path) -> Path:
 def until(condition: Callable[[], object], what: str, process: subprocess.Popen[bytes] | None, log: Path) -> None:
     """Wait until a condition about a daemon is true.
 
-    Raises OSError with the end of the daemon's log if the ``process`` ends before, or after a timeout. ``what``
-    describes the condition in the message.
+    Raises OSError with the end of the daemon's log if ``process`` ends first, or after a timeout. ``what`` describes
+    the condition in the message.
     """
     end = time.monotonic() + _READY_SECONDS
     while not condition():
@@ -121,7 +121,7 @@ def unmount(point: Path) -> None:
 
 @contextlib.contextmanager
 def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
-    """Mount a kernel's file system during the block; yield the mount point. ``words`` are arguments of mount(8)."""
+    """Mount a kernel file system during the block; yield the mount point. ``words`` are arguments of mount(8)."""
     run("mount", *words, made(point))
     try:
         yield point

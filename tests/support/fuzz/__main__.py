@@ -1,7 +1,7 @@
 """Fuzzes the inputs of the commands: ``python -m tests.support.fuzz --cases 100000 --seed 7``.
 
 An attack must not cause a traceback, take more than 20 s or 1 GB, write to a wrong place, or improve a verdict. Each
-attack that does is printed with a command that repeats it; the exit code is then 1.
+attack that violates this is printed with a command that repeats it; the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class DataAfterName(
     says={"PUBLISH.directory": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
     path="PUBLISH.*",
 ):
-    """For a second after a write, the second client gets the file's first 64 bytes and zeros for the others."""
+    """For a second after a write, the second client gets the file's first 64 bytes and zeros for the other bytes."""
 
     client = SECOND
     seconds = 1.0
@@ -353,7 +353,7 @@ class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", 
 
 
 class FileSizeLimited(Fault, name="file size limited", fails="LARGE.offsets", says="file size limited"):
-    """No byte can be written at or beyond a size, 2 GiB by default: EFBIG."""
+    """Writing at or beyond an offset, 2 GiB by default, fails with EFBIG."""
 
     at = 1 << 31
 

@@ -154,7 +154,7 @@ class LostAnswer(_Refuses, name="the answer of rename is lost"):
 
 
 class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """On a full volume write, fsync and close return success without storing the bytes: the file is short."""
+    """If the volume is full, write, fsync and close return success without storing the bytes: the file is short."""
 
     def write(self, proceed, call, handle, offset, data):
         some = self.takes(data)
@@ -166,7 +166,7 @@ class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes 
 
 
 class LostWriteback(Fault, name="error of write-back is lost", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """Written bytes never reach the storage, and write, fsync and close return success: later reads return zeros."""
+    """write, fsync and close return success, but the bytes never reach the storage: later reads return zeros."""
 
     def write(self, proceed, call, handle, offset, data):
         if os.fstat(handle.fd).st_size < offset + len(data):

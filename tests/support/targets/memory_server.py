@@ -1,6 +1,6 @@
 """The process that stores the content of ``memory:`` targets.
 
-An object has parts of one size, and is visible after its commit.
+All parts of an object except the last have one size. An object is visible only after its commit.
 
 ``python -m tests.support.targets.memory_server NAME`` serves NAME on an abstract Unix socket until its standard input
 ends. It refuses a part at an arbitrary offset, a duplicate part, a commit that names an unfinished object, and an area

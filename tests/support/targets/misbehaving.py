@@ -129,7 +129,7 @@ class Target:
         os.close(fd)
 
     def hits(self, name: str) -> int:
-        """Return how often a fault has had an effect since it was last enabled. It may be disabled already."""
+        """Return how often a fault has had an effect since it was last enabled, even if it is disabled now."""
         return int(self._ask("hits", name=name))
 
     def record(self) -> None:
@@ -141,7 +141,7 @@ class Target:
         return {directory: set(names) for directory, names in self._ask("operations").items()}
 
     def failures(self) -> list[str]:
-        """Return the tracebacks of internal errors of the target, which are not enabled faults."""
+        """Return the tracebacks of internal errors of the target. Enabled faults are not internal errors."""
         return list(self._ask("failures"))
 
     def kill(self) -> None:

@@ -28,7 +28,10 @@ MAXIMUM_CHANGED_BYTES = 1 << 30
 
 
 class Store(BucketStore):
-    """A store of objects in memory. ``handler`` is the class that handles its requests."""
+    """A healthy store of objects, and the base class of all faults.
+
+    ``handler`` is the class that handles its requests.
+    """
 
     handler: ClassVar[type[Handler]] = Handler
     row: ClassVar[dict[str, Any]]

@@ -48,7 +48,7 @@ class PartsAsTheyCame(
     fails="MULTIPART.parts LARGE.ranges LIMITS.many",
     says="object is not its parts",
 ):
-    """An object has its parts in the order of their arrival."""
+    """The parts of an object are in the order of their arrival."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
@@ -278,7 +278,7 @@ class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missi
 
 
 class FoldedKeys(Store, fault="keys folded to lower case", fails="LIST.names", says="key missing in a listing"):
-    """Keys that differ in case are one object."""
+    """Keys that differ only in case name the same object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _done(self) -> None:
