@@ -262,7 +262,7 @@ def test_gates_take_the_proofs_that_they_name(basis):
     strict = dataclasses.replace(shared, cold_bases=tuple(b for b in COLD_BASES if b != basis))
     verdict = decide(REQUIREMENTS["COLD"], seen, LIMITS, strict)
     assert (verdict.outcome, verdict.reason) == ("not run", "unproven")
-    assert f"do not take this proof ({basis})" in verdict.because
+    assert f"does not accept this proof ({basis})" in verdict.because
 
 
 def test_every_basis_has_its_words():

@@ -30,17 +30,17 @@ path { fill: none; } .ground { fill: #ffffff; stroke: none; }
 
 
 def file_of(row: str) -> str:
-    """Return the name of the chart of a row."""
+    """Return the file name of the chart of a row of the study, such as ``acceptance-save.svg``."""
     return f"acceptance-{re.sub(r'[^A-Za-z]+', '-', row).strip('-').lower()}.svg"
 
 
 def passed_share(point: Point) -> float:
-    """Return the share of the arrays of a point that pass."""
+    """Return the share, from 0 to 1, of the simulated arrays that pass at one point of a curve."""
     return float(point["passed"] / (point["passed"] + point["failed"]))
 
 
 def curves_picture(document: Mapping[str, Any], row: str) -> str:
-    """Return one chart with a panel for each kind of array."""
+    """Return the chart of a row as SVG text, with a panel for each kind of array."""
     curves = [each for each in document["curves"] if each["row"] == row]
     lines = -(-len(curves) // _COLUMNS)
     width, height = _COLUMNS * _PANEL_WIDTH, lines * _PANEL_HEIGHT + 30
@@ -75,7 +75,7 @@ def _panel(each: Mapping[str, Any]) -> list[str]:
 
 
 def _height_at(x: float, points: Sequence[tuple[float, float]]) -> float:
-    """Return the height of the line through the points at a position."""
+    """Return the y of a line at ``x``, interpolated between the two neighbouring ``points``."""
     (left, low), (right, high) = next(pair for pair in itertools.pairwise(points) if pair[0][0] <= x <= pair[1][0])
     return low + (high - low) * (x - left) / (right - left)
 

@@ -11,7 +11,10 @@ from tests.support import CHECKOUT
 
 
 def actions(**commands: str) -> str:
-    """Write a file of actions and return its option; keyword arguments are the keys of the options' rows."""
+    """Write a file of actions and return the option that names the file.
+
+    Each keyword is the key of an option, and its value is the command that the file sets for this option.
+    """
     rows = {option.key: option for option in OPTIONS if option.parent == ACTIONS}
     tables: dict[str, list[str]] = {}
     for key, command in commands.items():

@@ -1,6 +1,6 @@
 """torch.distributed.checkpoint without pytest-ckpt, as a job uses it.
 
-`load_bare` and `save_bare` run it in several processes; their inputs and outputs are bytes of complete tensors.
+`load_bare` and `save_bare` run the library in several processes. They return or accept the bytes of complete tensors.
 """
 
 from __future__ import annotations
@@ -61,13 +61,16 @@ dist.destroy_process_group()
 
 
 def load_bare(directory: Path, scratch: Path, processes: int) -> dict[str, bytes]:
-    """Return the complete tensors of a checkpoint, loaded by this number of processes."""
+    """Load a checkpoint with this number of processes, and return the bytes of its complete tensors by name."""
     _run(_LOAD, directory, scratch, processes)
     return {path.name.replace("+", "/"): path.read_bytes() for path in scratch.iterdir() if "+" in path.name}
 
 
 def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[str, tuple[str, bytes]]) -> None:
-    """Save complete tensors of one row, given as type and bytes, each sharded across this number of processes."""
+    """Save complete tensors with this number of processes; each tensor is sharded across all of them.
+
+    ``tensors`` maps names to (type, bytes). A tensor is saved with the shape (1, number of elements).
+    """
     for name, (_, data) in tensors.items():
         (scratch / name.replace("/", "+")).write_bytes(data)
     (scratch / "types.json").write_text(json.dumps({name: kind for name, (kind, _) in tensors.items()}))
@@ -75,7 +78,10 @@ def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[s
 
 
 def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
-    """Return the expected content of a checkpoint by tensor name: the parts of all ranks in sequence."""
+    """Return the expected bytes of the complete tensors of a checkpoint, by name.
+
+    The bytes of a tensor are its shards, in the order of the ranks.
+    """
     content = Content(content_seed(seed, measurement["subject"]))
     shards = layout("llama3-8b", mode="open", processes=measurement["processes"], scale=measurement["scale"])
     found: dict[str, bytes] = {}

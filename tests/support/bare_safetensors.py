@@ -11,7 +11,7 @@ from pathlib import Path
 _SECONDS = 120
 _METADATA = {"format": "pt"}
 
-# According to the index, file after file, each mapped into memory.
+# Loads the tensors that the index names, file after file. Each file is mapped into memory.
 _LOAD = """
 import json, os, sys
 from safetensors import safe_open
@@ -52,10 +52,9 @@ with open(os.path.join(scratch, "found.json"), "w") as file:
 def load_bare(
     directory: Path, scratch: Path, *, metadata: Mapping[str, str] | None = _METADATA, dimensions: int = 1
 ) -> dict[str, tuple[str, bytes, str]]:
-    """Return, by name, the type, the bytes and the file of each tensor in the index; tensors have ``dimensions``
-    dimensions.
+    """Return (type, bytes, file name) of each tensor in the index of a checkpoint, by tensor name.
 
-    ``metadata`` is the expected metadata in the header of every file.
+    Each tensor must have this number of ``dimensions``. The header of each file must contain this ``metadata``.
     """
     _run(_LOAD, directory, scratch, json.dumps(metadata))
     found = {}
@@ -66,7 +65,7 @@ def load_bare(
 
 
 def save_bare(directory: Path, scratch: Path, files: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
-    """Save files of tensors, each given by name as type and bytes."""
+    """Save files of tensors. ``files`` maps file names to {tensor name: (type, bytes)}."""
     asked: dict[str, dict[str, tuple[str, str]]] = {}
     for place, tensors in files.items():
         asked[place] = {}

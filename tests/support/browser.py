@@ -63,7 +63,7 @@ onload = () => {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """The results of a visit: console lines, requested addresses, and the pages that requested them."""
+    """The results of a visit: console lines, the addresses that the page requested, and the browser's output."""
 
     console: tuple[str, ...]
     requests: tuple[str, ...]
@@ -71,7 +71,7 @@ class Visit:
 
 
 def browse(page: Path, *arguments: str, width: int = 1280, height: int = 1600, dark: bool = False) -> Visit:
-    """Open a page in headless Chromium and return its console lines and requests."""
+    """Open a page in headless Chromium and return the results of the visit."""
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-browser-") as home:
         net = Path(home, "net.json")
         words = [str(CHROMIUM), *_QUIET, f"--user-data-dir={home}/profile", f"--log-net-log={net}"]
@@ -87,22 +87,23 @@ def browse(page: Path, *arguments: str, width: int = 1280, height: int = 1600, d
 
 
 def screenshot(page: Path, picture: Path, *, width: int = 1280, height: int = 1600, dark: bool = False) -> Visit:
-    """Take a screenshot of the first ``height`` pixels of a page."""
+    """Write the first ``height`` pixels of a page to ``picture``, and return the results of the visit."""
     return browse(page, f"--screenshot={picture}", width=width, height=height, dark=dark)
 
 
 def print_pdf(page: Path, pdf: Path) -> Visit:
-    """Print a page in the browser."""
+    """Print a page into a PDF file with the browser, and return the results of the visit."""
     return browse(page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
 
 
 def faults_of_layout(page: Path, *widths: int) -> list[str]:
-    """Return the elements that do not fit at this page width: the page itself, or labels of pictures.
+    """Return a sentence for each fault of a page's layout at each of these widths, in pixels.
 
-    A table may be wider than a phone, because it scrolls horizontally.
+    Faults are a page that is wider than its window, and labels of pictures that are too small, outside of the picture
+    or on top of each other. A table may be wider than the window, because it scrolls horizontally.
 
-    The page is drawn in frames, because windows have a minimum width, and is measured from outside, because it runs no
-    scripts.
+    The page is shown in frames, because browser windows have a minimum width. A script outside of the frames measures
+    the page, because the page itself runs no scripts.
     """
     text = html.escape(_POLICY.sub("", page.read_text(encoding="utf-8")))
     frames = "".join(f'<iframe width={w} height=4000 frameborder=0 srcdoc="{text}"></iframe>' for w in widths)

@@ -1,4 +1,4 @@
-"""A bucket for tests of the store: names, a save and a load."""
+"""Common code for tests of the object store: the names of a bucket, a save and a load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THOROUGH = pytest.mark.thorough
 
 
 class Phases:
-    """Phases that only count bytes."""
+    """Replacement for the phases of a save or a load: it only counts the moved bytes."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -45,7 +45,10 @@ def made(endpoint: str, run_id: str, prefix: str = "ckpt") -> tuple[ObjectTarget
 
 
 def save(store: ObjectStore, data: bytes, name: str = "a.pt", ref: CheckpointRef = REF, *, order: int = 1):
-    """Save one object in parts from three threads; the last part comes first if ``order`` is -1."""
+    """Save one object in parts from three threads, and return the draft and the sink.
+
+    If ``order`` is -1, the last part is sent first.
+    """
     draft = store.begin(ref, Phases())
     sink = draft.create(name, len(data))
     memory, step = bytearray(data), sink.part_bytes or 1

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.written import schema_of
 
 
 def faults(document: Any, name: str) -> list[str]:
-    """Return a sentence for every violation of the schema with that name."""
+    """Return a sentence for every way in which a document violates the schema ``name``."""
     return [f"{error.json_path}: {error.message}" for error in _validator(name).iter_errors(document)]
 
 

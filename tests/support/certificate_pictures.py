@@ -21,7 +21,10 @@ _WIDTH = 1180
 
 
 def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Callable[[Path, Path], None]:
-    """Return a function that takes a screenshot of a page, from the element with the id ``at`` on."""
+    """Return a function that writes a screenshot of a page.
+
+    If ``at`` is given, the picture begins at the section with this id.
+    """
 
     def make(directory: Path, picture: Path) -> None:
         file = report_pages.PAGES[page](directory)
@@ -38,7 +41,7 @@ def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Call
 
 
 def _paper(document: str, sheets: int) -> Callable[[Path, Path], None]:
-    """Return a function that makes a picture of the first sheets of a PDF, side by side."""
+    """Return a function that writes a picture of the first pages of a PDF side by side. ``sheets`` is their count."""
 
     def make(directory: Path, picture: Path) -> None:
         write_pdf(report_pages.document(document), directory / "certificate.pdf")

@@ -1,4 +1,7 @@
-"""Faults injected into a process in place of a faulty target: the check that must detect each, and its finding."""
+"""Table of faults that are injected into the process of a check, in place of a faulty target.
+
+An entry contains the check that must detect the fault, the code that injects the fault, and the expected finding.
+"""
 
 from __future__ import annotations
 

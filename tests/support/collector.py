@@ -18,14 +18,17 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def values_of(text: str) -> Values:
-    """Return the values of OpenMetrics text."""
+    """Return the values of metrics in OpenMetrics text, by metric name and labels."""
     families = text_string_to_metric_families(text)
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
 @dataclass
 class Collector:
-    """The received requests; ``status`` is the answer to each."""
+    """A running collector and the requests that it has received.
+
+    It answers each request with the HTTP code ``status``.
+    """
 
     port: int
     status: int = 200
@@ -38,7 +41,7 @@ class Collector:
         return f"otlp://127.0.0.1:{self.port}"
 
     def values(self, request: ExportMetricsServiceRequest | None = None) -> Values:
-        """Return the values of a request, by default the newest one, by name and labels."""
+        """Return the values of a request, by metric name and labels. The default is the newest request."""
         found: Values = {}
         for resource in (request or self.requests[-1]).resource_metrics:
             for scope in resource.scope_metrics:
@@ -59,7 +62,7 @@ class Collector:
 
 @contextlib.contextmanager
 def collector() -> Iterator[Collector]:
-    """Run a collector on a free port of this host."""
+    """Run a collector on a free port of this host during the block, and yield it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,7 +1,8 @@
 """Simulates storage that returns wrong bytes: runs between the saves and the loads.
 
-``corrupt.py TARGET KIND…`` damages the checkpoints of the single run on the target. Then it drops them from the page
-cache, as required of a ``--ckpt-drop-caches`` command.
+``corrupt.py TARGET KIND…`` damages the checkpoints of the only run on the target. Each KIND is the name of a function
+of this module. Then it drops the pages of these checkpoints from the page cache, as a ``--ckpt-drop-caches`` command
+must.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MODEL, OPTIMIZER = "model_states.pt", "optim_states.pt"
 
 
 class Checkpoints:
-    """The checkpoints of the single run on a target."""
+    """The checkpoints on a target that contains exactly one run."""
 
     def __init__(self, target: Path) -> None:
         (self._directory,) = target.glob("pytest-ckpt-*/*/checkpoint-0001")
@@ -31,7 +32,7 @@ class Checkpoints:
 
 
 def tensor_start(file: Path, number: int) -> int:
-    """Return the offset of a tensor's bytes in the file."""
+    """Return the offset in the file at which the bytes of the tensor with this number begin."""
     with zipfile.ZipFile(file) as archive, file.open("rb") as raw:
         member = next(m for m in archive.infolist() if m.filename.endswith(f"/data/{number}"))
         raw.seek(member.header_offset)
@@ -52,33 +53,33 @@ def read(file: Path, offset: int, count: int) -> bytes:
 
 
 def flipped(checkpoints: Checkpoints) -> None:
-    """Flip one bit, in byte 8,200 of the first tensor."""
+    """Flip one bit in byte 8,200 of the first tensor of the model."""
     file = checkpoints.file(1, 0, MODEL)
     place = tensor_start(file, 0) + 8_200
     change(file, place, bytes([read(file, place, 1)[0] ^ 4]))
 
 
 def zeros(checkpoints: Checkpoints) -> None:
-    """Write zeros to the third page of the optimizer's first tensor."""
+    """Replace the third page of the optimizer's first tensor by zeros."""
     file = checkpoints.file(1, 1, OPTIMIZER)
     change(file, tensor_start(file, 0) + 2 * PAGE, bytes(PAGE))
 
 
 def stale(checkpoints: Checkpoints) -> None:
-    """Replace the sixth page of the second tensor by its content in the previous checkpoint."""
+    """Replace the sixth page of the optimizer's second tensor by the same page of the previous checkpoint."""
     new, old = checkpoints.file(2, 0, OPTIMIZER), checkpoints.file(1, 0, OPTIMIZER)
     place = tensor_start(new, 1) + 5 * PAGE
     change(new, place, read(old, place, PAGE))
 
 
 def torn(checkpoints: Checkpoints) -> None:
-    """Undo the write of the second half of a page of the third tensor."""
+    """Replace the second half of a page of the optimizer's third tensor by zeros, as a torn write leaves it."""
     file = checkpoints.file(2, 1, OPTIMIZER)
     change(file, tensor_start(file, 2) + 7 * PAGE + 2048, bytes(2048))
 
 
 def misplaced(checkpoints: Checkpoints) -> None:
-    """Exchange the files of two ranks."""
+    """Exchange the optimizer files of two ranks."""
     one, other = checkpoints.file(1, 0, OPTIMIZER), checkpoints.file(1, 1, OPTIMIZER)
     aside = one.with_name("aside")
     one.rename(aside)
@@ -87,13 +88,13 @@ def misplaced(checkpoints: Checkpoints) -> None:
 
 
 def short(checkpoints: Checkpoints) -> None:
-    """Remove the last three quarters of a file."""
+    """Truncate an optimizer file to the first quarter of its bytes."""
     file = checkpoints.file(1, 1, OPTIMIZER)
     os.truncate(file, file.stat().st_size // 4)
 
 
 def unreadable(checkpoints: Checkpoints) -> None:
-    """Overwrite the start of the container."""
+    """Overwrite the first 64 bytes of a model file, which belong to the file format."""
     file = checkpoints.file(2, 0, MODEL)
     change(file, 0, bytes(range(255, 191, -1)))
 

@@ -1,4 +1,7 @@
-"""The checks that need a small volume, and a job that gives a checkpoint its final name too early."""
+"""The names of the checks that need a small volume, and the code of a faulty job.
+
+The job gives a checkpoint its final name before the checkpoint is complete.
+"""
 
 from __future__ import annotations
 

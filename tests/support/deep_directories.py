@@ -1,4 +1,4 @@
-"""Nested directories that are too deep for a path to the innermost one."""
+"""Nested directories, so deep that the kernel refuses a path to the innermost one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COUNT, _NAME = 25, "d" * 200
 
 
 def make_too_deep(directory: Path) -> None:
-    """Create the nested directories below a directory."""
+    """Create such nested directories below ``directory``. Directories that exist already are kept."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):
         with contextlib.suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""Runs the examples of a page like a reader, and compares their output."""
+"""Runs the examples of a page as a reader would, and compares their output with the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _NOT_INHERITED = ("CI", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_VERSION
 
 
 class Commands:
-    """A shell in a separate directory; its ``pytest`` and ``pytest-ckpt`` run the code of this checkout."""
+    """Runs shell commands in a separate directory.
+
+    Their ``pytest`` and ``pytest-ckpt`` are the code of this checkout.
+    """
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home / "a directory of examples"
@@ -52,17 +55,17 @@ class Commands:
 
     @property
     def programs(self) -> Path:
-        """The directory of programs that comes first in PATH."""
+        """The directory that is first in PATH, and to which `add` writes programs."""
         return self._programs
 
     def add(self, name: str, script: str) -> None:
-        """Add a program to PATH, given the lines of a shell script."""
+        """Write a shell script with these lines into PATH, as the program ``name``."""
         program = self._programs / name
         program.write_text("#!/bin/bash\n" + script)
         program.chmod(0o755)
 
     def run(self, script: str, **environment: str) -> tuple[int, str]:
-        """Return the exit code of commands and their output as on a terminal."""
+        """Run shell commands; return the exit code, and standard output and standard error in one text."""
         done = subprocess.run(
             ["/bin/bash", "-e", "-o", "pipefail", "-c", script],
             cwd=self.home,
@@ -78,7 +81,7 @@ class Commands:
 
 
 def follow(found: list[Block], commands: Commands) -> Iterator[str]:
-    """Run the blocks of one page in order; return a sentence for every difference from the page."""
+    """Run the blocks of one page in order; yield a sentence for every difference from the page."""
     printed = ""
     for block in found:
         word, _, rest = block.comment.partition(" ")
@@ -96,12 +99,12 @@ def follow(found: list[Block], commands: Commands) -> Iterator[str]:
 
 
 def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
-    """Whether a printed text matches the text of a page.
+    """Whether a printed text matches the text that a page shows.
 
-    … within a line matches any text; a line with only … matches any lines. If an exact match is not required, all
-    numbers with units match, except counts of verdicts, checks and requirements. Any number of spaces, margins as a
-    share or a multiple of the limit, and the longest phase match too. A sentence about an unmet requirement may have
-    other line breaks.
+    … within a line of the page matches any text; a line with only … matches any lines. With ``exactly``, everything
+    else must be equal. Otherwise these differences are permitted: the number before a unit (not the counts of verdicts,
+    checks and requirements), the number of spaces, a margin as a share or a multiple of the limit, the name of the
+    longest phase, and the line breaks in a sentence about an unmet requirement.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):

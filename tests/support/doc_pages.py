@@ -39,7 +39,7 @@ _SLUG_DROPS = re.compile(r"[^\w\- ]")
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A fenced block. ``comment`` is the comment on the line above, ``line`` the number of the opening fence."""
+    """A fenced block. ``comment`` is the comment on the line above the block, ``line`` the number of its first line."""
 
     page: Path
     line: int
@@ -49,7 +49,7 @@ class Block:
 
     @property
     def where(self) -> str:
-        """Return the place in the form that editors open."""
+        """Return the file and the line of the block as ``FILE:LINE``."""
         return f"{self.page.relative_to(CHECKOUT)}:{self.line}"
 
 
@@ -74,7 +74,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def prose(page: Path) -> Iterator[tuple[int, str]]:
-    """Return the numbered lines outside of blocks: neither fenced nor indented."""
+    """Yield (line number, text) of each line that is neither in a fenced block nor indented."""
     fence = ""
     for number, line in enumerate(page.read_text().splitlines(), 1):
         found = _FENCE.match(line)
@@ -85,7 +85,7 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that Markdown hosts derive from the headings of a page."""
+    """Return the anchors that Git hosting sites derive from the headings of a page."""
     made: set[str] = set()
     for _, line in prose(page):
         if heading := _HEADING.match(line):

@@ -16,7 +16,7 @@ MODEST = EngineSpec(name="modest", help="states less than it takes", make=SPEC.m
 
 
 class DumpEngine:
-    """Keeps the state of a rank in memory."""
+    """The engine of one rank. It keeps the state of the rank in memory."""
 
     def __init__(self, shard, content):
         self._content, self._state, self._loaded = content, {}, {}

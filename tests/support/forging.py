@@ -18,7 +18,7 @@ HOSTILE = st.sampled_from(
 
 
 def edit(file: Path, change: Callable[[Any], object]) -> None:
-    """Change a document and write it in the format of a run."""
+    """Change the JSON document in a file, and write it in the format of a run. ``change`` changes it in place."""
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document, indent=1) + "\n")

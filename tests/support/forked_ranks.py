@@ -15,7 +15,10 @@ HOSTS = ("left", "left", "right")
 
 
 def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
-    """Fork a process for each of three ranks on two hosts, within this process; each returns the result of ``work``."""
+    """Fork a process for each of three ranks on two hosts, and return these processes.
+
+    Each process calls ``work`` with its group, and sends the result.
+    """
     children = []
     for rank, host in enumerate(HOSTS):
         of_host = [number for number, other in enumerate(HOSTS) if other == host]
@@ -32,7 +35,7 @@ def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
 
 
 def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
-    """Relay the messages of the processes, as their ranks do together, until the end."""
+    """Relay the messages of the processes until ``is_over`` returns true. In a run, the ranks do this."""
     deadline = time.monotonic() + patience(10)
     while not is_over():
         assert time.monotonic() < deadline, [child.error for child in children]

@@ -56,7 +56,7 @@ _RUN_SECONDS = 240.0
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Return the processes with the mark of a run, without zombies."""
+    """Return the ids of the processes that have the mark of a run in their environment, without zombies."""
     wanted = f"{_MARK}={run_id}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -67,7 +67,7 @@ def processes_of(run_id: str) -> list[int]:
 
 
 def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, str]:
-    """Return the environment with which every rank runs this code first."""
+    """Return an environment for a run, in which every rank executes ``code`` first."""
     place = directory / "first"
     place.mkdir()
     (place / "sitecustomize.py").write_text(code)
@@ -76,7 +76,7 @@ def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, s
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that has ended."""
+    """The results of a run that has ended."""
 
     code: int
     text: str
@@ -105,7 +105,7 @@ class Run:
         return sorted(p.name for p in (self.report / "launches").iterdir() if p.name != "probe")
 
     def verdict(self, requirement: str, subject: str = SUBJECT) -> dict[str, Any]:
-        """Return the only verdict of a requirement and subject."""
+        """Return the only verdict of a requirement on a subject."""
         (found,) = (
             v for v in self.document["requirements"] if v["id"] == requirement and _is_of(v["subject"], subject)
         )
@@ -123,8 +123,10 @@ class Run:
         return [o for o in self.measurement(subject)["operations"] if o["kind"] == kind]
 
     def assert_that_every_load_was_compared_and_none_cached(self, subject: str, times: int = 2) -> None:
-        """Check that every byte was loaded and compared, and none was cached; files that every rank reads, such as an
-        index, count once per rank."""
+        """Check that all bytes were loaded and compared ``times`` times, and that none was cached.
+
+        Files that every rank reads, such as an index, count once per rank.
+        """
         measurement = self.measurement(subject)
         integrity = measurement["integrity"]
         assert integrity["bytes_checked"] == integrity["bytes_expected"] == times * measurement["bytes"]
@@ -134,7 +136,7 @@ class Run:
 
 
 def _is_of(text: str, subject: str) -> bool:
-    """Whether this is the expected subject, given by its text or by its layout with any engine."""
+    """Whether ``text`` is the subject ``subject``, or a subject of the layout ``subject`` with any engine."""
     return subject in (text, text.split("/", maxsplit=1)[0])
 
 
@@ -168,7 +170,10 @@ class Started:
         return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
-        """Wait for a condition during the run; fail with its output if it ends before."""
+        """Wait until a condition about the run is true, and return its value.
+
+        If the run ends first, fail with the output of the run. ``what`` describes the condition.
+        """
 
         def ended_or() -> Found | bool:
             return condition() or self.process.poll() is not None
@@ -179,13 +184,13 @@ class Started:
         return found
 
     def pid_of_rank(self, rank: int, launch: int = 1) -> int:
-        """Return the process id of a rank, from its first message."""
+        """Return the process id of a rank in a launch, from the rank's first message."""
         log = self.report / "launches" / str(launch) / f"rank-{rank}.log"
         self.until(lambda: log.exists() and "hello" in log.read_text(), f"rank {rank} introduces itself")
         return next(e["pid"] for e in map(json.loads, log.read_text().splitlines()) if e["event"] == "hello")
 
     def finish(self) -> Run:
-        """Wait for the end."""
+        """Wait for the end of the run and return its results."""
         limit = patience(_RUN_SECONDS)
         try:
             code = self.process.wait(limit)
@@ -219,9 +224,9 @@ class FrontDoor:
     ) -> Started:
         """Start a run and return immediately.
 
-        The cluster has 64 accelerators unless the options name one. ``terminal`` is the descriptor of a terminal to
-        write to, in place of a file; ``around`` is a command that wraps the run's command. With ``sees_host``,
-        the load and the speed of this machine may change verdicts.
+        Unless the options set --cluster, the cluster has 64 accelerators. ``terminal`` is the descriptor of a terminal
+        to which the run writes, in place of a file. ``around`` are the words in front of the run's command line. With
+        ``sees_host``, the load and the speed of this machine may change verdicts.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
@@ -254,11 +259,14 @@ class FrontDoor:
         return started
 
     def run(self, *options: str, **how: Any) -> Run:
-        """Start a run and wait for its end."""
+        """Start a run, wait for its end, and return its results."""
         return self.start(*options, **how).finish()
 
     def pytest(self, *arguments: object) -> pytest.RunResult:
-        """Run pytest with only these arguments: for cases that the plugin refuses, lists or ignores."""
+        """Run pytest with only these arguments, and wait.
+
+        For tests in which the plugin refuses or ignores them, or lists suites.
+        """
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *_PLUGIN, *map(str, arguments)],
@@ -274,7 +282,7 @@ class FrontDoor:
         return pytest.RunResult(done.returncode, output, wrong, time.monotonic() - began)
 
     def close(self) -> None:
-        """Kill remaining processes, and clean up after killed controllers."""
+        """Kill the remaining processes of all runs. Remove the temporary directories of killed controllers."""
         for started in self._started:
             if started.process.poll() is None:
                 started.process.kill()
@@ -300,11 +308,12 @@ def opened_door(home: Path) -> Iterator[FrontDoor]:
 
 
 class Sabotage:
-    """Makes one rank fail in one checkpoint; ``sabotage/sitecustomize.py`` lists the ways.
+    """Makes one rank misbehave in the save of one checkpoint.
 
-    With ``hold`` the rank blocks in the write of its first file, with ``pause`` before its first call, until it is
-    released or killed. ``subject`` is its layout, with any engine. ``where`` is a pattern for the affected operations;
-    it replaces ``subject`` and ``checkpoint``.
+    ``sabotage/sitecustomize.py`` lists the values of ``way``. With ``hold`` the rank blocks in the write of its first
+    file, with ``pause`` before its first call, until it is released or killed. ``subject`` is the layout of the
+    affected subject, with any engine. If ``where`` is given, it is a pattern for the affected operations, and
+    ``subject`` and ``checkpoint`` are ignored.
     """
 
     def __init__(
@@ -323,7 +332,7 @@ class Sabotage:
         self.environment = {"PYTHONPATH": f"{HERE / 'sabotage'}:{CHECKOUT}", "CKPT_SABOTAGE": json.dumps(plan)}
 
     def wait_until_held(self, run: Started) -> int:
-        """Wait until the rank is blocked; return its process."""
+        """Wait until the rank is blocked; return its process id."""
         run.until(self._held.exists, "the rank is held in its write")
         return int(self._held.read_text())
 
@@ -351,23 +360,23 @@ def read_events(report: Path) -> list[dict[str, Any]]:
 
 
 def started_operation(event: dict[str, Any]) -> str:
-    """Return a description of the operation that an event starts; empty for other events."""
+    """Return a description of the operation that an event starts; an empty text for other events."""
     found = event_from_plain(event)
     return str(found.operation) if isinstance(found, OperationStarted) else ""
 
 
 def counted_steps(text: str) -> list[tuple[int, int]]:
-    """Return the number of done and of all steps in every progress line."""
+    """Return (finished steps, all steps) of every progress line."""
     return [(int(done), int(total)) for done, total in re.findall(r"^\[(\d+)/(\d+)\] ", text, re.MULTILINE)]
 
 
 def progress_lines(text: str) -> list[str]:
-    """Return the lines about finished operations."""
+    """Return the progress lines, which report finished operations."""
     return re.findall(r"^\[\d+/\d+\] .*$", text, re.MULTILINE)
 
 
 def _mind_interrupts() -> None:
-    """Restore the handling of Ctrl-C, which a shell disables for background commands and their children."""
+    """Restore the default handling of Ctrl-C. A shell disables it for background commands and their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

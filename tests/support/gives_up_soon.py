@@ -1,6 +1,7 @@
 """A plugin for end-to-end runs that shortens timeouts of the product.
 
-Requests to an unreachable endpoint end with their five attempts; a silent target is queried for half a second.
+An unreachable endpoint counts as unreachable after the five attempts of a request. The controller waits half a second
+for a target that does not answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Golden cases of the requirements on saves and loads: the judged facts by the case's name."""
+"""Golden cases of the requirements on saves and loads: the measurement to judge, by the name of the case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CACHE = CacheFacts(
 
 
 def timed(kind, limit):
-    """Cases of SAVE and LOAD, which share their rule."""
+    """Return the cases of SAVE or LOAD, which share their rule. ``kind`` is ``save`` or ``load``."""
     done = {"saves": (1.0,) * 3, "loads": (1.0,) * 3}
     return {
         "met": measurement(),

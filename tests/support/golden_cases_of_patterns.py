@@ -1,4 +1,4 @@
-"""Golden cases of the requirements on patterns: the judged facts by the case's name."""
+"""Golden cases of the requirements on patterns: the measurement to judge, by the name of the case."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ UNLINKED = Failure(
 
 
 def of_pattern(*names):
-    """Cases of the requirements on loads by other ranks; the first pattern of a requirement fails."""
+    """Return the cases of a requirement on loads by other ranks.
+
+    ``names`` are its patterns. In the cases that are not met, the first of them fails.
+    """
     name = names[0]
     return {
         "met": with_patterns(),

@@ -1,4 +1,4 @@
-"""Golden cases of the requirements on save strategies: the judged facts by the case's name."""
+"""Golden cases of the requirements on save strategies: the measurement to judge, by the name of the case."""
 
 from __future__ import annotations
 

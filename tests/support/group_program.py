@@ -1,7 +1,7 @@
-"""The program of ranks in the tests of their group: ``python -m`` this module, under mpiexec; rank 0 prints a line of
-JSON.
+"""The program that tests of the MPI group start as ranks: ``python -m`` this module under mpiexec.
 
-If ``GROUP_HOSTS`` is set, ranks simulate this number of hosts, in turn.
+Rank 0 prints a line of JSON. If ``GROUP_HOSTS`` is set, the ranks simulate this number of hosts: rank 0 is on the
+first, rank 1 on the second, and so on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGE = 3_000_000
 
 
 def main() -> None:
-    """Use every method, some concurrently in two groups."""
+    """Call every method of the group, some of them concurrently in a duplicate of the group."""
     if hosts := os.environ.get("GROUP_HOSTS"):
         name = f"h{int(os.environ['OMPI_COMM_WORLD_RANK']) % int(hosts)}"
         socket.gethostname = lambda: name

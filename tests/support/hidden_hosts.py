@@ -1,7 +1,7 @@
 """Simulates hosts whose processes a controller cannot see: ranks start outside of its process namespace and stay there.
 
-The launcher of a run, ``PROGRAM``, only requests `Hosts`, in the test's process, to start them. When it is killed they
-continue, as on a host whose daemon did not notice.
+``PROGRAM``, the launcher of a run, does not start ranks. It requests them from `Hosts`, which starts them in the test's
+process. If the launcher is killed, the ranks continue, as on a host whose daemon did not notice.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ HIDDEN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 def launcher_of_namespaces(home: Path) -> str:
-    """Return a value of --ckpt-launcher that starts ranks under several host names on this host.
+    """Return a value of --ckpt-launcher. It starts the ranks on this host, under several host names.
 
-    Its programs are written into ``home``.
+    The programs of the launcher are written into ``home``.
     """
     program, as_host = home / "start.py", home / "as_host.py"
     as_host.write_text(AS_HOST)
@@ -76,7 +76,10 @@ def launcher_of_namespaces(home: Path) -> str:
 
 
 class Hosts:
-    """Starts the processes that launchers request. ``sweeps``: it also starts the sweep that ends a run's processes."""
+    """Starts the processes that launchers request.
+
+    If ``sweeps`` is true, it also starts the sweep that ends the processes of a run.
+    """
 
     def __init__(self) -> None:
         self.name = f"ckpt-hidden-{uuid.uuid4()}"
@@ -90,7 +93,7 @@ class Hosts:
 
     @property
     def program(self) -> str:
-        """The launcher."""
+        """The source text of the launcher."""
         return PROGRAM.format(name=self.name)
 
     def close(self) -> None:
@@ -141,7 +144,7 @@ class Hosts:
 
 
 def _pump(source, descriptor: int) -> None:  # type: ignore[no-untyped-def]
-    """Copy until the end; continue to read if the output has no reader."""
+    """Copy the output of a process to a descriptor. If the descriptor has no reader, continue to read the output."""
     while data := os.read(source.fileno(), 1 << 16):
         with contextlib.suppress(OSError):
             os.write(descriptor, data)

@@ -28,7 +28,7 @@ _MEBIBYTES = 1536
 
 @contextmanager
 def _made(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
-    """Create a target; yield the arguments of a check's command line and the names of the applicable checks."""
+    """Create a target of a kind; yield the arguments of a check's command line, and the checks that apply to it."""
     number = iter(range(100))
 
     def make(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""A plugin of a misbehaving vendor."""
+"""The source of a vendor's plugin whose requirements misbehave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin for end-to-end runs: stores compiled templates for the next run, which saves a tenth of a small run.
+"""A plugin for end-to-end runs that stores compiled templates for the next run. It saves a tenth of a small run's time.
 
 A separate process compiles the templates when it writes the certificate. The plugin adds the directory of compiled
 templates to the code that starts this process.

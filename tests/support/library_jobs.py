@@ -191,7 +191,7 @@ JOBS = {
 
 
 def script_of(name: str) -> str:
-    """Return the program of a job; its argument is the directory for saves."""
+    """Return the source of the program of a job. Its argument is the directory for saves."""
     if name in _OF_ONE_PROCESS:
         return _OF_ONE_PROCESS[name]
     _, _, imports, joins, saves = JOBS[name]
@@ -199,13 +199,13 @@ def script_of(name: str) -> str:
 
 
 def installed_version(package: str) -> str:
-    """Return the version of a library, which may be installed under another package name."""
+    """Return the version of the package that provides a library. The package may have another name."""
     names = importlib.metadata.packages_distributions().get(package, [package])
     return importlib.metadata.version(names[0])
 
 
 def record_job(name: str, directory: Path) -> Path:
-    """Record a job like a user; return its pattern."""
+    """Record a job with the command ``record``, as a user does; return the file with its pattern."""
     package, what, *_ = JOBS[name]
     job, under, out = directory / "job.py", directory / "saved", directory / f"{name}.json"
     job.write_text(script_of(name))
@@ -221,7 +221,7 @@ def record_job(name: str, directory: Path) -> Path:
 
 
 def main() -> None:
-    """Record all jobs, or the named ones."""
+    """Record all jobs, or those that the command line names."""
     for name in sys.argv[1:] or SHIPPED:
         with tempfile.TemporaryDirectory() as directory:
             made = record_job(name, Path(directory))

@@ -1,4 +1,4 @@
-"""The requirements of every run, and how close to a limit tests must come."""
+"""The requirements of every run, and the relative distance of the tests' values from a limit."""
 
 from __future__ import annotations
 

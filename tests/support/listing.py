@@ -14,12 +14,12 @@ VARIABLE = "CKPT_TESTS_HOLD"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the markers."""
+    """Write the names that the markers of the collected tests list."""
     Path(os.environ[VARIABLE]).write_text(json.dumps(held_by(session.items)))
 
 
 def held_by(items: Iterable[pytest.Item]) -> dict[str, dict[str, list[str]]]:
-    """Return the entries that the marker ``covers`` of each test names: {test: {kind of entry: names}}."""
+    """Return the names that the marker ``covers`` of each test lists, as {test: {kind of entry: names}}."""
     return {item.nodeid: _held(item) for item in items}
 
 

@@ -27,7 +27,7 @@ if seen := os.environ.pop("CI", None):
 
 
 def need(condition: object, reason: str) -> None:
-    """Skip if a condition of a test is not met; fail on CI, where all are met."""
+    """Skip the test if its condition is not met. On CI, fail, because all conditions are met there."""
     if condition:
         return
     if os.environ.get(_ON_CI) == "true":
@@ -36,14 +36,15 @@ def need(condition: object, reason: str) -> None:
 
 
 def need_fuse() -> None:
-    """Skip if FUSE is not available; fail on CI, where it is."""
+    """Skip the test if FUSE is not available. On CI, fail, because it is available there."""
     need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
 
 
 def patience(seconds: float) -> float:
-    """Return a test's timeout for the present load of the machine: twice the time for twice the load.
+    """Return a timeout for a test: ``seconds``, multiplied by the load per core if this exceeds 1.
 
-    ``seconds`` is sufficient on a machine with a core for each process. Not for limits of the product.
+    ``seconds`` must be sufficient on a machine with a core for each process. The result is not for limits of the
+    product.
     """
     average, _, _, now, _ = Path("/proc/loadavg").read_text().split()
     # The averages over a minute and now, because an average does not show work that has just begun.
@@ -52,7 +53,10 @@ def patience(seconds: float) -> float:
 
 
 def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:
-    """Return the result of the condition as soon as it is true; fail after a timeout that grows with the load."""
+    """Call ``condition`` until its result is true, and return the result.
+
+    Fail after ``seconds``, or later if the machine is busy. ``what`` describes the condition.
+    """
     began = time.monotonic()
     while True:
         if found := condition():
@@ -70,15 +74,18 @@ def file_system_of(path: Path) -> str:
 
 
 class Mounts:
-    """Creates small file systems for a test; ``make_home`` creates a directory on a disk for each."""
+    """Creates small file systems for a test. ``make_home`` creates the directory of each, on a disk."""
 
     def __init__(self, make_home: Callable[[str], Path]) -> None:
         self._make_home = make_home
         self._points: list[Path] = []
 
     def __call__(self, kind: str, mebibytes: int, below: Path | None = None, options: str = "") -> Path:
-        """Mount a new ``tmpfs``, or a file system on a loop device whose file is in ``below``; return the mount
-        point."""
+        """Mount a new file system and return its mount point.
+
+        A ``tmpfs`` is in memory. Any other kind is on a loop device, whose file is in ``below``, or by default in a
+        directory of ``make_home``.
+        """
         home = self._make_home(kind)
         point = home / "mounted"
         point.mkdir()
@@ -106,7 +113,7 @@ class Mounts:
         return point
 
     def bind(self, directory: Path) -> Path:
-        """Bind-mount a directory at another place."""
+        """Bind-mount a directory at a new place, and return this place."""
         point = self._make_home("bind") / "mounted"
         point.mkdir()
         done = subprocess.run(
@@ -117,7 +124,7 @@ class Mounts:
         return point
 
     def unmount_all(self) -> None:
-        """Unmount all."""
+        """Unmount all file systems that this object has mounted."""
         for point in reversed(self._points):
             # A killed process closes its files slightly after it has left the process table.
             eventually(functools.partial(_unmounted, point), "it is unmounted")
@@ -125,7 +132,7 @@ class Mounts:
 
 @contextmanager
 def frozen(point: Path) -> Iterator[None]:
-    """Make every call that would change a file system wait in the kernel."""
+    """Freeze a file system: during the block, every call that would change it waits in the kernel."""
     done = subprocess.run(["fsfreeze", "-f", str(point)], capture_output=True, text=True, check=False)
     need(done.returncode == 0, f"a file system cannot be frozen here: {done.stderr}")
     try:
@@ -146,10 +153,10 @@ def _succeeds(*command: str) -> bool:
 
 
 def leave_mounts_of_others() -> None:
-    """In a private mount namespace of this process: unmount inherited file systems on loop devices.
+    """Unmount the inherited file systems on loop devices. This process must have a private mount namespace.
 
-    Otherwise concurrent tests could not unmount theirs, or cut their power, because this process has a copy of the
-    mount.
+    As long as this process has copies of other tests' mounts, those tests cannot unmount their file systems or cut the
+    power.
     """
     for line in Path("/proc/self/mounts").read_text().splitlines():
         source, point, *_ = line.split(" ")

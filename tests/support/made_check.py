@@ -23,10 +23,11 @@ def made(
     seconds: float = 300.0,
     tidy: bool = True,
 ) -> Observation:
-    """Run a check and return its observation. ``sabotage`` is code that runs before it in its process.
+    """Run a check by its command line, in a separate process, and return its observation.
 
-    ``tidy``: the check must have removed its files; not if a fault of listings hides them. A check that takes longer
-    than ``seconds`` is killed, and the test fails.
+    ``sabotage`` is code that the process executes first. With ``tidy``, the check must have removed its files; set it
+    to False if a fault hides names in listings. A check that takes longer than ``seconds`` is killed, and the test
+    fails.
     """
     command = [
         sys.executable,
@@ -46,5 +47,5 @@ def made(
 
 
 def kinds(seen: Observation) -> set[str]:
-    """Return the kinds of the anomalies."""
+    """Return the kinds of the anomalies in an observation."""
     return {anomaly.kind for anomaly in seen.anomalies}

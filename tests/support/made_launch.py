@@ -14,7 +14,10 @@ from pytest_ckpt.targets.posix.target import PosixTarget
 
 
 def made_context(home: Path, options: Mapping[str, str]) -> LaunchContext:
-    """Return the context of a run with these options, with target and directory created in ``home``."""
+    """Return the launch context of a run with these options.
+
+    Its target and its run directory are created in ``home``.
+    """
     (home / "target").mkdir()
     (home / "run").mkdir()
     settings = resolve({**options, "ckpt_target": str(home / "target")}, {})

@@ -1,4 +1,4 @@
-"""A measurement for tests of requirements, without faults unless a test changes it."""
+"""Measurements for tests of requirements, without faults unless a test changes them."""
 
 from __future__ import annotations
 
@@ -79,13 +79,15 @@ BUSY = dataclasses.replace(QUIET, idle_share=0.02, others_share=0.6, load_averag
 
 
 def on_busy_host(of, span="operations"):
-    """Return a measurement during which other work used the host's processors."""
+    """Return a copy of a measurement in which other work used the host's processors during ``span``."""
     return dataclasses.replace(of, host_loads=(QUIET, dataclasses.replace(BUSY, span=span)))
 
 
 def compared(expected, checked=None, *, fault_count=0, faults=()):
-    """Return the integrity record of a comparison of this number of bytes; all were compared unless ``checked`` is
-    given."""
+    """Return the integrity record of a comparison with ``expected`` bytes.
+
+    ``checked`` bytes of them were compared, by default all.
+    """
     return Integrity(
         bytes_expected=expected,
         bytes_checked=expected if checked is None else checked,
@@ -96,7 +98,7 @@ def compared(expected, checked=None, *, fault_count=0, faults=()):
 
 @dataclasses.dataclass(frozen=True)
 class ByLimits:
-    """A measurement that is judged by other stated limits."""
+    """A measurement, and the stated limits by which it is judged."""
 
     of: Measurement
     stated: StatedLimits

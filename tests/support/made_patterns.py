@@ -80,13 +80,19 @@ def with_reads(size=FULL, **changes):
 
 
 def paced(share, seconds=None):
-    """Return the pace of saves of a share of the full size, as in a run with the limits of the tests."""
+    """Return the pace of the saves of a checkpoint that has this ``share`` of the full size.
+
+    ``seconds`` is the time of one save. The default is this share of the time at full size in the tests.
+    """
     usual = PACE.seconds * share
     return SavePace(seconds=usual if seconds is None else seconds, bytes=round(FULL * share), full_bytes=FULL)
 
 
 def endured(saves, asked=100.0):
-    """Return saves that are evenly spread over the time."""
+    """Return a measurement of endurance over 100 s, in which saves took these times and began at equal intervals.
+
+    ``asked`` is the requested duration in seconds.
+    """
     whole = 100.0
     began = tuple(whole * n / len(saves) for n in range(len(saves)))
     found = Endurance(requested_seconds=asked, seconds=whole, kept=2, start_seconds=began, save_seconds=tuple(saves))
@@ -119,14 +125,16 @@ def pattern(*seconds, resident=0.0, ranks=None, size=FULL, restart=None, **integ
 
 
 def resized(**changes):
-    """Return a measurement in which half and twice as many ranks loaded by the library."""
+    """Return a measurement in which half as many and twice as many ranks loaded the checkpoint by the library."""
     known = {"saved_by": 4, "halved": pattern(), "doubled": pattern()}
     return measurement(patterns=Patterns(resized=Resized(**known | changes)))
 
 
 def of_copies(read, *, needed=4, copy_bytes=FULL // 4):
-    """Return the restart reads of 16,000 accelerators with this number of copies, some of which were read
-    concurrently."""
+    """Return the reads of a restart with 16,000 accelerators that needs ``needed`` copies of the model.
+
+    ``read`` copies were read concurrently.
+    """
     return RestartReads(
         copies=read, accelerators_per_copy=16_000 // needed, first_copy_bytes=FULL, copy_bytes=copy_bytes
     )
@@ -145,7 +153,7 @@ SATURATED = {1: 1e9, 2: 2e9, 4: 3e9, 8: 3.1e9}
 
 
 def operations_at(size, rate, *, resident=None, mapped=None):
-    """Return three operations whose median has this rate."""
+    """Return three operations on ``size`` bytes; their median rate is ``rate``, in bytes a second."""
     return tuple(
         ScaledOperation(seconds=size / rate * factor, resident_bytes=resident, mapped_bytes=mapped)
         for factor in (1.1, 1.0, 0.9)
@@ -153,7 +161,7 @@ def operations_at(size, rate, *, resident=None, mapped=None):
 
 
 def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None, faults=(), **changes):
-    """Return a measurement in which this number of clients saved and loaded at these rates, in bytes a second."""
+    """Return a measurement of scaling. ``saves`` and ``loads`` map counts of clients to rates in bytes a second."""
     counts = tuple(
         ClientCount(
             clients=clients,
@@ -173,12 +181,15 @@ def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None
 
 
 def up_to(measured, save_ceiling, load_ceiling):
-    """Judge a measurement with maximum rates declared by the vendor."""
+    """Return a measurement, and the maximum rates that the vendor declares, in bytes a second, to judge it by."""
     return ByLimits(measured, StatedLimits(save_bytes_per_second=save_ceiling, load_bytes_per_second=load_ceiling))
 
 
 def grown(rates):
-    """Return a measurement in which increasing counts of ranks save and load at these rates."""
+    """Return a function that adds the pattern scaling to a measurement.
+
+    ``rates`` maps increasing counts of ranks to the rate of their saves and loads, in bytes a second.
+    """
 
     def change(m):
         counts = tuple(
@@ -208,7 +219,7 @@ WEIGHTS, FULL_WEIGHTS, REPLICAS = 160_000_000, 16_000_000_000, 4
 
 
 def loaded(way, seconds, *, is_warm=False, resident=0, stalled=0.0, checked=None, fault_count=0, faults=()):
-    """Return one load of the weights by all replicas."""
+    """Return one load of the weights by all replicas. ``way`` is ``reads`` or ``mmap``."""
     expected = WEIGHTS * REPLICAS
     return WeightsLoad(
         io_mode=way,
@@ -226,7 +237,10 @@ WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
 
 
 def served(*loads, **changes):
-    """Return a measurement with these loads; by default one uncached and one cached load in each way."""
+    """Return a measurement with these loads of weights.
+
+    The default is four loads: from the storage and from the cache, each by reads and by mmap.
+    """
     found = Serving(
         bytes=WEIGHTS,
         full_bytes=FULL_WEIGHTS,
@@ -239,7 +253,7 @@ def served(*loads, **changes):
 
 
 def consolidated(seconds=30.0, *, checked=WEIGHTS, fault_count=0, faults=(), **changes):
-    """Return a measurement in which one client rewrote the weights."""
+    """Return a measurement in which one client rewrote the weights in this number of seconds."""
     integrity = compared(WEIGHTS, checked, fault_count=fault_count, faults=faults)
     found = Consolidation(bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, seconds=seconds, integrity=integrity)
     return measurement(**{"patterns": Patterns(consolidation=found), **changes})
@@ -255,7 +269,7 @@ STILL_LISTED = NameFault(
 
 
 def named(calls=tuple(NAMES), *, failure=None, **changes):
-    """Return a measurement of many names: each kind of call took 20 s."""
+    """Return a measurement of the pattern with many names, in which each kind of call took 20 s in total."""
     known = {
         "files": 100_000,
         "directories": 1_000,
@@ -291,7 +305,10 @@ def trial(kind="save", **changes):
 
 
 def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), failure=None, **changes):
-    """Return a measurement with the required number of injected faults; ``first`` is the first one."""
+    """Return a measurement with one trial for each required fault of the storage.
+
+    ``first`` replaces the first trial.
+    """
     trials = tuple(trials) if trials is not None else (first or trial(), *(trial(kind) for kind in BREAKS[1:]))
     known = {
         "fault_command": "fail-drive 7",
@@ -319,7 +336,7 @@ STAYS = CommandRun(command="remove", seconds=0.25, exit_code=1, output="the clon
 
 
 def upgraded(*, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
-    """Return a measurement in which the storage was changed while it served."""
+    """Return a measurement in which a command changed the storage during saves and loads, as an upgrade does."""
     known = {
         "command": "rolling-restart --wait",
         "undisturbed": (done("save", quiet=0.25), done("load", quiet=0.25)),
@@ -339,7 +356,7 @@ def snapshot(**changes):
 
 
 def snapshotted(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
-    """Return a measurement with the required number of snapshots; ``first`` is the first one."""
+    """Return a measurement with the required number of snapshots. ``first`` replaces the first of them."""
     trials = tuple(trials) if trials is not None else (first or snapshot(), *[snapshot()] * (PAIRS - 1))
     known = {
         "command": "take",

@@ -8,7 +8,7 @@ ONE, OTHER = "https://gw1.array.example:9000", "https://gw2.array.example:9000"
 
 
 def row(endpoint: str, kind: str, sent: int, p99: float | None, *, again: int = 0) -> dict[str, Any]:
-    """Return the requests of one kind to one endpoint."""
+    """Return the counts and the times of the requests of one kind to one endpoint. ``again`` requests were repeated."""
     return {
         "endpoint": endpoint, "kind": kind, "sent": sent, "again": again, "busy": again, "waited_seconds": 0.25 * again,
         "bytes": sent * (5 << 20), "median_seconds": p99 and p99 / 2, "p99_seconds": p99,
@@ -17,7 +17,7 @@ def row(endpoint: str, kind: str, sent: int, p99: float | None, *, again: int = 
 
 
 def requests(*, again: int = 0, slower: float = 1.0) -> list[dict[str, Any]]:
-    """Return the requests of saves and loads over two endpoints; one request to one of them was not answered."""
+    """Return the requests of saves and loads over two endpoints. To one endpoint, put requests got no answer."""
     times = {"begin upload": 0.012, "put part": 0.084, "end upload": 0.131, "get": 0.045, "head": 0.004}
     return [
         row(endpoint, kind, 2_645, slower * p99, again=again if kind == "put part" else 0)

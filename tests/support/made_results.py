@@ -35,7 +35,10 @@ Seconds = Callable[[str, int, int], float]
 
 
 def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
-    """Return nearly equal times; the slowest rank changes every time and is never rank 0."""
+    """Return a function that returns nearly equal times.
+
+    The slowest rank changes with each operation and is never rank 0.
+    """
     return lambda kind, number, rank: (
         (save if kind == "save" else load) + (0.3 if rank == 1 + number % 3 else 0.001 * rank)
     )
@@ -43,11 +46,13 @@ def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
 
 @dataclass(kw_only=True)
 class MadeRun:
-    """One simulated run. ``seconds`` is called with kind, number and rank; ``offsets`` are clock offsets by rank.
+    """One simulated run.
 
-    ``listing`` is the time in which every rank lists the checkpoints between saves and loads. ``received`` is the share
-    of the loaded bytes that the host's network interface receives during the loads; ``zone_hours`` is by how much
-    DLIO's clock is ahead of UTC; ``dropped`` counts how often the host had dropped its page cache.
+    ``seconds`` returns the time of an operation, given its kind, its number and the rank. ``offsets`` maps ranks to the
+    offsets of their clocks in seconds. ``listing`` is the time in which every rank lists the checkpoints between saves
+    and loads. ``received`` is the share of the loaded bytes that the host's network interface receives during the
+    loads. ``zone_hours`` is by how much DLIO's clock is ahead of UTC. ``dropped`` is the number of page-cache drops
+    that the host reports.
     """
 
     model: str = "llama3-8b"
@@ -72,7 +77,10 @@ class MadeRun:
         return self.size or BYTES[self.model, self.processes]
 
     def stats(self, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
-        """Return the statistics of the requested ranks; the other ranks also took part."""
+        """Return the statistics of the requested ranks (None: all) by rank.
+
+        The other ranks took part in the run, too.
+        """
         rng = random.Random(self.seed)
         at = 0.0
         wanted = range(self.processes) if ranks is None else ranks
@@ -99,14 +107,14 @@ class MadeRun:
         return {rank: {"1": epoch} for rank, epoch in epochs.items()}
 
     def slowest(self, kind: str) -> list[float]:
-        """Return the time of the slowest rank in every operation."""
+        """Return the time of the slowest rank for each operation of this kind."""
         count = self.saves if kind == "save" else self.loads
         return [
             round(max(self.seconds(kind, n, rank) for rank in range(self.processes)), 6) for n in range(1, count + 1)
         ]
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary of rank 0: means over its own times, in GiB that are called "GB"."""
+        """Return the summary of rank 0: means over its own times. The unit is GiB, although names contain "GB"."""
         metric: dict[str, Any] = {}
         for kind, count in (("save", self.saves), ("load", self.loads)):
             own = [round(self.seconds(kind, n, 0), 6) for n in range(1, count + 1)]
@@ -127,7 +135,7 @@ class MadeRun:
         }
 
     def workload(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
-        """Return the workload part of the configuration."""
+        """Return the part ``workload`` of DLIO's configuration."""
         name, layers, hidden, forward, heads, kv, tensor, pipeline, zero = ARCHITECTURES[self.model]
         return {
             "model": {
@@ -168,7 +176,7 @@ class MadeRun:
         }
 
     def separation(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
-        """Return mlpstorage's probe of the file systems of checkpoints and results."""
+        """Return mlpstorage's finding whether checkpoints and results are on the same file system."""
         return {
             "version": 1,
             "method": "link_exdev",
@@ -178,7 +186,10 @@ class MadeRun:
         }
 
     def counters(self, every: float = 10.0) -> list[tuple[str, int]]:
-        """Return (UTC time, bytes received so far) from 20 s before the run until the first sample after it."""
+        """Return (UTC time, bytes received so far) for each sample of the host's network counter.
+
+        The samples begin 20 s before the run and end with the first one after it.
+        """
         epoch = self.stats([0])[0]["1"]
         loads = [entry for name, entry in epoch.items() if name.startswith("load_ckpt")]
         end = (datetime.fromisoformat(epoch["end"]) - self.started).total_seconds()
@@ -193,7 +204,7 @@ class MadeRun:
         return found
 
     def snapshots(self) -> dict[str, Any]:
-        """Return the first and last counters in the form of mlpstorage's metadata."""
+        """Return the host's network counters before and after the run, in the form of mlpstorage's metadata."""
         counted = self.counters()
 
         def one(moment: str, received: int) -> dict[str, Any]:
@@ -209,7 +220,7 @@ class MadeRun:
         return {"start": one(*counted[0]), "end": one(*counted[-1])}
 
     def series(self) -> dict[str, Any]:
-        """Return mlpstorage's time series of the host, without counters that are not read."""
+        """Return mlpstorage's time series of the host. It contains only counters that the project reads."""
         samples = [
             {
                 "timestamp": moment,
@@ -240,7 +251,7 @@ class MadeRun:
     def write(
         self, directory: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
     ) -> Path:
-        """Write the result directory with these ranks (None: all) and parts.
+        """Write the result directory and return it. It contains the statistics of these ``ranks`` (None: all).
 
         The parts are summary, config, metadata, snapshots (in the metadata), log, separation (``fs_separation.json``)
         and series.
@@ -280,7 +291,7 @@ CAPABILITIES = {
 
 
 def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, Any] | None = None) -> Path:
-    """Write a system description into a tree of published results, in the layout of v3.0."""
+    """Write a system description into a tree of published results, in the layout of v3.0; return the file."""
     file = top / "closed" / submitter / "systems" / f"{system}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     declared = CAPABILITIES if capabilities is None else capabilities
@@ -289,5 +300,5 @@ def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, 
 
 
 def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:
-    """Return the directory of a run in a tree of published results."""
+    """Return the path of the directory of a run in a tree of published results."""
     return top / "closed" / submitter / "results" / system / "checkpointing" / model / time

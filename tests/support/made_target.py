@@ -1,4 +1,4 @@
-"""Facts of targets for tests."""
+"""Facts about targets, for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def mounted(
     options: str = "rw,relatime",
     capacity: Capacity = _HALF_USED,
 ) -> TargetFacts:
-    """Return the facts of a directory on such a file system."""
+    """Return the facts of a target on a mounted file system of this kind."""
     mount = Mount(mount_point=location, file_system=kind, source=source, options=options)
     return TargetFacts(
         location=location,

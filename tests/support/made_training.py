@@ -26,7 +26,7 @@ ASYNC = dataclasses.replace(SUBJECT, strategy="async")
 
 
 def background_save(index, committed, *, blocked=0.5, copying=0.0, size=FULL):
-    """Return a save that blocked the job for a while and was committed later."""
+    """Return a save that blocked the job for ``blocked`` seconds and was committed after ``committed`` seconds."""
     return dataclasses.replace(
         operation("save", index, committed, size=size),
         checkpoint=index,
@@ -38,7 +38,10 @@ def background_save(index, committed, *, blocked=0.5, copying=0.0, size=FULL):
 
 
 def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
-    """Return steps around a save; steps during it take about ``beside`` seconds, with variance ``scatter``."""
+    """Return the training steps before, during and after the save of a checkpoint.
+
+    A step during the save takes ``beside`` seconds, alternately with ``scatter`` added and subtracted.
+    """
     alone = (STEP,) * 20
     shifts = [scatter * (-1) ** n for n in range(batches)]
     return StepsOfSave(
@@ -50,7 +53,7 @@ def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
 
 
 def in_background(*committed, blocked=0.5, copying=0.0, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
-    """Return a measurement of saves that were committed after this number of seconds."""
+    """Return a measurement of background saves. ``committed`` are the seconds after which each save was committed."""
     committed = committed or (20.0, 20.0, 20.0)
     saves = [
         background_save(n, seconds, blocked=blocked, copying=copying, size=size)
@@ -70,7 +73,7 @@ SMALL = 16 << 20
 
 
 def crashed(*kills, planned=6, fault_count=0, faults=(), bytes_checked=None, **changes):
-    """Return a measurement in which saves were killed."""
+    """Return a measurement of saves in which ranks were killed. ``kills`` are the results, by default of six kills."""
     kills = kills or SIX
     integrity = compared(SMALL * len(kills), bytes_checked, fault_count=fault_count, faults=faults)
     found = Crashes(planned=planned, bytes=SMALL, usual_seconds=0.08, kills=kills, integrity=integrity)
@@ -85,7 +88,7 @@ RESTORES = (FULL, FULL + DELTA, FULL + 2 * DELTA)
 
 
 def of_chains(*seconds, **changes):
-    """Return a measurement of a full save and two deltas, whose restores took this number of seconds."""
+    """Return a measurement of a full save and two deltas. ``seconds`` are the times of their restores."""
     seconds = seconds or (10.0, 11.0, 12.0)
     saves = [
         dataclasses.replace(operation("save", n, 5.0 * size / FULL), checkpoint=n, bytes=size)
@@ -106,7 +109,10 @@ def of_chains(*seconds, **changes):
 
 
 def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, faults=(), checked=RESTORES[2]):
-    """Return a chain that was loaded after other chains were deleted; ``freed`` is the freed share of their space."""
+    """Return the result of a load of a chain after other chains were deleted.
+
+    ``freed`` is the share of the deleted bytes that the storage had freed (None: unknown).
+    """
     integrity = compared(RESTORES[2], checked, fault_count=fault_count, faults=faults)
     return Chains(
         deltas=2,
@@ -122,7 +128,7 @@ COMPRESSED = dataclasses.replace(SUBJECT, strategy="compressed")
 
 
 def compressed(*saves, codec=(4.0, 4.0, 4.0), stored=0.9, fault_count=0, **changes):
-    """Return a measurement in which compressed saves took this number of seconds, and plain ones 10."""
+    """Return a measurement in which compressed saves took these times, and uncompressed ones about 10 s."""
     found = Compression(
         codec="zstd:1",
         content="numbers of few exponents",
@@ -144,7 +150,7 @@ EVERY_TENTH = DrainRule(every=10, target_share=0.1)
 
 
 def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
-    """Return a restore of the expected checkpoint, or of another one."""
+    """Return a restore. ``tier`` and ``number`` name the restored checkpoint, by default the expected one."""
     taken = (expected_tier if tier is None else tier, expected if number is None else number)
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     is_right = taken == (expected_tier, expected)
@@ -162,7 +168,7 @@ COMPLETE, INCOMPLETE = restored("local", 169), restored("target", 168)
 
 
 def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
-    """Return the loss of one of three hosts, whose files were returned and loaded in this number of seconds."""
+    """Return the loss of one of three hosts, whose files were returned and loaded in ``seconds`` in total."""
     integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     return NodeLoss(
         hosts=3,
@@ -181,7 +187,10 @@ def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=())
 def two_tiers(
     *, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), complete=COMPLETE, incomplete=INCOMPLETE, node_loss=None
 ):
-    """Return saves to a local tier and restores from both tiers."""
+    """Return saves to a local tier, and restores from both tiers.
+
+    ``alone`` and ``beside`` are the times of saves without and during a drain.
+    """
     return Tiers(
         bytes=FULL,
         undisturbed_seconds=alone,
@@ -194,13 +203,16 @@ def two_tiers(
 
 
 def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
-    """Return a measurement of saves that blocked the job for a local tier and were drained later."""
+    """Return a measurement of saves that blocked the job for a local tier and were drained later.
+
+    ``committed`` are the seconds after which each save was committed on the target.
+    """
     made = in_background(*committed, blocked=blocked, subject=TIERED, drains=rule)
     patterns = dataclasses.replace(made.patterns, tiers=found or two_tiers())
     return dataclasses.replace(made, **{"patterns": patterns, **changes})
 
 
 def at_notice(*seconds, **changes):
-    """Return a measurement in which jobs received a notice and saved in this number of seconds."""
+    """Return a measurement of saves after a notice of preemption. ``seconds`` are the times until the commit."""
     found = Preempted(bytes=FULL, committed_seconds=seconds or (30.0, 31.0, 29.0))
     return in_background(patterns=Patterns(preempt=found), **changes)

@@ -110,7 +110,7 @@ Seconds = Callable[[random.Random, OperationKind, int], float]
 
 
 def day_of(number: int) -> str:
-    """Return when the run of a day began."""
+    """Return the start time of the simulated run on this day of May 2031."""
     return f"2031-05-{number:02d}T07:08:09+00:00"
 
 
@@ -133,7 +133,7 @@ def make_run(
     system: Told | None = None,
     change: Callable[[Measurement], Measurement] = lambda measurement: measurement,
 ) -> Document:
-    """Write a run directory whose saves and loads take about this number of seconds; return its report.
+    """Write a run directory and return its report. A save takes about ``save`` seconds and a load ``load`` seconds.
 
     ``change`` changes the simulated measurements before they are judged. A run of only the suite conformance has no
     measurements.
@@ -190,7 +190,7 @@ def make_run(
 
 
 def _session(document: Document) -> Document:
-    """Return the content of a run's session file."""
+    """Return the content of the session file of a run."""
     run = document["run"]
     return {
         "run_id": run["id"],
@@ -228,8 +228,11 @@ def _judged(
     waivers: tuple[Waiver, ...] = (),
     system: Mapping[str, Any] | None = None,
 ) -> _Judged:
-    """Return the judged run of these options with these measurements and observations; ``changed`` are changes of the
-    environment."""
+    """Return the judged run of these options.
+
+    ``measure`` and ``observe`` return its measurements and observations. ``changed`` contains the changed parts of the
+    environment.
+    """
     settings = resolve(options, {})
     gates = load_gates(settings.gate_table, target.gate_kind)
     catalogue = offered(REQUIREMENTS, target.capabilities)
@@ -281,7 +284,7 @@ def _judged(
 
 
 def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
-    """Yield the events of rank 0 for these measurements, in one launch."""
+    """Yield the events that rank 0 sends in a launch with these measurements."""
     yield Ready()
     yield Imported()
     for measurement in measurements:
@@ -315,7 +318,7 @@ def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
 
 
 def _pattern_events(measurement: Measurement) -> Iterator[Event]:
-    """Yield the events of patterns; for endurance as many saves as a run reports."""
+    """Yield the events of patterns. For endurance, yield events of only as many saves as a run reports."""
     subject = measurement.subject
     for field in dataclasses.fields(Patterns):
         found = getattr(measurement.patterns, field.name, None)
@@ -331,7 +334,7 @@ def _pattern_events(measurement: Measurement) -> Iterator[Event]:
 
 
 def _lines(measurements: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of ``events.jsonl``; the ranks are ready after a second and have imported after another."""
+    """Yield the lines of ``events.jsonl``. The ranks are ready after 1 s and have imported their modules after 2 s."""
     events = list(_events(measurements))
     apart = min(0.001, (_RUN_SECONDS - 3) / len(events))
     for number, event in enumerate(events):
@@ -356,7 +359,10 @@ def _operations(
 def _operation(
     planned: PlannedCheckpoint, kind: OperationKind, index: int, each: Sequence[float], phases: dict[str, float]
 ) -> Operation:
-    """Return an operation whose ranks took this number of seconds; the phases are those of the slowest rank."""
+    """Return an operation.
+
+    ``each`` are the times of its ranks, ``phases`` the times of the phases of the slowest rank.
+    """
     commit = phases.get("commit", 0.0)
     made = made_measurement.operation(kind, index, max(each) + commit, ranks=each, size=planned.layout.bytes)
     return dataclasses.replace(made, phases=phases, checkpoint=index)
@@ -392,12 +398,12 @@ def _measurement(
 
 
 def steady(save: float = 0.72, load: float = 0.45) -> Seconds:
-    """Return times of about this share of the limits."""
+    """Return a function that returns times of operations. They are about ``save`` or ``load`` times the limit."""
     return lambda rng, kind, _index: (save if kind == "save" else load) * rng.uniform(0.94, 1.03)
 
 
 def late(rng: random.Random, kind: OperationKind, index: int) -> float:
-    """Return times with two saves over the limit."""
+    """Return the time of an operation as a share of its limit. Two of the saves exceed the limit."""
     return rng.uniform(0.82, 0.96) + (0.42 if kind == "save" and index in (4, 8) else 0.0)
 
 
@@ -416,11 +422,12 @@ def report(
     is_measured: bool = True,
     text: str = "",
 ) -> Document:
-    """Return the report of a run on shared storage whose operations take ``seconds``, as shares of their limits.
+    """Return the report of a run on shared storage.
 
-    ``slow_ranks`` take ``slower`` times as long as the others. ``seen`` changes observations of checks, by name.
-    ``fails_after`` ends the first measurement after this number of operations; without ``is_measured`` no rank starts.
-    ``text`` is appended to every external string.
+    ``seconds`` returns the time of an operation as a share of its limit. ``slow_ranks`` take ``slower`` times as long
+    as the others. ``seen`` changes observations of checks, by name. ``fails_after`` ends the first measurement after
+    this number of operations; without ``is_measured`` no rank starts. ``text`` is appended to every string from hosts,
+    vendors and users.
     """
     hosts = tuple(f"node{n + 1:03}" for n in range(max(1, ranks // _HOST_RANKS)))
     given = {
@@ -478,7 +485,7 @@ _FROM_OUTSIDE = {
 
 
 def _with_text(value: Any, text: str, *, is_outside: bool = False) -> Any:
-    """Return a document with a text appended to all strings from hosts, vendors and users."""
+    """Return a document in which ``text`` is appended to all strings from hosts, vendors and users."""
     match value:
         case str():
             return value + text if is_outside else value
@@ -637,7 +644,7 @@ def _observation(rng: random.Random, check: Check, changes: Mapping[str, Any]) -
 
 
 def certified(**changes: Any) -> Document:
-    """Return the report of an array that meets everything with some margin."""
+    """Return the report of an array that meets every requirement with some margin."""
     return report(**changes)
 
 
@@ -670,7 +677,7 @@ def not_certified(**changes: Any) -> Document:
 
 
 def incomplete() -> Document:
-    """Return the report of a run without a second client, a power cut and a volume to fill, on too few ranks."""
+    """Return the report of a run on too few ranks, without a second client, a power cut and a small volume."""
     return report(ranks=8, options={"ckpt_power_cut": None, "ckpt_small_volume": None})
 
 
@@ -694,7 +701,7 @@ def nothing_ran() -> Document:
 
 
 def contract_only() -> Document:
-    """Return a document with only the fields of the contract, as an early or foreign one may have."""
+    """Return a report with only the fields of the contract, as from an early version or another program."""
     whole = incomplete()
     kept = ("schema", "run", "grade", "cluster", "requirements", "catalogue_names", "measurements",
             "sufficient_up_to_accelerators")  # fmt: skip

@@ -18,20 +18,20 @@ _VARIABLE = re.compile(r"\$\{(CKPT_[A-Z_]+)\}")
 
 
 def values(**others: str) -> dict[str, str]:
-    """Return the values of the file, with some replaced."""
+    """Return the variables of the file ``values.env``, with ``others`` added or replaced."""
     lines = (DIRECTORY / "values.env").read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     return {name: " ".join(shlex.split(text)) for name, text in found.items()} | others
 
 
 def filled(name: str, of: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the documents of a manifest. Raises KeyError for a missing value."""
+    """Return the documents of a manifest with the values of its variables. Raises KeyError if a value is missing."""
     text = _VARIABLE.sub(lambda found: of[found[1]], (DIRECTORY / name).read_text())
     return list(yaml.safe_load_all(text))
 
 
 def variables(path: Path) -> set[str]:
-    """Return the names that a manifest uses."""
+    """Return the names of the variables that a manifest uses."""
     return set(_VARIABLE.findall(path.read_text()))
 
 

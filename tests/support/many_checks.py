@@ -1,9 +1,9 @@
 """Performs many checks of one target, a few at a time, each in a forked process: ``python many_checks.py``.
 
 Reads a request as JSON from standard input: ``room`` (package of the checks: ``posix`` or ``objects``), ``checks``
-(names), ``words`` (of a check's command line), ``at_once``, ``seconds`` (after which a check counts as blocked) and
-``seconds_in_all`` (after which no check is begun, because each would time out on a target that does not answer). Writes
-{check: observation} to standard output.
+(names), ``words`` (arguments of a check's command line, by the need of the check), ``at_once``, ``seconds`` (after
+which a check counts as blocked) and ``seconds_in_all`` (after which no check is begun, because each would time out on a
+target that does not answer). Writes {check: observation} to standard output.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _started = subprocess.Popen
 
 
 def fork_agents() -> None:
-    """Let clients in this process and its forks start their agents on this host by a fork, not as a program.
+    """From now on, start agents on this host by a fork of this process instead of a new Python.
 
-    Many checks in sequence have about ten agents each, and starting Python takes longer than most requests. Other tests
-    start an agent as a program.
+    This applies to this process and its forks. A check has about ten agents, and starting Python takes longer than most
+    requests. Other tests start an agent as a program.
     """
     for name in _AGENTS:
         importlib.import_module(name)
@@ -42,7 +42,7 @@ def fork_agents() -> None:
 
 
 class _Forking:
-    """Replaces the functions of ``subprocess`` that clients use."""
+    """Replaces the module ``subprocess`` for clients: an agent is started by a fork, any other program as usual."""
 
     DEVNULL, PIPE, TimeoutExpired = subprocess.DEVNULL, subprocess.PIPE, subprocess.TimeoutExpired
 
@@ -54,7 +54,7 @@ class _Forking:
 
 
 class _Forked:
-    """A fork of this process that is an agent, with the interface of a client's process."""
+    """An agent in a fork of this process. It has the methods of ``subprocess.Popen`` that clients use."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.returncode: int | None = None
@@ -86,7 +86,7 @@ class _Forked:
 
 
 def _be(command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Become the agent, with the environment of a newly started program."""
+    """Run the agent in this process with the environment of a newly started program, and exit."""
     code = 1
     try:
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -102,7 +102,7 @@ def _be(command: Sequence[str], env: Mapping[str, str]) -> None:
     os._exit(code)
 
 
-# Checks that exclude others of their kind, because they take the target or its space away.
+# Needs of checks. Only one check with such a need runs at a time, because it stops the target or fills its space.
 ALONE = ("power cut", "small directory")
 
 

@@ -45,7 +45,7 @@ WHOLE_FILES = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One fault, enabled with ``parameters``, and its effect on the checks."""
+    """One fault, the ``parameters`` with which it is enabled, and its effect on the checks."""
 
     fault: str
     fails: frozenset[str]
@@ -63,8 +63,9 @@ class Row:
         return FAULTS[self.fault].sentence
 
     def meets(self, operations: Mapping[str, Collection[str]]) -> frozenset[str]:
-        """Return the checks that the fault can affect: it acts in their directories, on an operation that they use.
+        """Return the checks to perform with the fault: those that must fail, and others that the fault can affect.
 
+        A fault can affect a check if it acts in the directory of the check, on an operation that the check uses.
         ``operations`` are the operations that each check uses on a healthy target. Checks that fail by chance are
         omitted, because they prove nothing.
         """
@@ -85,10 +86,11 @@ def row(
     damages: str = "",
     **parameters: Any,
 ) -> Row:
-    """Return the row of a fault from the keywords of its class; names of checks are written as words.
+    """Return the row of a fault from the keywords of its class. Names of checks are separated by spaces.
 
     ``says`` applies to the first of ``fails``, or is given by check. ``may`` is ``content`` for every check that reads
-    data back. ``damages`` is the name that verdicts give to this damage of content; it replaces the others.
+    data back. ``damages`` is the name that verdicts give to damaged content; with it, the keywords of checks are
+    ignored, and every check that compares whole files must fail.
     """
     if damages:
         says = {"MMAP.private": damages}
@@ -116,12 +118,15 @@ MATRIX = tuple(row(name, **fault.row) for name, fault in FAULTS.items() if fault
 
 
 def kind_of(fault: str) -> str:
-    """Return the topic of a fault: data, names, durable, errors or time."""
+    """Return the topic of a fault: ``data``, ``names``, ``durable``, ``errors`` or ``time``."""
     return FAULTS[fault].__module__.rpartition("_")[2]
 
 
 def _one_of_each() -> tuple[Row, ...]:
-    """Return a row for every requirement and every kind of fault: the one with the fewest checks that must find it."""
+    """Return a small selection of rows: at least one for every requirement and every topic of faults.
+
+    Each is the row with the fewest checks that must fail.
+    """
     rows = sorted((row for row in MATRIX if row.fails), key=lambda row: len(row.fails))
     requirements, kinds = {name.partition(".")[0] for name in ALL}, {kind_of(row.fault) for row in rows}
     of_requirements = {

@@ -10,7 +10,7 @@ from tests.support.targets.misbehaving import FAULTS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedRow:
-    """One fault that only a run can detect (none: a healthy target), and the requirements that fail."""
+    """One fault that only a run can detect, and the requirements that fail. An empty ``fault`` is a healthy target."""
 
     title: str
     fault: str

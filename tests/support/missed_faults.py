@@ -1,4 +1,4 @@
-"""For requirements of behaviour: how often a run misses a fault that occurs only in a share of all trials. Pure."""
+"""The probability that a behaviour requirement misses a fault that occurs only in some trials. Pure functions."""
 
 from __future__ import annotations
 

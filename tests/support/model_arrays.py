@@ -30,7 +30,7 @@ _FAIR = _MET | {"NEIGHBOUR": "met"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Array:
-    """One model array: its property, the fault that creates it, the expected outcome of each required row."""
+    """One model array: its property, the fault that simulates it, and the expected outcomes of the requirements."""
 
     name: str
     truth: str
@@ -168,13 +168,16 @@ ARRAYS = (
 
 
 def recorded() -> dict[str, Any]:
-    """Return the recorded results of runs by the name of the array."""
+    """Return the recorded results of runs, by the name of the array."""
     found: dict[str, Any] = json.loads(FILE.read_text() or "{}") if FILE.exists() else {}
     return found
 
 
 def record(array: Array, seen: dict[str, str], exit_code: int, *, says: str) -> None:
-    """Record the results of a run on an array and the words ``says`` of its certificate, if `UPDATE` is set."""
+    """Record the results of a run on an array, if the environment variable `UPDATE` is set.
+
+    ``seen`` contains the outcomes, and ``says`` the words of the certificate.
+    """
     if not os.environ.get(UPDATE):
         return
     # Several processes may record concurrently.

@@ -1,4 +1,4 @@
-"""Records which directories the ranks of a run create; each process writes a list."""
+"""Records which directories the ranks of a run create: all processes append to one list."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ os.mkdir = made
 
 
 class DirectoriesMade:
-    """Pass its ``environment`` to a run; ``names`` are then the directories of its checkpoints, in order."""
+    """Records the checkpoint directories that the ranks of a run create.
+
+    Pass its ``environment`` to the run. Then ``names`` lists the directories in the order of their creation.
+    """
 
     def __init__(self, home: Path) -> None:
         self._log = home / "directories-made"

@@ -9,8 +9,10 @@ from tests.support.file_systems.serving import run, until
 
 
 def plug_in(process: subprocess.Popen[bytes], cable: str, bridge: str, log: Path, ready: Path) -> str:
-    """Connect the network namespace of the first process below ``process`` to the bridge; return its process id when
-    ready."""
+    """Connect the network namespace of a process to a bridge, and wait until the file ``ready`` exists.
+
+    The process is the only child of ``process``. Return the child's process id.
+    """
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     until(lambda: children.read_text().split(), "the first process runs", process, log)
     (first,) = children.read_text().split()

@@ -11,8 +11,11 @@ from tests.support import dump_engine
 
 @dataclass(frozen=True, kw_only=True)
 class NewThing:
-    """The additions: (file, the text before which to insert, "" for the end of the file or a new file; the inserted
-    text)."""
+    """The insertions that add one entry, and the pages that must be generated again.
+
+    An insertion is (file, text before which to insert, inserted text). If the text before which to insert is empty, the
+    inserted text is appended to the file, or becomes a new file.
+    """
 
     insertions: tuple[tuple[str, str, str], ...]
     pages: tuple[str, ...] = ()
@@ -339,7 +342,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
 
 
 def add(kind: str, tree: Path) -> None:
-    """Insert an entry into a tree; generated pages are not changed."""
+    """Add an entry of a kind to a tree. Generated pages are not changed."""
     for name, before, text in THINGS[kind].insertions:
         file = tree / name
         found = file.read_text() if file.exists() else ""

@@ -1,10 +1,10 @@
 """The init process of the Linux that ``nfs_machine`` boots: an NFS server, two clients, and the checks.
 
-It needs only the standard library, and reads the host's files by hostfs. It may write only to a given directory, into
-which it writes its results, one line of JSON each. The server is this kernel's nfsd with an ext4 volume on a virtual
-disk. For NFS 4 each client has a separate network namespace and host name: for the server they are two hosts, each with
-a client id, a connection and delegations. NFS 3 identifies clients only by locks; there they are two mounts of one host
-without a shared cache.
+It needs only the standard library, and reads the host's files by hostfs. It writes only into one given directory: its
+results, one line of JSON each. The server is this kernel's nfsd with an ext4 volume on a virtual disk. For NFS 4 each
+client has a separate network namespace and host name. So the server sees two hosts, each with a client id, a connection
+and delegations. NFS 3 identifies clients only by locks; there the clients are two mounts of one host without a shared
+cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MS_BIND = 4096
 
 
 def main() -> None:
-    """Set everything up, perform the checks, and always power off."""
+    """Set everything up and perform the checks. Power off in any case."""
     try:
         os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
         mount("proc", "/proc", "proc")
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def set_up_machine() -> None:
-    """Set up devices, temporary directories, modules and a private network for user space."""
+    """Set up what user space needs: devices, temporary directories, modules and a private network."""
     for directory in ("/var/lib/nfs", "/dev/shm"):
         make(directory)
         mount("tmpfs", directory, "tmpfs")
@@ -88,7 +88,7 @@ def set_up_machine() -> None:
 
 
 def set_up_server() -> None:
-    """Export an ext4 volume and a small one; clients may lock and open immediately, without a grace period."""
+    """Export a large and a small ext4 volume. Clients may lock and open files immediately, without a grace period."""
     for disk, directory, number in (("/dev/ubda", EXPORT, 0), ("/dev/ubdb", f"{EXPORT}/small", 2)):
         make(directory)
         mount(disk, directory, "ext4")
@@ -105,7 +105,7 @@ def set_up_server() -> None:
 
 
 def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
-    """Mount the export on two clients with these options, perform the checks, and unmount."""
+    """Mount the exports on two clients with these options, perform the checks, write their results, and unmount."""
     points = {"first": f"{MOUNTS}/nfs-a", "second": f"{MOUNTS}/nfs-b", "small": f"{MOUNTS}/nfs-small"}
     for client, point in points.items():
         make(point)
@@ -129,8 +129,10 @@ def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
 
 
 def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Perform the checks one after the other, each in a fork of one process, because starting Python takes seconds
-    here."""
+    """Perform the checks one after the other; return their observations.
+
+    Each check runs in a fork of one process, because starting Python takes seconds here.
+    """
     asked = {
         "room": "posix",
         "checks": job["checks"],
@@ -155,7 +157,7 @@ def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[s
 
 
 def tell(**facts: Any) -> None:
-    """Write a line for the host."""
+    """Write a line of JSON with these facts for the host."""
     with (OUT / "lines").open("a") as file:
         file.write(json.dumps(facts) + "\n")
 
@@ -171,7 +173,7 @@ def make(directory: str) -> None:
 
 
 def run(*words: str) -> None:
-    """Run a command; if it fails, the error contains its output."""
+    """Run a command. If it fails, raise an error that contains its output."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"exit code {done.returncode} of {' '.join(words)}: {done.stderr.strip()}")

@@ -69,10 +69,10 @@ def seen(
     deadline: float = 240.0,
     checkout: Path = CHECKOUT,
 ) -> Iterator[dict[str, Any]]:
-    """Boot the machine, perform the checks under each configuration, and yield its lines when they arrive.
+    """Boot the machine, perform the checks under each configuration, and yield the machine's lines when they arrive.
 
     ``check_seconds`` is the timeout of one check. After ``deadline`` seconds the machine is killed, and the last line
-    states this. ``kind`` tells lines apart: machine, mounts, check, error, end.
+    states this. ``kind`` in a line is machine, mounts, check, error or end.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-nfs-") as home:
         job = {
@@ -122,8 +122,10 @@ def _disk(path: Path, mebibytes: int) -> Path:
 
 
 def _with_large_registers(home: Path) -> dict[str, str]:
-    """Return a library to preload on a processor with more registers than the kernel supports; nothing without a
-    compiler."""
+    """Return an environment that preloads a library; without a compiler, an empty one.
+
+    The library is needed on processors with more registers than the kernel supports.
+    """
     if not (compiler := shutil.which("cc")):
         return {}
     library = home / "registers.so"
@@ -168,7 +170,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Print the results, a line of JSON each; exit 1 if the machine did not reach its end."""
+    """Print the results, one line of JSON each. Return 1 if there was an error or the machine did not reach its end."""
     from pytest_ckpt.facts.checks import in_room  # noqa: PLC0415 - found from the checkout that this file lies in
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -21,7 +21,7 @@ def failed(
     environment: Mapping[str, str] | None = None,
     target: str = TARGET,
 ) -> dict[str, str]:
-    """Perform checks, two at a time; return why some failed.
+    """Perform checks of an object store, two at a time; return the reason of each failed check, by its name.
 
     ``environment`` contains the credentials for the store; None if it needs none.
     """

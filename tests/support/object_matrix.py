@@ -1,9 +1,8 @@
-"""The table of faults of an object store and the checks that fail; test_matrix_of_objects.py compares it with faulty
-stores.
+"""The table of faults of an object store and the checks that fail.
 
-``fails`` are the checks that must fail, ``may_fail`` those that may fail depending on timing; no other check may fail.
-``says`` are words that the verdict of the first of them must contain. Each row is defined at its fault, in
-``targets/object_faults*.py``.
+test_matrix_of_objects.py compares the table with faulty stores. ``fails`` are the checks that must fail, ``may_fail``
+those that may fail depending on timing; no other check may fail. ``says`` are words that the verdict of the first check
+in ``fails`` must contain. Each row is defined at its fault, in ``targets/object_faults*.py``.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ class Row:
 
     @property
     def meets(self) -> list[str]:
-        """Return the checks to run: without objects of 5 GiB unless the fault affects parts, ranges or large objects.
+        """Return the names of the checks to run.
 
-        Checks that create such objects would take half of the total time.
+        Checks with objects of 5 GiB would take half of the total time. So they are included only if the fault affects
+        parts, ranges or large objects.
         """
         return sorted(ALL if {*self.fails, *self.may_fail} & (_OF_PARTS_AND_RANGES | LARGE) else ALL - LARGE)
 
@@ -51,7 +51,10 @@ class Row:
 
 
 def _row(fault: str, *, says: str, fails: str, may: str = "", silent_seconds: float = 10.0) -> Row:
-    """Return the row of a fault from the keywords of its class; checks are written without OBJECT-."""
+    """Return the row of a fault from the keywords of its class.
+
+    Names of checks are separated by spaces, and lack the prefix OBJECT-.
+    """
     return Row(
         fault=fault,
         says=says,

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.front_door import TINY, FrontDoor, Run, Started
 from tests.support.targets.object_server import CREDENTIALS, TARGET
 
-# Its objects have several parts: the larger file of a rank has 13 MiB.
+# Options of runs whose objects have several parts: the larger file of a rank has 13 MiB.
 IN_PARTS = (*(word for word in TINY if not word.startswith("--ckpt-scale")), "--ckpt-scale=1/5000")
 
 
@@ -18,7 +18,7 @@ def started(
     of: tuple[str, ...] = TINY,
     suite: str = "performance",
 ) -> Started:
-    """Start a run on the bucket of the tests, with its credentials."""
+    """Start a run on the bucket of the tests, with its credentials. ``of`` are options that reduce the run."""
     # The gate table is given explicitly, so the front door does not set one.
     words = (*of, f"--ckpt-suite={suite}", *options)
     return door.start(*words, target=TARGET, environment=CREDENTIALS | (environment or {}))
@@ -31,7 +31,7 @@ def subject(run: Run) -> str:
 
 
 def texts_of(directory: Path) -> dict[str, str]:
-    """Return the text of every file below a directory, by name."""
+    """Return the text of every file below a directory, by the name of the file."""
     return {
         p.relative_to(directory).as_posix(): p.read_text(errors="replace") for p in directory.rglob("*") if p.is_file()
     }

@@ -36,13 +36,13 @@ EFFORT = (f"--share={SHARE}", "--json")
 
 
 def limits() -> list[str]:
-    """Return the timeouts of a check of these targets, longer on a busy machine."""
+    """Return the options of a check that set its timeouts. They are longer on a busy machine."""
     return [f"--patience={patience(CALL_SECONDS)}", f"--space-seconds={patience(SPACE_SECONDS)}"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target with two clients, and a small one that may be filled."""
+    """A target with two mounts, and a small target that checks may fill."""
 
     target: Target
     small: Target
@@ -53,8 +53,10 @@ class Pair:
             self.small.fault(name, **parameters)
 
     def observe(self, names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
-        """Perform checks of both targets and judge them; if some did not end, both targets print the stacks of their
-        threads."""
+        """Perform checks and return their verdicts by name.
+
+        If a check does not end, both targets print the stacks of their threads.
+        """
         found, blocked = made(self.words(), names, seconds)
         if blocked:
             self.target.say_where()
@@ -62,7 +64,10 @@ class Pair:
         return judged(found)
 
     def words(self) -> dict[str, list[str]]:
-        """Return the command-line arguments of a check, according to its needs."""
+        """Return the arguments of a check's command line, by the need of the check.
+
+        The key "" applies to every check.
+        """
         return {
             "": [f"--directory={self.target.path}", *EFFORT, *limits()],
             "second client": [f"--second-directory={self.target.second}"],
@@ -72,7 +77,10 @@ class Pair:
 
 
 def observe(words: dict[str, list[str]], names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
-    """Perform checks and judge them like a run on shared storage."""
+    """Perform checks, judge them like a run on shared storage, and return their verdicts by name.
+
+    ``words`` are arguments as from `Pair.words`.
+    """
     return judged(made(words, names, seconds)[0])
 
 
@@ -85,7 +93,10 @@ def made(
     at_once: int = AT_ONCE,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Perform checks, ``at_once`` at a time; return the observations, and the names of checks that did not end."""
+    """Perform checks, ``at_once`` at a time; return the observations, and the names of checks that did not end.
+
+    ``words`` are arguments as from `Pair.words`. A check that takes longer than ``seconds`` counts as blocked.
+    """
     asked = {
         "room": room,
         "checks": list(names),
@@ -110,10 +121,10 @@ def made(
 
 
 def judged(seen_of: dict[str, Any], gates: Gates = SHARED) -> dict[str, Verdict]:
-    """Judge observations like a run with these gates."""
+    """Judge observations like a run with these gates; return the verdicts by the name of the check."""
     found = {}
     for name, seen in seen_of.items():
-        assert "fault" not in seen, f"{name} itself broke: {seen['broke']}"
+        assert "fault" not in seen, f"{name} itself broke: {seen['fault']}"
         requirement, _, subject = name.partition(".")
         observation = from_plain(Observation, {"requirement": requirement, "subject": subject} | seen)
         found[name] = decide_observed(REQUIREMENTS[requirement], observation, gates)

@@ -1,7 +1,7 @@
 """A single rank in a separate process: ``python -m`` this module, with instructions on standard input.
 
-It saves checkpoint 1 of a layout with an engine and the strategy ``sync``, or loads it, in an existing area. Its last
-line is JSON: its results, its peak memory, and the imported modules.
+It saves checkpoint 1 of a layout with an engine and the strategy ``sync``, or loads it, in an existing area. The last
+line that it prints is JSON: its results, its peak memory, and the imported modules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECONDS = 300
 
 
 class Alone:
-    """A group of one rank, which acts as rank ``rank`` without communication."""
+    """A group that contains one rank and does not communicate. The rank has the number ``rank``."""
 
     size, host, leads_host, spans_hosts = 1, "here", True, False
 
@@ -55,12 +55,12 @@ class Alone:
 
 
 def area_in(target: Path) -> AreaRef:
-    """Return a new area in a directory."""
+    """Create an area in a target directory and return it."""
     return make_target(spec_of(str(target), known_targets()), str(target)).create_area("one-rank")
 
 
 def checkpoint_in(target: Path) -> Path:
-    """Return the directory of the checkpoint committed by a rank."""
+    """Return the directory of the only checkpoint that `as_one_rank` has saved in a target directory."""
     (directory,) = target.glob("*/*/checkpoint-0001")
     return directory
 
@@ -68,7 +68,10 @@ def checkpoint_in(target: Path) -> Path:
 def as_one_rank(
     engine: str, whole: Layout, area: AreaRef, action: str, front: Sequence[str] = (), pattern: str = ""
 ) -> dict[str, Any]:
-    """Let rank 0 of a layout save or load in a separate process, started by ``front``; return its results."""
+    """Let rank 0 of a layout save or load in a separate process, and return its results.
+
+    ``front`` are the words in front of the command line, such as those of strace.
+    """
     asked = {"engine": engine, "area": to_plain(area), "action": action, "processes": whole.processes,
              "pattern": pattern, "model": whole.model.name, "mode": whole.mode, "scale": whole.scale}  # fmt: skip
     done = subprocess.run(

@@ -1,5 +1,7 @@
-"""An engine for tests that commits itself, and writes three files per rank under names that it chooses for each
-save."""
+"""An engine for tests that performs the commit itself.
+
+For each save it chooses new names for the three files of each rank.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ FILES, FILE_BYTES = 3, (1 << 20) + 12_345
 
 
 class OwnFilesEngine:
-    """``group`` is a group that only this engine uses during a save."""
+    """The engine of one rank. ``group`` is a group that only this engine uses during a save."""
 
     def __init__(self, *, rank, content, group) -> None:
         self._rank, self._content, self._group = rank, content, group
@@ -72,7 +74,7 @@ class OwnFilesEngine:
 
 
 class LeavesTheCommit(OwnFilesEngine):
-    """Leaves the names of its files and the commit to its strategy."""
+    """A variant that only writes its files. Its strategy records the names of the files and commits."""
 
     def save(self, draft, clock):
         self.write(draft, clock)

@@ -1,4 +1,4 @@
-"""A small user's model, and the name of its file in tests."""
+"""A small model as a user describes it, and the name of its file in tests."""
 
 from __future__ import annotations
 

@@ -48,17 +48,17 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a pod ended, and its output."""
+    """The exit of a pod, and its output."""
 
     code: int
     text: str
 
 
 def run_pods(home: Path, pods: Sequence[Pod], config: Mapping[str, str], keys: str) -> Ended:
-    """Start all pods, the first one last, and return how that one ended; the others end with it.
+    """Start all pods, the first one last, and wait until the first one ends; return how it ended. Then the others end.
 
-    ``config`` are the files of the config map. ssh keys are created, and are in ``keys`` of every pod. Claims are the
-    directories ``claims/NAME`` below ``home``.
+    ``config`` are the files of the config map. ssh keys are created, and every pod has them in the directory ``keys``.
+    Claims are the directories ``claims/NAME`` below ``home``.
     """
     asked = {"pods": [asdict(pod) for pod in pods], "config": dict(config), "keys": keys}
     (home / "asked.json").write_text(json.dumps(asked))
@@ -86,7 +86,7 @@ def _address(number: int) -> str:
 
 
 def _mount_image(root: Path) -> None:
-    """Mount an in-memory root with this machine's programs."""
+    """Mount a root file system in memory, and in it the programs of this machine."""
     run("mount", "-t", "tmpfs", "image", made(root))
     for name in _OF_SYSTEM:
         there = Path("/", name)
@@ -110,14 +110,17 @@ def _mount_image(root: Path) -> None:
 
 
 def _mount_environment(root: Path) -> None:
-    """Mount the environment of the tests and the checkout last, because they may be below a mount of the pod."""
+    """Mount the environment of the tests and the checkout.
+
+    Call it after all other mounts, because the paths may be below a mount of the pod.
+    """
     for directory in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
         if not directory.is_relative_to("/usr"):
             run("mount", "--bind", directory, made(root / directory.relative_to("/")))
 
 
 def _mount_volumes(home: Path, root: Path, asked: Mapping[str, Any], pod: Mapping[str, Any]) -> None:
-    """Mount the volumes of the template, and the keys."""
+    """Mount the volumes of the template. Write the ssh keys and the pod's additional files."""
     spec = pod["template"]["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     (container,) = spec["containers"]
@@ -147,7 +150,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _be_pod(home: Path, number: int) -> None:
-    """Be a pod: create its root, change to it, become its user, and run its command."""
+    """Create the root of a pod, change to it, become its user, and run its command."""
     asked = json.loads((home / "asked.json").read_text())
     pod = asked["pods"][number]
     (container,) = pod["template"]["spec"]["containers"]
@@ -202,7 +205,7 @@ def _volumes(pods: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def main() -> int:
-    """Be the lab, or with ``--pod`` one pod of it."""
+    """Run the lab, or with ``--pod`` one pod of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("--pod", type=int)

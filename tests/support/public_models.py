@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 
 class Public(NamedTuple):
-    """A public model: the size-related part of its config.json, and its published counts.
+    """A public model: the size-related part of its config.json, and its published counts of parameters.
 
-    ``exact`` is the sum over the tensors of its published weights; ``billions`` and ``active`` are from its model card.
+    ``exact`` is the sum over the tensors of its published weights. ``billions`` and ``active`` are from its model card:
+    all parameters, and those that are active for a token, in billions.
     """
 
     config: dict[str, Any]

@@ -1,6 +1,6 @@
 """A plugin for end-to-end runs that records neither the load nor the ceiling of hosts.
 
-So neither other tests on this machine nor its speed change a verdict. A run with ``sees_host`` records both
+So neither other tests on this machine nor its speed can change a verdict. Runs with ``sees_host`` do not use the plugin
 (`tests.support.front_door`).
 """
 

@@ -1,4 +1,4 @@
-"""The memory that the processes of a run have for themselves."""
+"""The memory that each process of a run has for itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _RANK = ["-P", "-m", "pytest_ckpt.ranks"]
 
 
 def own_bytes(process: psutil.Process) -> int:
-    """Return the memory that only this process uses (USS); 0 if it has ended."""
+    """Return the memory that only this process uses (USS), in bytes; 0 if the process has ended."""
     with contextlib.suppress(psutil.Error):
         return int(process.memory_full_info().uss)
     return 0
 
 
 def ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
-    """Yield the ranks that a controller has started and that run."""
+    """Yield the running ranks that a controller has started."""
     for process in controller.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if process.cmdline()[1:] == _RANK:

@@ -1,4 +1,4 @@
-"""A GlusterFS volume with three copies on this host, and a command that runs while it is mounted.
+"""A GlusterFS volume with three copies on this host, which exists while a command runs.
 
 ``python -m tests.support.replicated_volume HOME COMMAND …`` creates the volume, mounts it at ``HOME/volume``, runs the
 command, removes the volume and exits with the command's code. It must run in separate namespaces (`ALONE`), because it
@@ -28,7 +28,7 @@ _BYTES = 600 << 20
 
 
 def main() -> int:
-    """Create the volume, run the command, and remove the volume."""
+    """Create the volume, run the command, and remove the volume; return the exit code of the command."""
     home, command = Path(sys.argv[1]), sys.argv[2:]
     leave_mounts_of_others()
     _do("ip", "link", "set", "lo", "up")

@@ -1,4 +1,4 @@
-"""Every page that the project writes, from invented facts, for tests and pictures of pages."""
+"""Every page that the project writes, with invented facts, for tests and pictures of pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _LONG = HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-wi
 
 
 def hostile(text: str = _LONG) -> dict[str, Any]:
-    """Return a report in which every external text is hostile, including hosts and system."""
+    """Return a report in which ``text`` is appended to every string from hosts, vendors and users.
+
+    The default ``text`` attacks pages and terminals.
+    """
     document = made_up_run.not_certified(
         models="llama3-8b,llama3-70b,llama3-405b",
         options={"ckpt_suite": "performance,contention,endurance,conformance"},
@@ -62,33 +65,39 @@ def _text_of(name: str) -> str:
 
 
 def document(name: str) -> dict[str, Any]:
-    """Return a copy of one of the documents."""
+    """Return a copy of the document with this name."""
     made: dict[str, Any] = json.loads(_text_of(name))
     return made
 
 
 def certificate(name: str, directory: Path) -> Path:
-    """Write one of the certificates and return its file."""
+    """Write the certificate of the document with this name, and return its file."""
     page = directory / "certificate.html"
     write_certificate(document(name), page)
     return page
 
 
 def judged_again(directory: Path) -> Path:
-    """Judge the directory of a run again."""
+    """Judge the directory of a run again; return the page with the result."""
     made_up_run.make_run(directory / "run")
     return _command(directory, "again", "judge", "run", "--cluster=24000")
 
 
 def judged_result(directory: Path) -> Path:
-    """Judge one published result, of which only rank 0 is known, with loads from a cache."""
+    """Judge one published result; return the page.
+
+    Only the times of rank 0 are published. The later loads are so fast that they may come from a cache.
+    """
     run = MadeRun(seconds=lambda kind, n, _rank: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
     run.write(directory / "made-up-system", ranks=[0])
     return _command(directory, "result", "judge", "made-up-system", "--cluster=16000")
 
 
 def judged_tree(directory: Path) -> Path:
-    """Judge a tree of published results: in time, too late, with signs of a cache, with all ranks and with one."""
+    """Judge a tree of three published results; return the page.
+
+    One result is in time, one is too slow, and one shows only rank 0 and signs of a cache.
+    """
     places = {
         "example-array-1": (MadeRun(), None),
         "example-array-2": (MadeRun(seconds=lambda kind, n, _rank: 31.0 if kind == "save" and n == 7 else 12.0), None),
@@ -98,7 +107,7 @@ def judged_tree(directory: Path) -> Path:
 
 
 def judged_hostile_tree(directory: Path) -> Path:
-    """Judge a tree of published results whose names contain markup."""
+    """Judge a tree of published results whose names contain markup; return the page."""
     names = ("array", "</style><script>alert(1)< & ü".replace("/", "_"), "a" * 90)
     return _tree(directory, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
 
@@ -111,7 +120,7 @@ def _tree(directory: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) 
 
 
 def trend(directory: Path) -> Path:
-    """Return the trend of forty nightly runs, of which the last ones are slower."""
+    """Return the page of the trend of forty nightly runs. The last eight runs are slower."""
     line = entry(made_up_run.make_run(directory / "run"))
     nights = []
     for number in range(40):
@@ -131,7 +140,7 @@ def trend(directory: Path) -> Path:
 
 
 def diff(directory: Path) -> Path:
-    """Compare two runs; the second has another release and other mount options, and is slower."""
+    """Compare two runs; return the page. The second run has another release and other mount options, and is slower."""
     ten = {"ckpt_operations": "10"}
     made_up_run.make_run(directory / "first", options=ten, run_id="made-up-before")
     made_up_run.make_run(

@@ -16,7 +16,7 @@ from tests.support import posix_files
 from tests.support.one_rank import Alone
 from tests.support.posix_files import CHECKPOINT
 
-# Of eight ranks of a full model, so that a rank's part is divided into files as at full size.
+# The first of eight ranks of a full model, so that its shard is divided into files as at full size.
 WHOLE = layout("llama3-8b", mode="full", scale=1e-5)
 SHARD = WHOLE.rank(0)
 CONTENT = Content(7)
@@ -31,7 +31,7 @@ def save(directory, number=CHECKPOINT, engine=None):
 
 
 def load(directory, number=CHECKPOINT, engine=None):
-    """Load like all ranks; return (loaded bytes, comparison)."""
+    """Load as a rank does; return (loaded bytes, comparison)."""
     return posix_files.load(engine or engine_of(), directory, number)
 
 
@@ -40,7 +40,7 @@ def expected(number, tensor, rank=0):
 
 
 def tensors_of(shard=SHARD):
-    """Return the tensors for direct calls of the library by a rank, by file and name."""
+    """Return the tensors with which a rank would call the library, as {file name: {tensor name: (type, bytes)}}."""
     given_to, number = {}, 0
     for file in shard_files(shard, SAFETENSORS_FILES):
         given_to[file.name] = {}
@@ -53,7 +53,7 @@ def tensors_of(shard=SHARD):
 
 @functools.cache
 def right():
-    """Return the expected files of a checkpoint, by name."""
+    """Return the expected content of the files of a checkpoint, by file name."""
     files = {place: bytes(_bare_file(tensors)) for place, tensors in tensors_of().items()}
     return files | {INDEX: index_of(SHARD)}
 

@@ -1,4 +1,4 @@
-"""Every option of the contract with a value, and settings from a command line."""
+"""A value for every option of the contract, and the settings from a command line."""
 
 from __future__ import annotations
 

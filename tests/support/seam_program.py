@@ -1,7 +1,7 @@
-"""The program of two ranks in tests of the seams: ``python -m`` this module, under mpiexec; rank 0 prints a line of
-JSON.
+"""The program of two ranks in tests of the interfaces of engines, stores and strategies.
 
-``SEAM_AREA`` in the environment is the area. With ``SEAM_HANG``, rank 1 blocks in the write of its second save.
+Run it with ``python -m`` under mpiexec; rank 0 prints a line of JSON. ``SEAM_AREA`` in the environment is the area.
+With ``SEAM_HANG``, rank 1 blocks in the write of its second save.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAVES = 2
 
 
 class HangingEngine(StreamEngine):
-    """Blocks in the first write of its second save, like a call that does not return."""
+    """An engine that blocks forever in the first write of its second save."""
 
     saves = 0
 
@@ -70,7 +70,7 @@ def main():
 
 
 def measure(area, group, activity, strategy_name, engine, model):
-    """Save twice, load twice, delete; return the results on rank 0."""
+    """Save and load two checkpoints, delete them, and return the results."""
     store = load(area.opener)(area)
     subject = Subject(model=model, mode="test")
     do = Operations(group, activity, subject, LAYOUT.rank(group.rank), store)

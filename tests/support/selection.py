@@ -234,14 +234,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def examples(count: int) -> int:
-    """Return the number of examples for an expensive property; a fifth of it in the fast set."""
+    """Return the number of examples for an expensive property test.
+
+    It is ``count`` in the run of all tests, and a fifth of it in the fast set.
+    """
     from hypothesis import settings  # noqa: PLC0415
 
     return count if settings.default.max_examples > _FAST_EXAMPLES else max(1, count // 5)
 
 
 def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
-    """Return the cases of a test: the first ``fast`` ones always, the others only in the run of all tests."""
+    """Return the cases of a test. The first ``fast`` ones always run, the others only in the run of all tests."""
     found = []
     for number, case in enumerate(cases):
         values = case if isinstance(case, tuple) else (case,)
@@ -259,19 +262,22 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process of pytest-xdist whether its collection is exactly the fast set."""
+    """Pass to a process of pytest-xdist whether it collects exactly the fast set."""
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
     node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
-    """Whether this run judges a target and runs no tests of the project."""
+    """Whether this run judges a target, so that it runs no tests of the project."""
     return any(config.getoption(name, None) for name in ("ckpt_target", "ckpt_config"))
 
 
 def _is_all_of_ours(config: pytest.Config) -> bool:
-    """Whether this is a run of all tests, and not of the product, of a file or a listing."""
+    """Whether this run was started for all test files of the project.
+
+    It is not a run that judges a target, a run of named files, a listing, or a process of pytest-xdist.
+    """
     return (
         config.args_source is pytest.Config.ArgsSource.TESTPATHS
         and not hasattr(config, "workerinput")
@@ -290,8 +296,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByModule(LoadScopeScheduling):
         @functools.cached_property
         def _pieces(self) -> dict[str, str]:
-            """Return the unit of work of each test; tests of a module that come later than its others form a separate
-            unit."""
+            """Return the unit of work of each test, which is its module.
+
+            In a module of `SPREAD`, each test is a unit. If tests of a module are not consecutive, each sequence is a
+            unit.
+            """
             follow = enumerate(itertools.groupby(self.collection or (), lambda nodeid: nodeid.partition("::")[0]))
             return {
                 nodeid: nodeid if module in SPREAD else f"{module}, {number}"
@@ -330,7 +339,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests outside the set; run the longest first and those marked ``alone`` last."""
+    """Deselect the tests that are not in the requested set, and order the others.
+
+    The longest modules run first, and tests marked ``alone`` run last.
+    """
     other_set = "in_short" if config.getoption("all_tests") else "thorough"
     if left_out := [item for item in items if item.get_closest_marker(other_set)]:
         config.hook.pytest_deselected(items=left_out)
@@ -367,9 +379,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @contextlib.contextmanager
 def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
-    """Run the block together with other processes, or with ``alone`` while no other process runs such a block.
+    """Wait until no process runs a block with ``alone``, and run the block.
 
-    Wait until this is possible.
+    With ``alone``, wait until no other process runs a block of this function.
     """
     with (directory / "door.lock").open("w") as door, (directory / "room.lock").open("w") as room:
         # A process that waits for exclusive access blocks new entries, so that the others finish.

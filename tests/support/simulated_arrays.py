@@ -38,8 +38,10 @@ _NORMAL = statistics.NormalDist()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """The operations of arrays, one row per array, in multiples of the usual time. ``others`` are all ranks except the
-    slowest."""
+    """The simulated times of operations, with one row per array, in multiples of the usual time.
+
+    ``slowest`` are the times of the slowest rank, ``others`` the times of all other ranks.
+    """
 
     slowest: Times
     others: Times
@@ -49,9 +51,10 @@ class Drawn:
 class Truth:
     """One kind of array.
 
-    ``draw`` takes a random generator, the margin, a count of arrays, and the counts of operations of each series of a
-    run; the series of one array share its state. ``late`` returns the share of operations in service that take longer
-    than a multiple of the usual time; None if the array is not defined by such a share.
+    ``draw`` returns simulated times. Its arguments are a random generator, the margin, a count of arrays, and the count
+    of operations in each series of a run; the series of one array share its state. ``late`` returns the share of
+    operations in service that take longer than a multiple of the usual time; it is None if the array is not defined by
+    such a share.
     """
 
     name: str
@@ -63,22 +66,26 @@ class Truth:
     is_independent: bool = False
 
     def late_share(self, margin: float) -> float | None:
-        """The share of operations in service over the limit; None if the array is not defined by such a share."""
+        """Return the share of operations in service that exceed the limit; None if ``late`` is None."""
         return None if self.late is None else self.late(1 / (1 - margin))
 
     def is_good(self, margin: float) -> bool:
-        """Whether the array should pass."""
+        """Whether an array of this kind should pass with this margin."""
         late = self.late_share(margin)
         return margin >= 0 if late is None else late <= GOOD_LATE_SHARE
 
     @property
     def good_margin(self) -> float:
-        """The smallest margin of a good array."""
+        """The smallest margin with which an array of this kind is good."""
         return 0.0 if self.late is None else margin_at(self.late, GOOD_LATE_SHARE)
 
 
 def margin_at(late: Callable[[float], float], share: float) -> float:
-    """Return the margin at which a share of operations in service exceeds the limit, rounded up to 0.01 %."""
+    """Return the smallest margin at which at most this ``share`` of the operations in service exceeds the limit.
+
+    It is rounded up to 0.01 %. ``late`` returns the share of operations that take longer than a multiple of the usual
+    time.
+    """
     low, high = -1.0, 0.99
     for _ in range(40):
         middle = (low + high) / 2
@@ -112,7 +119,7 @@ def _tail_late(ratio: float) -> float:
 
 
 def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    """Return operations that become slower with the number of all earlier operations of the run, saves and loads."""
+    """Return operations that become slower with each earlier operation of the run, save or load."""
     found, done = [], 0
     for n in series:
         age = np.arange(done + 1, done + n + 1)
@@ -142,7 +149,7 @@ def _unfair(chance: Generator, margin: float, arrays: int, series: Sequence[int]
 
 
 def _unfair_late(ratio: float) -> float:
-    """Return the late share, averaged over the range of the slowest rank's disadvantage."""
+    """Return the share of late operations, averaged over the possible disadvantages of the slowest rank."""
     steps = 500
     return math.fsum(_exceeds(ratio / (1 + _UNFAIR * (i + 0.5) / steps)) for i in range(steps)) / steps
 
@@ -254,5 +261,5 @@ TRUTHS_OF_STEADINESS: tuple[Truth, ...] = (
 
 
 def truth_of(name: str) -> Truth:
-    """Return the kind of array with a name."""
+    """Return the kind of array with this name."""
     return next(truth for truth in (*TRUTHS, *TRUTHS_OF_STEADINESS) if truth.name == name)

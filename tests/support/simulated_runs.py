@@ -1,6 +1,7 @@
 """Runs on simulated arrays: from the times of operations to the verdict of a requirement.
 
-The plan gives operations, ranks, bytes and limits. The function of `suites/` itself judges, called as in a run. Pure.
+The plan gives operations, ranks, bytes and limits. The verdicts are from the functions of `suites/`, called as in a
+run. Pure.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ Series = Sequence[Timed]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One requirement, or several that a run must meet together.
+    """One row of the study: a requirement, or several that a run must meet together.
 
-    ``limits`` has the limit in seconds of each series of operations, ``operations`` has their counts. ``deciding`` is
-    the number of operations that decide (0: all). ``measured`` creates the measurement of a run from the series.
+    ``limits`` contains the limit in seconds of each series of operations, ``operations`` the number of operations in
+    each. ``deciding`` is the number of operations that decide the verdict (0: all). ``measured`` returns the
+    measurement of a run with these series.
     """
 
     name: str
@@ -86,7 +88,7 @@ class Row:
 
     @property
     def trials(self) -> int:
-        """The number of operations that decide."""
+        """The number of operations that decide the verdict."""
         return self.deciding or sum(self.operations)
 
     def verdicts(self, series: Sequence[Series]) -> dict[str, Verdict]:
@@ -101,18 +103,18 @@ class Row:
 
 @functools.cache
 def plan(ranks: int = 8) -> Plan:
-    """Return the plan of the simulated run; with ``ranks`` other than 8 the model is sharded in mode open."""
+    """Return the plan of the simulated run. If ``ranks`` is not 8, the model is sharded in mode open."""
     mode = {} if ranks == 8 else {"ckpt_mode": "open"}
     return plan_run(resolve(OPTIONS | {"ckpt_ranks": str(ranks)} | mode, {}), None)
 
 
 def planned_by(strategy: str, ranks: int = 8) -> PlannedCheckpoint:
-    """Return the planned checkpoint of one strategy."""
+    """Return the planned checkpoint that is saved with this strategy."""
     return next(each for each in plan(ranks).checkpoints if each.strategy.name == strategy)
 
 
 def timed_requirements() -> set[str]:
-    """Return the required requirements of shared storage with a time limit that decides."""
+    """Return the required requirements of shared storage whose verdict depends on a time limit of the cluster."""
     return {
         row.id
         for row in REQUIREMENTS.values()
@@ -124,7 +126,7 @@ def timed_requirements() -> set[str]:
 
 
 def rows(ranks: int = 8, hosts: tuple[str, ...] = ("n1",)) -> tuple[Row, ...]:
-    """Return every row of the study."""
+    """Return all rows of the study."""
     limits = plan(ranks).limits
     sync, background, deltas, tiered = (_run(name, ranks, hosts) for name in ("sync", "async", "incremental", "tiered"))
     n, pattern = sync.base.operations_planned, LOADS_OF_A_PATTERN
@@ -192,7 +194,7 @@ def _operations(kind: OperationKind, series: Series, size: int) -> tuple[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """The common part of the measurements of a run by one strategy."""
+    """Creates the measurements of a run with one strategy. ``base`` is the part that all of them share."""
 
     base: Measurement
 
@@ -260,8 +262,10 @@ def _constant(seconds: float, series: Series) -> list[Timed]:
 
 
 def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: Tiers | None = None) -> Measurement:
-    """Return saves that block the job for some time and are committed later; the copy takes a small part of the
-    block."""
+    """Return a measurement of saves that block the job for ``stops`` and are committed after ``committed``.
+
+    Copying the state takes a small part of the blocked time.
+    """
     saves = tuple(
         dataclasses.replace(
             save,
@@ -276,7 +280,7 @@ def _saved_in_background(run: _Run, committed: Series, *, stops: Series, tiers: 
 
 @functools.cache
 def _training(saves: int) -> Training:
-    """Return training steps that saves do not slow."""
+    """Return training steps that take the same time before, during and after saves."""
     return Training(
         step_seconds=_STEP_SECONDS,
         cpu_share=0.1,
@@ -317,7 +321,10 @@ def _drain_limit(run: _Run, limits: ClusterLimits, stop: float) -> float:
 
 
 def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
-    """Return saves to the local tier that drains do not slow, and the restore of a host's files in ``lost`` seconds."""
+    """Return saves to the local tier that take the same time with and without drains, and a restore of a host's files.
+
+    The restore takes ``lost`` seconds.
+    """
     size = run.base.bytes
     local = TierRestore(
         expected_tier="local",

@@ -20,7 +20,7 @@ _TOTALS = ("MemTotal", "MemFree", "MemAvailable")
 
 
 def cannot() -> str:
-    """Return why such a group cannot be created here; empty if it can."""
+    """Return why a memory control group cannot be created here; an empty text if it can."""
     try:
         with small_memory(64 << 20):
             return ""
@@ -30,7 +30,10 @@ def cannot() -> str:
 
 @contextlib.contextmanager
 def small_memory(limit_bytes: int) -> Iterator[Path]:
-    """Create a group with a limit; remaining processes are killed at the end. Raises OSError if this is impossible."""
+    """Create a control group with a memory limit, and yield its directory.
+
+    At the end, processes that remain in the group are killed. Raises OSError if the group cannot be created.
+    """
     home, limits = _memory_groups()
     group = home / f"pytest-ckpt-{os.getpid()}-{limit_bytes}"
     group.mkdir()
@@ -51,7 +54,7 @@ def small_memory(limit_bytes: int) -> Iterator[Path]:
 
 
 def join(group: Path) -> None:
-    """Move this process into a group; its children are in it, too."""
+    """Move this process into a group. Children that it starts later are in the group, too."""
     (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
@@ -66,7 +69,10 @@ def meminfo(limit_bytes: int) -> str:
 
 
 def _memory_groups() -> tuple[Path, tuple[str, ...]]:
-    """Return the directory of memory groups, and the files that limit one: without swap, if possible."""
+    """Return the directory of memory control groups, and the names of the files that limit a group.
+
+    In version 1 of control groups, the second file limits memory and swap together.
+    """
     if (GROUPS / "memory").is_dir():
         return GROUPS / "memory", ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
     with contextlib.suppress(OSError):

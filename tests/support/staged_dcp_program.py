@@ -28,7 +28,7 @@ SAVES = 2
 
 
 def shard_of(rank):
-    """Return the tensors of a rank."""
+    """Return the shard of a rank."""
     layers = [f"layer_{rank // 2}/0", f"layer_{rank // 2}/1"] + (["layer_2/0"] if rank == 3 else [])
     weights = tuple(Tensor(name=name, dtype="float16", elements=50_000) for name in layers)
     optimizer = (Tensor(name="optimizer/0", dtype="float32", elements=100_001),)

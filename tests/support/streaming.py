@@ -34,15 +34,17 @@ REQUEST = 64 << 10
 
 
 def by_torch(shard):
-    """Return the engine torch of a shard, imported here, because every worker imports this module and torch takes
-    seconds."""
+    """Return the engine torch of a shard.
+
+    The engine is imported here, because every worker imports this module and importing torch takes seconds.
+    """
     from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
 
     return TorchEngine(shard, CONTENT, Activity())
 
 
 def shard_of(rank, *files):
-    """Return the shard of a rank: files of (dtype, elements) each."""
+    """Return the shard of a rank. Each of ``files`` contains (dtype, elements) of every tensor of a file."""
     made = []
     for number, shapes in enumerate(files):
         tensors = (Tensor(name=f"tensor/{n}", dtype=dtype, elements=count) for n, (dtype, count) in enumerate(shapes))
@@ -67,7 +69,7 @@ def streaming(shard, *, alignment=4096, request=REQUEST, depth=2, activity=None)
 
 
 def save(engine, directory, checkpoint=1):
-    """Save into a directory; return the draft's counts, and the clock."""
+    """Save into a directory; return the durability proof and the clock."""
     engine.fill(checkpoint)
     clock = clock_of()
     draft = draft_in(directory, clock, WAYS.setdefault(engine, DirectSupport()))
@@ -91,7 +93,7 @@ def load(engine, directory, checkpoint=1):
 
 
 def everything(shard):
-    """Return the result of a load that returns everything that was saved."""
+    """Return the expected result of `load` if all saved bytes are loaded and there is no fault."""
     return shard.bytes, shard.bytes, []
 
 
@@ -100,12 +102,12 @@ def bytes_of(directory):
 
 
 def open_files():
-    """Return the open files of this process, without those needed for the query."""
+    """Return the open files of this process, except those that this query opens."""
     return {(p.name, str(p.readlink())) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
 
 
 def failure_of(act, capfd):
-    """Return a rank's report of an error to the controller."""
+    """Call ``act``, which must fail, and return the report of the error that the rank sends to the controller."""
     activity = Activity()
     with pytest.raises(OSError) as caught:  # noqa: PT011 - the caller checks which error it is
         act(activity)
@@ -116,7 +118,10 @@ def failure_of(act, capfd):
 
 @contextlib.contextmanager
 def transfers(write=None, read=None):
-    """Put ``write`` and ``read`` in front of pwrite and preadv: (number of the call, real call, its arguments)."""
+    """During the block, call ``write`` in place of pwrite, and ``read`` in place of preadv, unless they are None.
+
+    Their arguments are the number of the call, the real function and its arguments. Yield the number of calls so far.
+    """
     counts = {"pwrite": 0, "preadv": 0}
     lock = threading.Lock()
 

@@ -14,5 +14,5 @@ SUITE = "the suite of ACME"
 
 
 def put_example(home: Path) -> Path:
-    """Copy the directory, under a name with spaces."""
+    """Copy the example directory into ``home``, under a name with spaces; return the copy."""
     return Path(shutil.copytree(EXAMPLE, home / SUITE, ignore=shutil.ignore_patterns("__pycache__")))

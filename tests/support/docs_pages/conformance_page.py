@@ -25,7 +25,7 @@ _OF_OBJECTS = (
 
 
 def from_the_tables() -> str:
-    """Return the requirements with their checks, and the matrix of faults."""
+    """Return the generated part: the requirements with their checks, and the matrix of faults."""
     lines = []
     for requirement in (r for r in REQUIREMENTS.values() if r.suite == "conformance"):
         lines += [f"### {requirement.id}: {requirement.title}", ""]
@@ -62,7 +62,7 @@ def with_tables(page: str) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return names with commas; large sets are described by their common property."""
+    """Return the names of checks, separated by commas. Two large groups of checks are described by a phrase."""
     chosen = frozenset(names)
     if chosen == WHOLE_FILES:
         return "every check that compares whole files: " + ", ".join(sorted(chosen))

@@ -20,7 +20,10 @@ _COLD_WAYS = ("cold", "volume")
 
 
 def from_the_tests() -> str:
-    """Return the table of file systems and requirements, and a section for each file system that does not meet all."""
+    """Return the generated part: the table of file systems and requirements, and sections.
+
+    Each file system that does not meet all requirements has a section.
+    """
     seen = recorded()
     rows = [(row, seen[row.name]) for row in FILE_SYSTEMS if "not_met" in seen.get(row.name, {})]
     return "\n".join([*_table(rows), "", *_parts(rows)]) + "\n"
@@ -41,7 +44,7 @@ def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
 
 
 def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
-    """Return the verdicts on a requirement that count."""
+    """Return the required verdicts of a requirement, by their names."""
     return {
         name: verdict
         for name, verdict in verdicts.items()
@@ -50,7 +53,7 @@ def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def _failed(found: Row) -> set[str]:
-    """Return the required checks that failed."""
+    """Return the names of the required checks that failed."""
     verdicts = found["not_met"].items()
     return {name for name, v in verdicts if (v["outcome"], v["severity"]) == ("failed", "required")}
 
@@ -60,7 +63,10 @@ def _is_not_given(verdict: Row) -> bool:
 
 
 def _cell(requirement: str, found: Row) -> str:
-    """Return the outcome of a requirement; a requirement that was not tested is not "met"."""
+    """Return the text of a table cell: the outcome of one requirement on one file system.
+
+    A requirement without a verdict is shown as "not required", never as "met".
+    """
     verdicts = _of(requirement, found["not_met"])
     not_given = {name for name, verdict in verdicts.items() if _is_not_given(verdict)}
     listed = []
@@ -129,12 +135,12 @@ def _cold_word(cold: Row) -> str:
 
 
 def _proven_word(way: str, cold: Row | None) -> list[str]:
-    """Return the cell of a proof; empty if it proves nothing."""
+    """Return the text of a cell about COLD as a list of one text; the list is empty if COLD was not met."""
     return [f"{_cold_word(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
 
 
 def _condition(way: str, cold: Row) -> str:
-    """Return the conditions under which COLD was tested."""
+    """Return a phrase with the amount of data in a test of COLD, and with the memory of the host if it is limited."""
     if way == "cold":
         return "with one checkpoint of 760 MB"
     memory = format_binary_bytes(cold["memory_bytes"])

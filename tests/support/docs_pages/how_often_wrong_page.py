@@ -29,7 +29,7 @@ Document = Mapping[str, Any]
 
 
 def recorded() -> Document:
-    """Return the study shown on the page."""
+    """Return the recorded study that the page shows."""
     document: Document = json.loads(FILE.read_text())
     return document
 

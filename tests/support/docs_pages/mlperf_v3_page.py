@@ -1,7 +1,7 @@
 """Generates the tables of docs/mlperf_v3.md from the published times: ``python -m`` this module.
 
-``docs/mlperf_v3.json`` contains rank 0's times of each row. They are written as files of DLIO in the directory tree of
-a submission, which ``judge`` then judges like any other tree.
+``docs/mlperf_v3.json`` contains the times of rank 0 for each published row. This module writes them as files of DLIO,
+in the directory tree of a submission. ``judge`` then judges this tree like any other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NONE = "-"
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedRow:
-    """One published row with its judgement. ``report`` is the document printed by ``judge``."""
+    """One published row and its judgement. ``report`` is the document that ``judge`` prints."""
 
     submitter: str
     system: str
@@ -45,7 +45,7 @@ class JudgedRow:
         return found
 
     def judged(self, kind: OperationKind) -> str:
-        """Return the judged seconds, with "at most" if only an upper bound of the slowest operation is known."""
+        """Return the time of the slowest operation in seconds, with "at most" if it is an upper bound."""
         operations = [o for m in self.report["measurements"] for o in m["operations"] if o["kind"] == kind]
         slowest = max(operations, key=lambda o: float(o["seconds"]))
         at_most = "at most " if slowest["at_least_seconds"] is not None else ""
@@ -53,12 +53,15 @@ class JudgedRow:
 
     @property
     def cluster(self) -> str:
-        """The largest cluster for which all known saves and loads are fast enough."""
+        """The size of the largest cluster for which all known saves and loads are fast enough, as text."""
         served = self.report["sufficient_up_to_accelerators"][0]["overall"]
         return _NONE if served is None else f"{served:,}"
 
     def unknown(self) -> Iterator[str]:
-        """Yield the operations with unknown slowest process, and signs of caches in their files."""
+        """Yield a phrase for each fact that the published files do not contain.
+
+        These facts are the time of the slowest process of an operation, and whether loads came from a cache.
+        """
         for kind in KINDS:
             bases = self.figure(kind)["bases"]
             last = f"{kind} {self.figure(kind)['operations']}"
@@ -71,7 +74,7 @@ class JudgedRow:
 
 
 def recorded() -> Mapping[str, Any]:
-    """Return the published times shown on the page."""
+    """Return the document with the published times, which the page shows."""
     document: Mapping[str, Any] = json.loads(FILE.read_text())
     return document
 
@@ -105,13 +108,13 @@ def _epoch(run: Mapping[str, Any], size_gib: float) -> dict[str, Any]:
 
 
 def _next(after: datetime, clock: str) -> datetime:
-    """Return the first moment with this time of day that is not before ``after``."""
+    """Return the first moment at or after ``after`` at which the time of day is ``clock``."""
     moment = datetime.combine(after.date(), datetime.strptime(clock, "%H:%M:%S.%f").time())
     return moment if moment >= after else moment + timedelta(days=1)
 
 
 def judged_rows(document: Mapping[str, Any]) -> list[JudgedRow]:
-    """Return every row of the document with its judgement."""
+    """Judge every row of the document, and return each row with its report."""
     found = []
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)

@@ -34,7 +34,7 @@ def _row(array: Array, found: Mapping[str, object]) -> str:
 
 
 def _outcomes(outcomes: Mapping[str, str], says: str) -> str:
-    """List the unmet rows, then the sentences of the certificate."""
+    """Return one text: the outcomes other than "met", then the words of the certificate."""
     others = [f"{name} {outcome}" for name, outcome in outcomes.items() if outcome != "met"]
     text = ", ".join(others) or "all met"
     return f'{text}; certificate: "{says}"' if says else text

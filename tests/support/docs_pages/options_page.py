@@ -54,7 +54,7 @@ def with_options(page: str) -> str:
 
 
 def from_the_table() -> str:
-    """Return a table of all options, each option by group, and one file that sets them all."""
+    """Return the generated part: all options in one table, each option in a section, all in one settings file."""
     lines = [
         "## Marks",
         "",
@@ -79,7 +79,7 @@ def from_the_table() -> str:
 
 
 def _in_order() -> list[Option]:
-    """Return the options, each followed by its parameters."""
+    """Return the options in the order of the page: each option is followed by its parameters."""
     found = []
     for option in OPTIONS:
         if not option.parent:
@@ -103,7 +103,7 @@ def _written(option: Option) -> str:
 
 
 def _anchor(option: Option) -> str:
-    """Return the anchor of a heading."""
+    """Return the anchor of the heading of an option."""
     return "".join(sign for sign in option.flag.lower().replace(" ", "-") if sign.isalnum() or sign in "-_")
 
 

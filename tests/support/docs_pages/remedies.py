@@ -2,8 +2,9 @@
 
 Run it with ``python -m``.
 
-Only entries for verdicts are included. Their examples and quoted messages are omitted, because a certificate has its
-own; a preceding paragraph that ends with a colon is omitted too. Links to other pages become text.
+Only entries about verdicts are included. Their examples and quoted messages are omitted, because a certificate has its
+own. If the paragraph before an example ends with a colon, this paragraph is omitted too. Links to other pages become
+text.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ENTRY = re.compile(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", re.MULTILINE)
 
 
 def from_the_faq() -> str:
-    """Return the file: the help as HTML, by heading. Raises KeyError if a named entry does not exist."""
+    """Return the content of the file: JSON that maps each heading to HTML. Raises KeyError if a heading is missing."""
     entries = dict(_ENTRY.findall("\n".join((DOCS / page).read_text() for page in MESSAGE_PAGES)))
     made = {heading: _html(entries[heading]) for heading in sorted(HEADINGS)}
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
@@ -48,7 +49,7 @@ def _html(text: str) -> str:
 
 
 def _drop_what_leads_to_it(kept: list[Token]) -> None:
-    """Remove a final paragraph that ends with a colon."""
+    """Remove the last paragraph if it ends with a colon."""
     if _ends_with_colon(kept[-2:]):
         del kept[-3:]
 

@@ -91,7 +91,7 @@ def with_catalogue(page: str) -> str:
 
 
 def from_the_catalogue() -> str:
-    """Return the requirements of each gate table, and every requirement by suite."""
+    """Return the generated part: the requirements of each gate table, and every requirement by suite."""
     head = f"| requirement | {' | '.join(GATE_TABLES)} |"
     lines = ["## Requirements by gate table", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():
@@ -104,7 +104,10 @@ def from_the_catalogue() -> str:
 
 
 def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
-    """Return (name, gate kind in each table); checks of a requirement with equal gate kinds share a row."""
+    """Yield (name, [gate kind in each gate table]) for each row of a requirement.
+
+    Checks with the same gate kinds share a row.
+    """
     if requirement.suite != "conformance":
         # A measurement that a run performs only on request counts only if it is requested.
         given = {} if requirement.is_asked(resolve({}, {})) else _WHERE_GIVEN
@@ -121,7 +124,7 @@ def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
 
 
 def _kind(requirement: Requirement, subject: str, table: str) -> str:
-    """Return the gate kind of a requirement in a table; a dash if it applies to no target of that table."""
+    """Return the gate kind of a requirement in a gate table, or a dash if it applies to none of the table's targets."""
     if not requirement.needs <= _OFFERED.get(table, MOUNTED):
         return NOT_ASKED
     return GATES[table].kind(requirement.id, subject, requirement.severity)
@@ -145,8 +148,10 @@ def _described(requirement: Requirement) -> list[str]:
 
 
 def _reasons(requirement: Requirement) -> list[str]:
-    """Return the reasons why the requirement and its checks may be required; checks with the same reason share a
-    line."""
+    """Return list items with the reasons for requiring a requirement and its checks.
+
+    Checks with the same reason share an item.
+    """
     names: dict[str, list[str]] = {}
     for reason in REASONS:
         if reason.name.partition(".")[0] == requirement.id:

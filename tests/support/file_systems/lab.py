@@ -1,9 +1,9 @@
-"""Mounts one file system in separate namespaces and runs pytest-ckpt on it; all processes end with one process.
+"""Mounts one file system in separate namespaces and runs pytest-ckpt on it.
 
 To simulate a host with little memory, servers, clients and ranks run in one memory control group.
 
-``observe`` starts it and returns the results. As a program, ``python -m`` this module is the first process of its
-namespaces: mounts, servers and ports exist only there, and end with the process.
+``observe`` starts ``python -m`` this module, which is the first process of new namespaces, and returns its results. All
+mounts, servers and ports exist only in these namespaces, and end with their first process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_VOLUME, _A_CHECKPOINT_FOR_BYTES = "1/1000", 32 << 20
 
 
 def observe(name: str, home: Path, task: str) -> dict[str, Any]:
-    """Mount a file system below ``home``, perform a task of `TASKS` there, and return the results."""
+    """Mount the file system ``name`` below ``home``, perform a task of `TASKS` on it, and return the results."""
     if task not in _OF_SMALL_MEMORY:
         return _observe(name, home, task)
     with small_memory(BY_NAME[name].small_memory_bytes) as group:
@@ -69,7 +69,7 @@ def _observe(name: str, home: Path, task: str, *more: str) -> dict[str, Any]:
 
 
 def left_of(home: Path) -> list[str]:
-    """Return the mounts, loop devices and processes on this host that remain of a mount below a directory."""
+    """Return the mounts and loop devices that remain on this host and belong to a directory."""
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line]
     devices = []
     for file in Path("/sys/block").glob("loop*/loop/backing_file"):
@@ -88,7 +88,10 @@ def _environment() -> dict[str, str]:
 
 
 def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Perform a run with all checks, and then reproduce each failure without our code."""
+    """Perform a run with all checks. Then reproduce each failure without the code of pytest-ckpt.
+
+    Return the results.
+    """
     options = [*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-suite=performance,conformance"]
     options.append(f"--ckpt-gate-table={row.gates or (_SHARED if place.second else _LOCAL)}")
     target = made(place.first / "target")
@@ -119,7 +122,10 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load a checkpoint that is large enough for timed reads, because cached pages are not counted here."""
+    """Save and load a checkpoint that is large enough for timed reads.
+
+    Timed reads are needed because the kernel does not report cached pages of this file system.
+    """
     options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     if place.second:
         options.append(f"--ckpt-second-mount={place.second / 'target'}")
@@ -130,17 +136,17 @@ def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 
 def _volume(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load more than three times this host's memory, so that no page of a checkpoint can remain cached."""
+    """Save and load more than three times the memory of the simulated host, so that no page can remain cached."""
     return _moved(row, place, home, _enough(row))
 
 
 def _too_little(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Save and load less than three times this host's memory, so that pages of a checkpoint may remain cached."""
+    """Save and load less than three times the memory of the simulated host, so that pages may remain cached."""
     return _moved(row, place, home, _enough(row) // 4)
 
 
 def _enough(row: FileSystem) -> int:
-    """Return the number of checkpoints that exceed three times a small memory."""
+    """Return the number of checkpoints that together exceed three times the memory of the simulated host."""
     return row.small_memory_bytes // _A_CHECKPOINT_FOR_BYTES
 
 
@@ -166,7 +172,7 @@ def _said_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
 
 
 def _shown(way: str, place: Mounted) -> dict[str, Any]:
-    """Run one reproduction in an empty directory, by its own command line."""
+    """Run one function of `reproduce` by its command line, in an empty directory; return what it prints."""
     # Reproductions that fill a volume use the small one, which has one client.
     small = place.small if way == "filled" else None
     directory = made((small or place.first) / f"shown-{way}")
@@ -178,7 +184,7 @@ def _shown(way: str, place: Mounted) -> dict[str, Any]:
 
 
 def _break(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
-    """Kill the server during the second of several saves, and return the end of the run."""
+    """Kill the server during the second of several saves, and return how the run ended."""
     assert place.kill_server
     target = made(place.first / "target")
     with opened_door(home) as door:
@@ -219,7 +225,7 @@ _OF_SMALL_MEMORY = ("volume", "too little")
 
 
 def main() -> None:
-    """Perform a task on a file system and write the results."""
+    """Perform a task on a file system and write the results into a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("name", choices=BY_NAME)
@@ -252,7 +258,7 @@ def main() -> None:
 
 
 def _versions(row: FileSystem) -> dict[str, str]:
-    """Return the versions of the packages, if a package manager knows them."""
+    """Return the versions of the installed packages of a file system. Packages that are not installed are omitted."""
     versions = {}
     for package in row.packages:
         done = subprocess.run(

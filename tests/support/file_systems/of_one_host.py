@@ -34,7 +34,7 @@ _SMALLEST_MIB = {"xfs": 300, "btrfs": 128}
 
 
 def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that mounts a file system of the kernel on a loop device."""
+    """Return a function that mounts a large and a small volume of a kernel file system on loop devices."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -52,7 +52,7 @@ def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextl
 
 @contextlib.contextmanager
 def tmpfs(home: Path) -> Iterator[Mounted]:
-    """Mount a tmpfs."""
+    """Mount a large and a small tmpfs."""
     with (
         mounted(home / "first", "-t", "tmpfs", "-o", f"size={_MIB}m", "memory") as first,
         mounted(home / "small", "-t", "tmpfs", "-o", f"size={_SMALL_MIB}m", "memory") as small,
@@ -62,7 +62,7 @@ def tmpfs(home: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def overlay(home: Path) -> Iterator[Mounted]:
-    """Mount an overlay whose layers are on ext4."""
+    """Mount a large and a small overlay; their layers are on ext4."""
     with of_kernel("ext4")(made(home / "below")) as below:
 
         def layers(name: str, volume: Path | None) -> contextlib.AbstractContextManager[Path]:
@@ -78,7 +78,10 @@ def overlay(home: Path) -> Iterator[Mounted]:
 def on_device(
     kind: str, *program: str, options: str = ""
 ) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that mounts a volume by a FUSE program, given a device and a directory."""
+    """Return a function that mounts a large and a small volume with a FUSE program.
+
+    The last two arguments of the program are the device and the mount point.
+    """
 
     @contextlib.contextmanager
     def volume(home: Path, name: str, mebibytes: int) -> Iterator[Path]:
@@ -100,7 +103,10 @@ def on_device(
 
 @contextlib.contextmanager
 def zfs(home: Path) -> Iterator[Mounted]:
-    """Mount two ZFS pools by FUSE; their daemon uses fixed directories, which are private here."""
+    """Mount two ZFS pools by FUSE.
+
+    Their daemon uses fixed directories. In this mount namespace, these directories are private.
+    """
     log = home / "zfs-fuse.log"
     made(Path("/run/lock"))
     for place in ("/etc/zfs", "/var/lib/zfs"):
@@ -133,8 +139,10 @@ Words = Callable[[Path, Path], tuple[str | Path, ...]]
 
 
 def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that mounts a FUSE client on directories of ext4; ``words`` builds its command line from
-    (directory, mount point)."""
+    """Return a function that mounts a FUSE client over directories of ext4.
+
+    ``words`` returns the command line of the client, given the directory and the mount point.
+    """
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -151,12 +159,15 @@ def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManage
 
 
 def bindfs(*options: str) -> Words:
-    """Return the command line of bindfs."""
+    """Return a function that returns the command line of bindfs, given the directory and the mount point."""
     return lambda directory, point: ("bindfs", "-f", *options, directory, point)
 
 
 def mergerfs(options: str) -> Words:
-    """Return the command line of mergerfs with two branches; with one it would be a bind mount."""
+    """Return a function that creates two branches and returns the command line of mergerfs for them.
+
+    With only one branch, mergerfs would be a bind mount.
+    """
 
     def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
         branches = ":".join(str(made(directory / name)) for name in ("a", "b"))
@@ -166,7 +177,7 @@ def mergerfs(options: str) -> Words:
 
 
 def gocryptfs(*options: str) -> Words:
-    """Create an encrypted directory and return the command line that mounts it."""
+    """Return a function that initializes an encrypted directory and returns the command line that mounts it."""
 
     def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
         secret = directory.with_name("password")

@@ -1,4 +1,7 @@
-"""File systems that a server provides to two clients on loopback: sshfs, MooseFS, GlusterFS, rclone."""
+"""File systems that a server provides over loopback: sshfs, MooseFS, GlusterFS, rclone.
+
+All but rclone have two clients.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _SFTP_PORT, _WEBDAV_PORT = 2022, 8080
 def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
     """Return a function that serves a directory with OpenSSH's sftp server and mounts it twice.
 
-    Plain TCP is used, because ssh would only encrypt the same bytes twice on this host.
+    The connections are plain TCP. With ssh, this host would also have to encrypt and decrypt all bytes.
     """
 
     @contextlib.contextmanager
@@ -52,8 +55,10 @@ def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManag
 
 @contextlib.contextmanager
 def _sftp_at(port: int) -> Iterator[Callable[[], None]]:
-    """Start a separate sftp server for each connection to a port; yield a function that kills all and stops
-    listening."""
+    """Start a separate sftp server for each connection to a port.
+
+    Yield a function that kills all servers and stops listening.
+    """
     servers: list[subprocess.Popen[bytes]] = []
 
     def serve() -> None:
@@ -83,7 +88,7 @@ def _sftp_at(port: int) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def moosefs(home: Path) -> Iterator[Mounted]:
-    """Start a master and a chunk server of MooseFS and mount them twice."""
+    """Start a master and a chunk server of MooseFS, and mount their file system on two clients."""
     with moosefs_server(home), contextlib.ExitStack() as clients:
         for name in ("first", "second"):
             words = ("mfsmount", "-f", "-H", ADDRESS, "-o", "mfsproxy=127.0.0.1,mfsnice=0")
@@ -94,7 +99,7 @@ def moosefs(home: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def moosefs_server(home: Path) -> Iterator[None]:
-    """Start a master and a chunk server of MooseFS."""
+    """Run a master and a chunk server of MooseFS during the block."""
     state, config = made(home / "state"), made(home / "config")
     with of_kernel("ext4")(made(home / "below")) as below:
         yield from _moosefs(home, state, config, made(below.first / "chunks"))
@@ -125,7 +130,10 @@ def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[No
 def glusterfs(
     volume: tuple[str, ...] = (), options: str = ""
 ) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that starts a volume of one brick with these options (``name value``) and mounts it twice."""
+    """Return a function that starts a GlusterFS volume with one brick and mounts it on two clients.
+
+    ``volume`` contains options of the volume as ``name value``. ``options`` are options of the clients.
+    """
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -162,7 +170,10 @@ def glusterfs(
 
 
 def rclone(cache: str) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return a function that serves a directory over WebDAV and mounts it with rclone, in this cache mode."""
+    """Return a function that serves a directory over WebDAV and mounts it with rclone.
+
+    ``cache`` is the value of rclone's option --vfs-cache-mode.
+    """
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -194,7 +205,7 @@ def _pids(program: str) -> list[int]:
 
 
 def _kill_all(program: str) -> None:
-    """Kill every process of a program in this namespace, which contains only ours."""
+    """Kill every process of a program in this namespace. The namespace contains only processes of this lab."""
     for pid in _pids(program):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """Reproduces file system behaviour with only the standard library, without code of pytest-ckpt.
 
-``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the same one through
-another mount; without it two processes use one mount. It is one long file, so that it can be copied to the host of the
-file system.
+``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the first one, through
+another mount. Without a second directory, two processes use one mount. This module is one long file, so that it can be
+copied to a host that has the file system.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _SECONDS, _MAXIMUM_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30
 
 
 def replaced(directory: str, other: str) -> dict[str, int]:
-    """One process replaces a file by rename; another opens and reads it. POSIX: the reader gets the old bytes or the
-    new ones."""
+    """One process replaces a file by rename; another opens and reads it.
+
+    POSIX: the reader gets the old bytes or the new ones.
+    """
     path, seen = os.path.join(directory, "file"), os.path.join(other, "file")
     _write(path, b"\0" * _BYTES)
     _see(seen)
@@ -70,8 +72,10 @@ def replaced(directory: str, other: str) -> dict[str, int]:
 
 
 def renamed_directory(directory: str, other: str) -> dict[str, int]:
-    """One process renames a directory back and forth; another lists it. POSIX: the listing contains none or all of its
-    files."""
+    """One process renames a directory back and forth; another lists it.
+
+    POSIX: the listing contains all files, or the name does not exist.
+    """
     names = [f"{number:04d}" for number in range(200)]
     here, there = os.path.join(directory, "here"), os.path.join(directory, "there")
     os.mkdir(here)
@@ -98,8 +102,10 @@ def renamed_directory(directory: str, other: str) -> dict[str, int]:
 
 
 def attributes(directory: str, other: str) -> dict[str, float]:
-    """The other client queries a file's size, this one changes it; measure the time until the other sees the new
-    size."""
+    """Change the size of a file that the other client has queried.
+
+    Return the longest time until the other client sees the new size.
+    """
     longest = 0.0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"size-{trial}"), os.path.join(other, f"size-{trial}")
@@ -113,7 +119,10 @@ def attributes(directory: str, other: str) -> dict[str, float]:
 
 
 def removed_names(directory: str, other: str) -> dict[str, float]:
-    """The other client looks up a name, this one removes it; measure the time until the other no longer sees it."""
+    """Remove a name that the other client has looked up.
+
+    Return the longest time until the other client no longer finds the name.
+    """
     longest = 0.0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"old-{trial}"), os.path.join(other, f"old-{trial}")
@@ -127,7 +136,10 @@ def removed_names(directory: str, other: str) -> dict[str, float]:
 
 
 def new_names(directory: str, other: str) -> dict[str, float]:
-    """The other client looks for a missing name, this one creates it; measure the time until the other sees it."""
+    """Create a name after the other client has looked it up without finding it.
+
+    Return the longest time until the other client finds the name.
+    """
     longest = 0.0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"new-{trial}"), os.path.join(other, f"new-{trial}")
@@ -140,7 +152,11 @@ def new_names(directory: str, other: str) -> dict[str, float]:
 
 
 def rewritten(directory: str, other: str) -> dict[str, float]:
-    """The other client reads a file; this one rewrites, syncs and closes it; the other opens and reads it again."""
+    """Rewrite a file that the other client has read.
+
+    Return how often the next read by the other client gets the old bytes, and the longest time until it gets the new
+    ones.
+    """
     longest, old = 0.0, 0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"data-{trial}"), os.path.join(other, f"data-{trial}")
@@ -154,8 +170,11 @@ def rewritten(directory: str, other: str) -> dict[str, float]:
 
 
 def lengthened(directory: str, other: str) -> dict[str, int]:
-    """The same as ``rewritten``, but the file grows 1.2 s after the other client read it, so that its kernel queries it
-    again."""
+    """Lengthen a file 1.2 s after the other client has read it.
+
+    After this time, the kernel of the other client queries the attributes of the file again. Return how often the next
+    read by that client does not get all bytes.
+    """
     cut = 0
     for trial in range(_TRIALS):
         path, seen = os.path.join(directory, f"long-{trial}"), os.path.join(other, f"long-{trial}")
@@ -187,7 +206,7 @@ def created_once(directory: str, other: str) -> dict[str, int]:
 
 
 def shared_mapping(directory: str, other: str) -> dict[str, str]:
-    """Map a file shared, for reading and writing, like numpy.memmap(mode="r+")."""
+    """Write to a file through mmap(MAP_SHARED), as numpy.memmap(mode="r+") does; return whether this works."""
     path = os.path.join(directory, "mapped")
     _write(path, b"\0" * 8192)
     fd = os.open(path, os.O_RDWR)
@@ -203,7 +222,10 @@ def shared_mapping(directory: str, other: str) -> dict[str, str]:
 
 
 def listed(directory: str, other: str) -> dict[str, int]:
-    """Create 200 files one by one; the other client lists their directory immediately after each."""
+    """Create 200 files, one after the other. Immediately after each, the other client lists their directory.
+
+    Return how many files were missing in that listing.
+    """
     os.mkdir(os.path.join(directory, "many"))
     _see(os.path.join(other, "many"))
     missing = 0
@@ -215,7 +237,7 @@ def listed(directory: str, other: str) -> dict[str, int]:
 
 
 def filled(directory: str, other: str) -> dict[str, str]:
-    """Write to a small volume until it is full. POSIX: ENOSPC."""
+    """Write to a small volume until it is full, and return the error. POSIX: ENOSPC."""
     path = os.path.join(directory, "ballast")
     fd, found = os.open(path, os.O_WRONLY | os.O_CREAT), "nothing"
     try:
@@ -234,7 +256,10 @@ def filled(directory: str, other: str) -> dict[str, str]:
 
 
 def committed(directory: str, other: str) -> dict[str, int]:
-    """Save like a job: files into a directory, fsync, rename of the directory; then read them back without caches."""
+    """Save as a job does: write files into a directory, fsync them, and rename the directory.
+
+    Then read the files without caches, and return how many have wrong bytes or are missing.
+    """
     wrong = 0
     for trial in range(5):
         partial, whole = os.path.join(directory, f"{trial}.partial"), os.path.join(other, f"{trial}")
@@ -250,8 +275,10 @@ def committed(directory: str, other: str) -> dict[str, int]:
 
 
 def directory_made_once(directory: str, other: str) -> dict[str, int]:
-    """Two processes create one directory at the same moment, 1,000 times. POSIX: one succeeds, the other gets
-    EEXIST."""
+    """Two processes create one directory at the same moment, 1,000 times.
+
+    POSIX: one succeeds, the other gets EEXIST.
+    """
     start, mine, theirs = Barrier(2), *Pipe()
 
     def make(place: str, end: Connection) -> None:
@@ -294,9 +321,10 @@ def _child(target: Callable[..., None], *words: object) -> Process:
 def _watching(
     look: Callable[[collections.Counter[str]], None],
 ) -> Iterator[tuple[Callable[[], dict[str, int]], Callable[[], bool]]]:
-    """Run a watcher in another process during the block.
+    """Call ``look`` repeatedly in another process during the block.
 
-    Yield two functions: the first returns the counts and the number of looks, the second whether anything was wrong.
+    Yield two functions. The first returns the counts, with the number of calls. The second returns whether ``look`` has
+    counted a violation.
     """
     mine, theirs = Pipe()
     begun, over, wrong = Event(), Event(), Event()

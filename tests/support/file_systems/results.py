@@ -1,4 +1,7 @@
-"""The recorded test results of each file system in docs/file_systems.json, from which the page is generated."""
+"""The recorded test results of each file system.
+
+They are in docs/file_systems.json, from which docs/file_systems.md is generated.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ _ALLOWED = {
 
 
 def recorded(where: Path = FILE) -> dict[str, Any]:
-    """Return the recorded results by the name of the row."""
+    """Return the recorded results of all file systems, by their names in the table."""
     found: dict[str, Any] = json.loads(where.read_text() or "{}") if where.exists() else {}
     return found
 
 
 def record(seen: Mapping[str, Any]) -> None:
-    """Record the results of a run for one row, if the environment variable `UPDATE` is set."""
+    """Record the results of a run on one file system, if the environment variable `UPDATE` is set."""
     kept = {
         "date": _today(),
         **{name: seen[name] for name in ("how", "kernel", "versions", "kind", "gates", "exit_code", "grade", "shown")},
@@ -48,7 +51,7 @@ def record(seen: Mapping[str, Any]) -> None:
 
 
 def record_loss(seen: Mapping[str, Any]) -> None:
-    """Record the end of a run whose server was killed, if the environment variable `UPDATE` is set."""
+    """Record how a run ended after its server was killed, if the environment variable `UPDATE` is set."""
     fields = {
         "date": _today(),
         "because": _anywhere(seen["save"]["because"], seen),
@@ -58,7 +61,10 @@ def record_loss(seen: Mapping[str, Any]) -> None:
 
 
 def record_cold(seen: Mapping[str, Any], way: Literal["cold", "volume"] = "cold") -> None:
-    """Record the COLD results of larger checkpoints, or of more data than a small memory, if `UPDATE` is set."""
+    """Record the results of COLD, if the environment variable `UPDATE` is set.
+
+    ``way`` is ``cold`` for a large checkpoint, and ``volume`` for more data than a small memory.
+    """
     fields = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
     _keep(seen["name"], {way: fields})
 
@@ -68,7 +74,7 @@ def _today() -> str:
 
 
 def _keep(name: str, what: Mapping[str, Any]) -> None:
-    """Update a row's part of the file; other parts and rows are unchanged."""
+    """Replace some results of one file system in the file. All other results stay."""
     if not os.environ.get(UPDATE):
         return
     where = CHECKOUT / os.environ[UPDATE]
@@ -81,34 +87,34 @@ def _keep(name: str, what: Mapping[str, Any]) -> None:
 
 
 def not_met(seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the verdicts that were neither met nor omitted by choice, by requirement and check."""
+    """Return the verdicts that are neither met nor deselected, by their names in the table."""
     return {name_of(v): v for v in seen["verdicts"] if v["outcome"] != "met" and v["reason"] != "not selected"}
 
 
 def failed(seen: Mapping[str, Any]) -> set[str]:
-    """Return the required verdicts that failed."""
+    """Return the names of the required verdicts that failed."""
     return {name for name, v in not_met(seen).items() if (v["outcome"], v["severity"]) == ("failed", "required")}
 
 
 def is_undecided(verdict: Mapping[str, Any]) -> bool:
-    """Whether a required verdict could not be decided although the run had all means."""
+    """Whether a required verdict was not decided although the run was given the means for it."""
     return (verdict["outcome"], verdict["severity"]) == ("not run", "required") and verdict["reason"] != "not given"
 
 
 def name_of(verdict: Mapping[str, Any]) -> str:
-    """Return the name of a verdict in the table: its check, or its requirement if its subject is a checkpoint."""
+    """Return the name of a verdict in the table: REQUIREMENT.CHECK for a check, otherwise REQUIREMENT."""
     is_check = "/" not in verdict["subject"] and not verdict["subject"].startswith("llama3-")
     return f"{verdict['id']}.{verdict['subject']}" if is_check else str(verdict["id"])
 
 
 def _anywhere(text: str, seen: Mapping[str, Any]) -> str:
-    """Return a sentence without the directory that it names."""
+    """Return a sentence in which /mnt replaces the directories of the run."""
     mounts = str(seen["directory"]).partition("/mounts/")[0] + "/mounts"
     return text.replace(str(seen["directory"]), "/mnt").replace(mounts, "/mnt")
 
 
 def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
-    """Whether the count of a reproduction violates POSIX, or exceeds 1 s."""
+    """Whether the results of a reproduction show the fault: a violation of POSIX, or a delay of more than 1 s."""
     if "longest seconds" in counts:
         return bool(counts["longest seconds"] > _CACHED_SECONDS or counts.get("old bytes at the first read"))
     if way == "lengthened":

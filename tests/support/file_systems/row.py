@@ -1,4 +1,4 @@
-"""The expectations about one file system before it is tested."""
+"""One file system and its expected results, as an entry of the table of file systems."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from tests.support.file_systems.serving import Mounted
 class FileSystem:
     """One file system with its options.
 
-    ``fails`` maps each required check that it fails to the reason; ``may_fail`` contains checks that fail by chance and
-    advisory ones, ``undecided`` checks that do not apply. ``shows`` maps checks to reproductions in `reproduce` that
-    show the failure without our code. ``cures`` is the row that fails without these options; ``cured_ways`` are
-    reproductions that show the failure there but not here. ``is_served``: it has a server or a client that can be
-    killed. ``gates`` is its gate table, if it does not follow from its clients. ``leaves`` is the reason why a
-    directory may remain. ``small_memory_bytes`` is the memory of a host with servers, clients and ranks in the test
-    with little memory.
+    ``fails``, ``may_fail`` and ``undecided`` map checks to reasons: required checks that fail; checks that fail by
+    chance, and advisory ones that fail; checks that do not apply. ``shows`` maps checks to reproductions in `reproduce`
+    that show the failure without our code.
+
+    ``cures`` is the name of the row that fails because it lacks these options. ``cured_ways`` are reproductions that
+    show the failure with that row and not with this one. ``is_served``: it has a server or a client that a test can
+    kill. ``gates`` is its gate table, if it does not follow from the number of clients. ``leaves`` is the reason why a
+    directory may remain. ``small_memory_bytes`` is the memory that servers, clients and ranks share in the tests with
+    little memory.
     """
 
     name: str
@@ -41,5 +43,5 @@ class FileSystem:
 
     @property
     def ways(self) -> list[str]:
-        """The reproductions to run without our code."""
+        """The names of the reproductions to run."""
         return sorted({*self.shows.values(), *self.cured_ways})

@@ -19,10 +19,10 @@ ADDRESS = "10.99.0.1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mounted:
-    """A mounted file system: at ``first``, and for a second client at ``second``.
+    """A mounted file system, at ``first``, and for a second client at ``second``.
 
-    ``small`` is a volume of the same kind that may be filled. ``kill_server`` makes the data inaccessible: it kills a
-    server with SIGKILL, or unmounts the client while it is in use.
+    ``small`` is a small volume of the same kind that checks may fill. ``kill_server`` makes the data inaccessible: it
+    kills a server with SIGKILL, or unmounts the client while it is in use.
     """
 
     first: Path
@@ -32,7 +32,7 @@ class Mounted:
 
 
 def run(*words: str | Path, **how: str) -> str:
-    """Run a program that must succeed, and return its output; ``stdin`` is its input."""
+    """Run a program and return its output; the keyword ``stdin`` is its input. Raises OSError if the program fails."""
     done = subprocess.run(
         [str(word) for word in words], input=how.get("stdin", ""), capture_output=True, text=True, check=False
     )
@@ -42,23 +42,27 @@ def run(*words: str | Path, **how: str) -> str:
 
 
 def gluster(*words: str) -> subprocess.CompletedProcess[str]:
-    """Send a command to the daemon of GlusterFS."""
+    """Send a command to the daemon of GlusterFS; return the completed process."""
     return subprocess.run(["gluster", "--mode=script", *words], capture_output=True, text=True, check=False)
 
 
 def glusterd_answers() -> bool:
-    """Whether the daemon of GlusterFS accepts commands; it listens before it does."""
+    """Whether the daemon of GlusterFS accepts commands. It opens its port earlier than that."""
     return gluster("volume", "list").returncode == 0
 
 
 def made(directory: Path) -> Path:
-    """Create a directory that may exist, with its parents."""
+    """Create a directory and its parents, unless they exist; return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
 def until(condition: Callable[[], object], what: str, process: subprocess.Popen[bytes] | None, log: Path) -> None:
-    """Wait for an action of a daemon; raises OSError with its output if it ends before or times out."""
+    """Wait until a condition about a daemon is true.
+
+    Raises OSError with the end of the daemon's log if ``process`` ends first, or after a timeout. ``what`` describes
+    the condition in the message.
+    """
     end = time.monotonic() + _READY_SECONDS
     while not condition():
         ended = process is not None and process.poll() is not None
@@ -70,7 +74,10 @@ def until(condition: Callable[[], object], what: str, process: subprocess.Popen[
 
 @contextlib.contextmanager
 def daemon(log: Path, *words: str | Path, ready: Callable[[], object]) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep a program running that stays in the foreground; SIGKILL ends it."""
+    """Run a program during the block, and yield its process when ``ready`` is true.
+
+    The program must stay in the foreground. SIGKILL ends it.
+    """
     with log.open("ab") as output:
         process = subprocess.Popen(
             [str(word) for word in words],
@@ -90,7 +97,10 @@ def daemon(log: Path, *words: str | Path, ready: Callable[[], object]) -> Iterat
 
 @contextlib.contextmanager
 def client(point: Path, *words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep a FUSE client mounted that stays in the foreground."""
+    """Run a FUSE client during the block, and yield its process when ``point`` is mounted.
+
+    The client must stay in the foreground.
+    """
     made(point)
     with daemon(point.with_name(f"{point.name}.log"), *words, ready=lambda: is_mounted(point)) as process:
         try:
@@ -111,7 +121,7 @@ def unmount(point: Path) -> None:
 
 @contextlib.contextmanager
 def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
-    """Mount a file system of the kernel with these arguments of mount(8), and unmount it at the end."""
+    """Mount a kernel file system during the block; yield the mount point. ``words`` are arguments of mount(8)."""
     run("mount", *words, made(point))
     try:
         yield point
@@ -120,7 +130,7 @@ def mounted(point: Path, *words: str | Path) -> Iterator[Path]:
 
 
 def image(path: Path, mebibytes: int) -> Path:
-    """Create a sparse file for a volume."""
+    """Create a sparse file that contains a volume; return the file."""
     with path.open("wb") as file:
         file.truncate(mebibytes << 20)
     return path
@@ -128,8 +138,10 @@ def image(path: Path, mebibytes: int) -> Path:
 
 @contextlib.contextmanager
 def loop_device(file: Path) -> Iterator[str]:
-    """Create a loop device for an image; after its first use, ``forget`` makes the kernel free it with its last
-    user."""
+    """Create a loop device for an image and yield its path.
+
+    Call `forget` when the device is mounted: then the kernel frees the device after its last user.
+    """
     device = run("losetup", "--find", "--show", file)
     try:
         yield device
@@ -152,6 +164,6 @@ def listening(port: int) -> bool:
 
 
 def missing(programs: tuple[str, ...]) -> list[str]:
-    """Return which programs are not installed."""
+    """Return the programs that are not installed."""
     path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
     return [program for program in programs if not shutil.which(program, path=path)]

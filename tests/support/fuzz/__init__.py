@@ -1,1 +1,1 @@
-"""Fuzzers: generated attacks on the inputs of the commands; each has a name that reproduces it."""
+"""Fuzzers of the commands' inputs. Each generated attack has a name from which it can be repeated."""

@@ -1,7 +1,7 @@
 """Fuzzes the inputs of the commands: ``python -m tests.support.fuzz --cases 100000 --seed 7``.
 
-No attack may cause a traceback, take more than 20 s or 1 GB, write elsewhere, or improve a verdict. Each attack that
-does is printed with a command that repeats it; the exit code is then 1.
+An attack must not cause a traceback, take more than 20 s or 1 GB, write to a wrong place, or improve a verdict. Each
+attack that violates this is printed with a command that repeats it; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _SILENT_SECONDS = 3.0 * HANG_SECONDS
 
 
 def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield family and number of this number of cases; equal numbers are equal cases, for any total."""
+    """Yield (family, number) of about this number of ``cases``, shared among the families ``names`` by their weights.
+
+    Attacks of a family with the same number are the same, whatever the number of cases.
+    """
     whole = sum(FAMILIES[name][1] for name in names)
     for name in names:
         for number in range(-(-cases * FAMILIES[name][1] // whole)):
@@ -50,7 +53,7 @@ def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
 
 
 class Worker:
-    """Runs attacks, each in a separate directory; ``keep`` keeps the directories."""
+    """Runs attacks, each in a separate directory. With ``keep``, the directories are not removed."""
 
     def __init__(self, home: Path, keep: bool) -> None:
         self._home, self._keep = home, keep
@@ -58,7 +61,7 @@ class Worker:
         self._sandbox = Sandbox()
 
     def begin(self, names: list[str]) -> None:
-        """Create the originals of these families."""
+        """Create the originals of these families, which attacks copy and change."""
         for name in names:
             originals = self._home / name
             originals.mkdir()
@@ -66,7 +69,7 @@ class Worker:
             self._families[name].prepare(originals)
 
     def attempt(self, name: str, seed: str, number: int) -> tuple[list[str], list[str]]:
-        """Run one attack in a separate directory."""
+        """Run one attack in a separate directory; return its description and its violations."""
         place = Path(tempfile.mkdtemp(prefix="case-", dir=self._home))
         (place / "out").mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(place / "out")
@@ -82,12 +85,12 @@ class Worker:
                 clear(place)
 
     def enclose(self) -> None:
-        """Watch this process from now on."""
+        """Let the sandbox watch this process from now on."""
         self._sandbox.enclose()
 
 
 def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> None:
-    """Run attacks and report each: before it begins, and its violations."""
+    """Run attacks, and write to ``out`` a line before each attack and a line for each violation."""
     worker.enclose()
     with os.fdopen(out, "w", buffering=1, errors="backslashreplace") as seen:
         for name, number in cases:
@@ -102,7 +105,7 @@ def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> 
 
 
 class Running:
-    """A process that runs attacks, as seen by its parent."""
+    """A child process that runs attacks, as its parent controls it."""
 
     def __init__(
         self, worker: Worker, seed: str, cases: list[tuple[str, int]], found: Callable[[str, str], None]
@@ -129,7 +132,7 @@ class Running:
         self.last_sign = time.monotonic()
 
     def take(self) -> bool:
-        """Process its reports; return whether more will come."""
+        """Process the reports of the child; return whether more reports will come."""
         data = os.read(self.pipe, 1 << 16)
         self.last_sign = time.monotonic()
         *lines, self._text = (self._text + data).split(b"\n")
@@ -145,7 +148,7 @@ class Running:
         return True if data else self._over("its process ended")
 
     def look(self) -> bool:
-        """Kill a process that does not report; return whether more will come."""
+        """Kill the child if it has sent no report for too long; return whether more reports will come."""
         silent = time.monotonic() - self.last_sign
         if silent < patience(_SILENT_SECONDS):
             return True
@@ -153,7 +156,7 @@ class Running:
         return self._over(f"it sent no output for {silent:.0f} s, and no signal reached it")
 
     def end(self) -> None:
-        """Kill it during its attacks."""
+        """Kill the child during its attacks."""
         os.kill(self._pid, signal.SIGKILL)
         os.close(self.pipe)
         os.waitpid(self._pid, 0)
@@ -173,7 +176,10 @@ class Running:
 def run(
     worker: Worker, seed: str, cases: list[tuple[str, int]], processes: int, goes_on: Callable[[], bool]
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Run all attacks in several processes; return the number of attacks and the violations."""
+    """Run all attacks in several processes, as long as ``goes_on`` returns true.
+
+    Return the number of started attacks, and (attack, violation) of each violation.
+    """
     found: list[tuple[str, str]] = []
 
     def add(name: str, what: str) -> None:
@@ -194,8 +200,10 @@ def run(
 
 
 def _memory() -> str | None:
-    """Return a directory in memory if there is enough space, because thousands of directories on a disk take a third of
-    the time."""
+    """Return a directory in memory, or None if it does not have enough space.
+
+    On a disk, creating thousands of directories would take a third of the time.
+    """
     if not os.access("/dev/shm", os.W_OK):
         return None
     found = os.statvfs("/dev/shm")
@@ -210,7 +218,7 @@ def _tell(name: str, what: str) -> None:
 
 
 def main() -> int:
-    """Return the exit code: 1 if there was a violation."""
+    """Run the attacks of the command line; return the exit code, which is 1 if there was a violation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=2000, help="how many attacks (2000)")
     parser.add_argument("--seed", default="1", help="any word; the same seed makes the same attacks (1)")

@@ -1,7 +1,7 @@
 """The attacked inputs and the required properties, with one class per kind of input.
 
-A family creates its originals once. An attack copies one, changes the copy, passes it to commands, and returns its
-description and the violations.
+A family creates its originals once. An attack copies an original, changes the copy, and passes it to commands. It
+returns its description and the violations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PYTHON = re.compile(
 
 
 class Family(ABC):
-    """One kind of input."""
+    """Base class: one kind of input, and the attacks on it."""
 
     name: str
     # The directories that attacks change, for families that have them.
@@ -53,14 +53,17 @@ class Family(ABC):
 
     @abstractmethod
     def prepare(self, originals: Path) -> None:
-        """Create the originals."""
+        """Create the originals below this directory."""
 
     @abstractmethod
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         """Run one attack in an empty directory; return its description and the violations as sentences."""
 
     def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy one of the originals and change the copy; return the original, the copy and a description."""
+        """Copy one of the originals and change the copy.
+
+        Return the original, the copy and a description of the change.
+        """
         original = rng.choice(self.originals)
         directory, outside = home / "changed", home / "outside"
         shutil.copytree(original, directory)
@@ -69,14 +72,14 @@ class Family(ABC):
         return original, directory, [original.name, *mutate(rng, directory, outside)]
 
     def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
-        """Run a command; its output and exit code must be those of a regular end."""
+        """Run a command and return its outcome. Add its violations to ``found``; permitted exit codes are ``codes``."""
         outcome = self.sandbox.run(lambda: main(list(words)), (home / "out",))
         found += reported(words, outcome, codes)
         return outcome
 
 
 def reported(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> list[str]:
-    """Return violations that are forbidden for every command."""
+    """Return the violations of the rules for every command. ``codes`` are the permitted exit codes."""
     command = " ".join(words)[:300]
     faults = [f"{command!r}: {fault}" for fault in outcome.faults]
     if outcome.code not in codes and not outcome.faults:
@@ -97,12 +100,12 @@ def _none(constant: str) -> None:
 
 
 def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return requirement and subject of every verdict that is met or waived."""
+    """Return (requirement, subject) of every verdict that is met or waived."""
     return {(v["id"], v["subject"]) for v in document["requirements"] if v["outcome"] in ("met", "waived")}
 
 
 class RunDirectories(Family):
-    """Run directories as input of judge, verify, diff, trend and plan."""
+    """Attacks on run directories as input of the commands judge, verify, diff, trend and plan."""
 
     name = "directories"
 
@@ -158,7 +161,10 @@ class RunDirectories(Family):
         is_remade: bool,
         words: Sequence[str] = (),
     ) -> None:
-        """Judge a directory; unless its manifest was regenerated, no verdict may improve."""
+        """Judge a directory and add the violations to ``found``.
+
+        No verdict may improve, unless the attacker has regenerated the manifest (``is_remade``).
+        """
         words = words or pages_asked_for(rng, home / "out")
         outcome = self.command(["judge", str(directory), *words], home, (0, 1, 4, 8), found)
         code, before = self.before[name]
@@ -186,7 +192,7 @@ class RunDirectories(Family):
 
 
 def remake(directory: Path) -> None:
-    """Regenerate the manifest, as an attacker would; a signature that no longer matches is removed."""
+    """Regenerate the manifest, as an attacker would. Remove a signature that no longer matches."""
     manifest = directory / MANIFEST
     if manifest.is_dir() and not manifest.is_symlink():
         return
@@ -200,17 +206,20 @@ def _json(rng: Random) -> list[str]:
 
 
 def pages_asked_for(rng: Random, out: Path) -> list[str]:
-    """Return the outputs requested of a judgement."""
+    """Return random output options of ``judge``: none, --json, or --html with a file below ``out``."""
     return rng.choice([[], ["--json"], ["--json"], ["--json"], [f"--html={out / 'page.html'}"]])
 
 
 class PublishedTrees(Family):
-    """Published results as input of judge."""
+    """Attacks on published results as input of the command judge."""
 
     name = "published"
 
     def prepare(self, originals: Path) -> None:
-        """Create results of one and of several systems, some of them too slow in one operation of one rank."""
+        """Create published results of one system and of several.
+
+        In some of them, one operation of one rank is too slow.
+        """
         make_published(originals)
         self.originals = sorted(originals.iterdir())
         self.before = {}
@@ -240,7 +249,7 @@ class PublishedTrees(Family):
 
 
 class Rules(PublishedTrees):
-    """Published results compared with the rules of a submission."""
+    """Attacks on published results that are compared with the rules of a submission."""
 
     name = "rules"
 
@@ -254,12 +263,12 @@ class Rules(PublishedTrees):
 
 
 class Exports(RunDirectories):
-    """Run directories exported in the format of other tools."""
+    """Attacks on run directories that are exported as MLPerf Storage results."""
 
     name = "exports"
 
     def prepare(self, originals: Path) -> None:
-        """Create runs at full size, because the format supports only these."""
+        """Create runs at full size, because only these can be exported."""
         full = {"ckpt_mode": "full", "ckpt_ranks": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
         make_run(originals / "full", options=full, save=5.0, load=4.0)
         make_run(originals / "late", options=full, save=400.0, load=400.0)
@@ -284,7 +293,7 @@ class Exports(RunDirectories):
 
 
 def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return, for every requirement, the systems and subjects that met it."""
+    """Return, for every requirement, the systems or subjects that met it."""
     if "results" in document:
         rows = [(r["subject"], name, outcome) for r in document["results"] for name, outcome in r["outcomes"].items()]
     else:
@@ -298,12 +307,12 @@ def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _is_failed(name: str, before: Mapping[str, set[str]]) -> bool:
-    """Whether a requirement was met by no subject before; then none may meet it now."""
+    """Whether no subject met a requirement before the attack. Then no subject may meet it after the attack."""
     return not before.get(name)
 
 
 def python_words(text: str) -> list[str]:
-    """Return the parts of a message that only a Python programmer understands."""
+    """Return the parts of a message that only Python programmers understand, such as "KeyError"."""
     return sorted(set(_PYTHON.findall(text)))
 
 
@@ -339,7 +348,7 @@ def make_runs(home: Path) -> None:
 
 
 def unproven(found: Measurement) -> Measurement:
-    """Make every proof fail: bytes, caches, durable calls."""
+    """Return a copy of a measurement in which every proof fails: bytes, caches, durable calls."""
     assert found.integrity
     assert found.durability
     assert found.cache
@@ -354,7 +363,10 @@ def unproven(found: Measurement) -> Measurement:
 
 
 def one_late(found: Measurement) -> Measurement:
-    """Make one rank very slow in one save and one load, which is the easiest result to improve."""
+    """Return a copy of a measurement in which one rank is very slow in one save and one load.
+
+    Few values must be changed to improve this result.
+    """
     operations = list(found.operations)
     for number in (1, 4):
         o = operations[number]
@@ -370,7 +382,7 @@ def one_late(found: Measurement) -> Measurement:
 
 
 def make_published(home: Path) -> None:
-    """Write published results below ``home``: a directory with one result, and a tree of several systems."""
+    """Write published results below ``home``: directories with one result each, and a tree of several systems."""
 
     def one_late(kind: str, number: int, rank: int, late: int = 4) -> float:
         return 400.0 if (number, rank) == (late, 3) else (5.0 if kind == "save" else 4.0) + 0.01 * rank + 0.003 * number

@@ -1,4 +1,7 @@
-"""Inputs of size, simulate, project and show: their own options, run directories, and description files."""
+"""Attacks on the inputs of the commands size, simulate, project and show.
+
+The inputs are their options, run directories, and files that describe a model, a table or a job.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _CODES = (0, 4)
 
 
 class FigureOptions(Family):
-    """Options of size, simulate and project; for the last two, also changed run directories."""
+    """Options of the commands size, simulate and project, and changed run directories for simulate and project."""
 
     name = "figures"
 
@@ -150,12 +153,12 @@ zero = 3
 
 
 class DescribedFiles(Family):
-    """Files that describe a model, a published table or a recorded job, as input of plan, size and show."""
+    """Files that describe a model, a published table or a recorded job. The commands plan, size and show read them."""
 
     name = "described"
 
     def prepare(self, originals: Path) -> None:
-        """Store one file of each kind."""
+        """Keep the text of one file of each kind; ``originals`` stays empty."""
         library_models.is_installed = lambda: False
         shipped = resources("templates")
         self.texts = {

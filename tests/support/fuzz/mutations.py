@@ -1,7 +1,7 @@
 """Random changes of files, as made with a text editor, a hex editor, a shell or a JSON library.
 
-A mutation changes a directory and returns a description of the change for the failure message. Only random numbers
-decide, so the same seed creates the same directory.
+A mutation changes a directory and returns a description of the change for the failure message. All choices depend only
+on the random generator, so the same seed makes the same change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAXIMUM_EDITED = 1 << 20
 
 
 def other_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
-    """Return different bytes."""
+    """Return a changed copy of ``data`` and a description of the change."""
     at = rng.randrange(len(data) + 1)
     end = min(len(data), at + rng.choice([1, 2, 16, 400]))
     ways: dict[str, Callable[[], bytes]] = {
@@ -53,7 +53,10 @@ def other_bytes(rng: Random, data: bytes) -> tuple[bytes, str]:
 
 
 def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
-    """Return a different document, or for ``lines`` a different line."""
+    """Return a copy of a JSON document with a random change, and a description of the change.
+
+    With ``lines``, ``data`` contains one document a line, and one line is changed.
+    """
     rows = data.decode("utf-8", "replace").splitlines() if lines else [data.decode("utf-8", "replace")]
     if not rows:
         return b"{}", "a table"
@@ -99,7 +102,7 @@ def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
 
 
 def edited(rng: Random, directory: Path, _outside: Path) -> str:
-    """Change the content of one file, preferably of one that contains facts."""
+    """Change the content of one file, preferably of a file that contains facts."""
     name = pick(rng, directory)
     if name is None:
         return ""
@@ -126,7 +129,7 @@ def exchanged(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def inside(directory: Path) -> list[Path]:
-    """Return everything below a directory, as far as the kernel accepts its path."""
+    """Return the paths of everything below a directory, except paths that the kernel refuses as too long."""
     found = []
     for here, directories, files in os.walk(directory):
         found += [Path(here, name) for name in (*directories, *files) if len(here) + len(name) < _MAXIMUM_PATH]
@@ -134,7 +137,7 @@ def inside(directory: Path) -> list[Path]:
 
 
 def pick(rng: Random, directory: Path) -> str | None:
-    """Return the name of a regular file, in three of four cases of a file that contains facts."""
+    """Return the name of a random regular file, or None if there is none. It contains facts in three of four cases."""
     there = [(p, p.lstat()) for p in inside(directory)]
     # A file that was already enlarged is not read again, to save this process's memory.
     names = [
@@ -162,7 +165,10 @@ def removed(rng: Random, directory: Path, _outside: Path) -> str:
 
 
 def replaced(rng: Random, directory: Path, outside: Path) -> str:
-    """Put something that is not a file in the place of a file, or next to it."""
+    """Replace a random file or directory, or add a neighbour of it.
+
+    The new entry is a link, a pipe, a socket, a directory or an empty file.
+    """
     there = [p for p in inside(directory) if not p.is_symlink()]
     if not there:
         return ""
@@ -189,7 +195,7 @@ def replaced(rng: Random, directory: Path, outside: Path) -> str:
 
 
 def bloated(rng: Random, directory: Path, _outside: Path) -> str:
-    """Make one file far larger: by a hole, or by many values."""
+    """Make one file far larger, by a hole or by many values."""
     name = pick(rng, directory)
     if name is None:
         return ""
@@ -242,7 +248,7 @@ WAYS: tuple[tuple[Mutation, int], ...] = (
 
 
 def mutate(rng: Random, directory: Path, outside: Path) -> list[str]:
-    """Change a directory, usually once; return a description."""
+    """Change a directory, usually once; return descriptions of the changes."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 3])):
         (way,) = rng.choices([way for way, _ in WAYS], [weight for _, weight in WAYS])

@@ -1,4 +1,4 @@
-"""Users' input: values of options on command lines, and files named by options."""
+"""Attacks on users' input: values of options on command lines, and files that options name."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ _VALUES = ("inf", "nan", "-1", "0", "1e400", "9" * 30, '""', "[]", "{}", "true",
 
 
 class OptionValues(Family):
-    """Options of plan, judge, trend and verify, and of pytest itself."""
+    """Options of the commands plan, judge, trend and verify, and of pytest."""
 
     name = "options"
     _OF_PYTEST = 0.04  # it takes ten times as long as a command
 
     def prepare(self, originals: Path) -> None:
-        """Create a run directory with a late operation."""
+        """Create a run directory in which every save is too late."""
         made_up_run.make_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.options = [o for o in OPTIONS if o.key not in ("config", "cluster") and not o.variables]
@@ -129,7 +129,10 @@ class OptionValues(Family):
         return words
 
     def _pytest(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        """Let pytest list the suites: everything of a run is checked, and nothing is measured."""
+        """Let pytest list the suites: all options are checked, and nothing is measured.
+
+        Return the command line and the violations.
+        """
         (home / "empty.ini").write_text("[pytest]\n")
         target = home / "target"
         words = [f"--ckpt-target={target}", "--cluster=64", *_SMALL, *self._some(rng, home, self.options)]
@@ -154,7 +157,7 @@ def _pytest_main(words: list[str]) -> int:
 
 
 def made_places(home: Path) -> None:
-    """Create things that values can name: a directory, a pipe, a link to itself, a file with a hole."""
+    """Create paths that option values can name: directories, a pipe, a link to itself, a file with a hole."""
     (home / "target").mkdir()
     (home / "directory").mkdir()
     os.mkfifo(home / "pipe")
@@ -164,7 +167,10 @@ def made_places(home: Path) -> None:
 
 
 def value_of(rng: Random, home: Path, example: str) -> str:
-    """Return a value in the form of a command-line argument: without NUL, and with invalid text as bytes."""
+    """Return a random value for an option, similar to ``example``, as Python passes a command-line argument.
+
+    It contains no NUL. Bytes that are not valid text are included as lone surrogates.
+    """
     word = _any_value(rng, home, example).replace("\0", "")
     return os.fsdecode(word.encode("utf-8", "surrogatepass"))
 
@@ -199,7 +205,7 @@ class InputFiles(Family):
     name = "inputs"
 
     def prepare(self, originals: Path) -> None:
-        """Create a run directory with one late save."""
+        """Create a run directory in which every save is too late, and one file of each kind."""
         made_up_run.make_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.made = originals / "files"
@@ -224,7 +230,7 @@ class InputFiles(Family):
         return [name, *done], found
 
     def _give(self, rng: Random, name: str, file: Path, home: Path, found: list[str]) -> str:
-        """Pass the file to the commands that read it; return their output."""
+        """Pass the file to the command that reads it; return the command's error output."""
         if name == "gates.toml":
             outcome = self.command(
                 ["judge", str(self.late), f"--ckpt-gate-table={file}", "--json"], home, (0, 1, 4, 8), found
@@ -246,7 +252,7 @@ class InputFiles(Family):
         return self.command([*words, *rng.choice([[], ["--json"]])], home, (0, 1, 4, 8), found).err
 
     def _hold_gates(self, out: str, found: list[str]) -> None:
-        """Check that a late run passes only by gates that report their relaxations."""
+        """Add a violation if a late run is certified, or if it passes by a gate table that reports no relaxation."""
         import json  # noqa: PLC0415
 
         document = json.loads(out)
@@ -270,7 +276,7 @@ class InputFiles(Family):
 
 
 def changed_line(rng: Random, directory: Path, file: Path, outside: Path) -> str:
-    """Change a file, preferably a value in one of its lines."""
+    """Change a file, in most cases in one of its lines; return a description of the change."""
     way = rng.random()
     if way < 0.08:
         return replaced(rng, directory, outside)

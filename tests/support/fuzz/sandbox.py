@@ -1,6 +1,7 @@
 """Runs a call and detects violations: a traceback, a hang, too much memory, a file in a wrong place.
 
-After a call of `enclose` this process cannot be used for other purposes, because its audit hook and memory limit stay.
+After `enclose`, this process cannot be used for other purposes, because the audit hook and the memory limit of the
+sandbox stay.
 """
 
 from __future__ import annotations
@@ -43,12 +44,15 @@ def _looks(event: str, args: tuple[object, ...]) -> bool:
 
 
 class Hung(BaseException):
-    """Timeout of a call; not an Exception, so that ``except Exception`` does not catch it."""
+    """Raised in a call that takes too long. It is not an Exception, so that ``except Exception`` does not catch it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The result of a call. ``code`` is None if it did not return; ``faults`` are sentences."""
+    """The result of a call: exit code, standard output, standard error, and violations as sentences.
+
+    ``code`` is None if the call did not return.
+    """
 
     code: int | None
     out: str
@@ -57,7 +61,10 @@ class Outcome:
 
 
 class Sandbox:
-    """Watches this process, which may write only below ``allowed``."""
+    """Watches calls in this process.
+
+    During a call, the process may write only below the call's ``allowed`` directories.
+    """
 
     def __init__(self) -> None:
         self._allowed: tuple[str, ...] = ()
@@ -65,7 +72,7 @@ class Sandbox:
         self._seen: list[str] = []
 
     def enclose(self) -> None:
-        """Watch from now on, and refuse memory beyond the limit."""
+        """Install the audit hook and the timeout of calls, for the rest of this process."""
         sys.dont_write_bytecode = True
         sys.addaudithook(self._audit)
         for number in (signal.SIGALRM, signal.SIGPROF):
@@ -75,7 +82,10 @@ class Sandbox:
     def run(
         self, call: Callable[[], int | None], allowed: tuple[Path, ...], *, starts_processes: bool = False
     ) -> Outcome:
-        """Run a call that prints and returns an exit code."""
+        """Run a call that prints and returns an exit code; return its outcome.
+
+        The call may write below ``allowed``, and it may start processes if ``starts_processes`` is true.
+        """
         self._may_start = starts_processes
         self._allowed = tuple(os.path.realpath(path) for path in allowed)
         self._seen.clear()
@@ -149,7 +159,7 @@ class Sandbox:
 
 
 def _limit_memory() -> None:
-    """Refuse memory beyond the limit in addition to the present use."""
+    """Limit the memory of this process to its present use plus `MEMORY_BYTES`."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))

@@ -1,4 +1,4 @@
-"""Values in documents, and their replacements: documents that are changed in one place."""
+"""Random JSON values, and random changes in one place of a document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def value(rng: Random) -> Any:
 
 
 def nested(depth: int) -> Any:
-    """Return nested lists."""
+    """Return a list in a list in a list, and so on, down to this depth."""
     found: Any = []
     for _ in range(depth):
         found = [found]
@@ -49,7 +49,7 @@ def nested(depth: int) -> Any:
 
 
 def places(document: Any) -> list[tuple[Any, ...]]:
-    """Return the path of every value in a document."""
+    """Return the path of every value in a document, except of the document itself."""
     found: list[tuple[Any, ...]] = []
     waiting: list[tuple[tuple[Any, ...], Any]] = [((), document)]
     while waiting:
@@ -71,7 +71,7 @@ def get(document: Any, place: Sequence[Any]) -> Any:
 
 
 def put(document: Any, place: Sequence[Any], new: Any) -> Any:
-    """Set the value at a path; return the document, or for the empty path the value."""
+    """Set the value at a path and return the document. For the empty path, return ``new``."""
     if not place:
         return new
     get(document, place[:-1])[place[-1]] = new
@@ -79,7 +79,7 @@ def put(document: Any, place: Sequence[Any], new: Any) -> Any:
 
 
 def near(rng: Random, old: Any) -> Any:
-    """Return a similar value of the same type, as written by someone who wants a better result."""
+    """Return a similar value, usually of the same type, as a person might write to improve a result."""
     if isinstance(old, bool):
         return not old
     if isinstance(old, int):
@@ -98,7 +98,7 @@ def near(rng: Random, old: Any) -> Any:
 
 
 def changed(rng: Random, document: Any) -> tuple[Any, str]:
-    """Change a document in one place; return it and a description."""
+    """Change a document in one place; return the document and a description of the change."""
     found = places(document)
     if not found or rng.random() < 0.01:
         return value(rng), "the whole"

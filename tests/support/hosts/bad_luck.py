@@ -1,4 +1,4 @@
-"""Runs on three hosts of a lab, each with a fault during a save; every launcher gets the same faults."""
+"""Runs on three hosts of a lab. During a save of each run, a fault is injected; every launcher gets the same faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _OPTIONS = (
     "--cluster=1",
     "--ckpt-keep-last=2",
 )
-# The numbers of operations: until the run is ended, enough for an event in the middle, and for undisturbed runs.
+# Options with the number of operations: for runs that a fault ends, for runs with a fault in the middle, and for runs
+# without one.
 _MANY, _SOME, _FEW = ("--ckpt-operations=1000",), ("--ckpt-operations=40",), ()
 _AHEAD_SECONDS = 600
 # Directories on a tmpfs of each host.
@@ -59,9 +60,10 @@ def bad_luck(
     environment: Mapping[str, str] | None = None,
     slurm: bool = False,
 ) -> dict[Luck, Done]:
-    """Return the result of each run, in one lab; the runs of ``LAST`` come last.
+    """Perform a run for each fault in one lab, and return the results by fault.
 
-    The monotonic clock of h2 is always ten minutes ahead; with "clocks" its time of day is too.
+    The faults of `LAST` come last. The monotonic clock of h2 is ten minutes ahead in all runs. Its time of day is ten
+    minutes ahead only in the run ``clocks``.
     """
     need_faketime()
     clock = WrongClock(home, 2, _AHEAD_SECONDS)
@@ -102,7 +104,7 @@ def _mishaps(luck: Luck) -> tuple[Mishap, ...]:
 
 
 def failure_of(done: Done) -> Mapping[str, Any]:
-    """Return why the run ended early."""
+    """Return the failure that ended the run early."""
     failure: Mapping[str, Any] = _measured(done)["failure"]
     assert failure, done.text
     return failure
@@ -121,9 +123,10 @@ def _processes_left(done: Done) -> list[str]:
 @pytest.mark.timeout(2700)
 @pytest.mark.thorough
 class BadLuck:
-    """The tests that hold with every launcher; a test module has a fixture ``done`` and its launcher's own tests.
+    """The tests that every launcher must pass.
 
-    Its class attributes define the limitations of a launcher and the files that it leaves.
+    A test module has a subclass, a fixture ``done`` with the results, and tests of its launcher only. The attributes of
+    the subclass define the limitations of the launcher and the files that it leaves.
     """
 
     LUCKS: tuple[Luck, ...] = (
@@ -136,7 +139,7 @@ class BadLuck:
     OF_THE_LAUNCHER: tuple[str, ...] = ()
 
     def litter(self, done: Done) -> list[str]:
-        """Return the files that the run left in private directories of a host."""
+        """Return the files that the run left in private directories of a host, without the launcher's own files."""
         return [name for name in done.litter if not name.partition(":")[2].startswith(self.OF_THE_LAUNCHER)]
 
     @pytest.mark.parametrize("luck", ["rank", "daemon"])
@@ -146,7 +149,10 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_a_launcher_that_is_killed_accuses_no_storage(self, done: Mapping[Luck, Done]) -> None:
-        """A killed launcher of Open MPI does not remove its session and its ranks' memory segments; the run does so."""
+        """If Open MPI's launcher is killed, it leaves its session and the memory segments of its ranks.
+
+        The run removes them.
+        """
         failure = failure_of(done["launcher"])
         assert (failure["kind"], failure["rank"], done["launcher"].code) == ("killed", None, 8), failure["message"]
         assert (done["launcher"].left, self.litter(done["launcher"])) == ((), [])
@@ -159,7 +165,7 @@ class BadLuck:
 
     @pytest.mark.parametrize("luck", ["controller killed", _HELD])
     def test_a_killed_controller_leaves_no_process_on_any_host(self, done: Mapping[Luck, Done], luck: Luck) -> None:
-        """No process remains that could clean the target; the next run reports this."""
+        """No process remains that could remove the run directory from the target, so it stays there."""
         killed = done[luck]
         assert killed.code != 0
         assert (_processes_left(killed), self.litter(killed)) == ([], [])
@@ -167,7 +173,7 @@ class BadLuck:
         assert Path(session["area"]["location"]).name in killed.left
 
     def test_that_controller_was_killed_while_ranks_waited(self, done: Mapping[Luck, Done]) -> None:
-        """If the ranks had ended, the launch would have a record of their end."""
+        """The launch has a record of its end only if the ranks had ended before the controller was killed."""
         launches = done[_HELD].run.report / "launches"
         assert [directory.name for directory in launches.iterdir()] == ["probe"]
         assert (launches / "probe" / "exit.json").exists() is not self.RANKS_WAIT
@@ -180,7 +186,10 @@ class BadLuck:
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
     def test_no_time_compares_the_clocks_of_two_hosts(self, done: Mapping[Luck, Done]) -> None:
-        """The time of day and the monotonic clock of one host are ten minutes ahead."""
+        """Both clocks of h2, the time of day and the monotonic one, are ten minutes ahead.
+
+        No measured time contains this difference.
+        """
         measured = _measured(done["clocks"])
         assert measured["failure"] is None, done["clocks"].text
         assert measured["hosts"] == ["h1", "h2", "h3"]
@@ -210,7 +219,11 @@ class BadLuck:
     def test_a_host_that_is_gone_or_cut_off_is_named_and_what_it_may_still_write_is_not_removed(
         self, done: Mapping[Luck, Done], luck: Luck, host: str
     ) -> None:
-        """No neighbour is named; and this host cannot determine whether the other host is lost or only unreachable."""
+        """The failure names only the lost host.
+
+        The run directory stays, because the controller cannot distinguish a host that is lost from one that is
+        unreachable.
+        """
         failure = failure_of(done[luck])
         assert failure["host"] == host, failure["message"]
         assert failure["kind"] == ("hung" if luck == "cut" else "killed"), failure["message"]

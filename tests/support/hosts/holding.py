@@ -1,4 +1,4 @@
-"""A pytest plugin (``-p`` this module) that stops a run after it is opened, while ranks wait."""
+"""A pytest plugin (``-p`` this module) that blocks a run after its ranks have started, while they wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 
 HELD = "held"
-"""The file in the run directory that marks this state."""
+"""The file that reports that the run is blocked."""
 
 
 def pytest_runtestloop() -> None:
-    """Wait until this process is killed."""
+    """Report that the run is blocked, and wait until this process is killed."""
     Path(HELD).touch()
     signal.pause()

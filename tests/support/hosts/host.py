@@ -21,17 +21,20 @@ OWN_DIRECTORIES = ("/tmp", "/dev/shm", "/run")
 
 
 def name_of(number: int) -> str:
-    """Return the name of a host."""
+    """Return the name of the host with this number."""
     return f"h{number}"
 
 
 def address_of(number: int) -> str:
-    """Return the address of a host."""
+    """Return the address of the host with this number."""
     return f"10.99.0.{100 + number}"
 
 
 def _take_own_directories(keep: tuple[Path, ...]) -> None:
-    """Mount private directories over those in which programs keep sessions; the paths in ``keep`` stay accessible."""
+    """Mount an empty private directory over each directory in which programs keep sessions.
+
+    The paths in ``keep`` stay accessible.
+    """
     opened = {path: os.open(path, os.O_PATH) for path in keep}
     for directory in OWN_DIRECTORIES:
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "private", directory)
@@ -44,7 +47,7 @@ def _take_own_directories(keep: tuple[Path, ...]) -> None:
 
 
 def _be_another_machine(directory: Path, home: Path, number: int) -> None:
-    """Set this host's own name, boot id and host table."""
+    """Give this host its own name, boot id and host table."""
     run("hostname", name_of(number))
     boot = directory / "boot_id"
     boot.write_text(f"{uuid.uuid4()}\n")
@@ -84,7 +87,7 @@ def _start(directory: Path, home: Path, number: int, storage: Storage) -> None:
 
 
 def main() -> None:
-    """Be the host until it is killed."""
+    """Set up the host, and keep its namespaces until this process is killed."""
     home, number = Path(sys.argv[1]), int(sys.argv[2])
     storage = from_plain(Storage, json.loads(sys.argv[3]))
     directory = home / "hosts" / name_of(number)

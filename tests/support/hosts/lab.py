@@ -1,8 +1,8 @@
-"""Creates simulated hosts from namespaces, with MooseFS mounted on each, and runs steps on the first one.
+"""Creates simulated hosts from namespaces, with shared storage mounted on each, and runs steps on the first host.
 
-``on_hosts`` starts the lab and returns the result of each step. As a program, ``python -m`` this module is the first
-process of the lab's namespaces. Its bridge, servers and hosts exist only there, have private addresses, reach no other
-network, and end with the process.
+``on_hosts`` starts ``python -m`` this module, which is the first process of the lab's namespaces, and returns the
+result of each step. The lab's bridge, servers and hosts exist only in these namespaces, have private addresses, cannot
+reach another network, and end with their first process.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfssettrashtime")
 class Step:
     """A run of pytest-ckpt with these ``options``, or a command with these ``words``, on the first host.
 
-    ``before`` are shell lines that run first, each on the host of that number; $TARGET is the run's target. ``mishaps``
-    are injected after the first save, or when the run is held (`holding`). With a ``store`` the target is a bucket of
-    that object store, identified by its fault. Without ``streams`` the network rate is stated instead of measured,
-    because the measurement takes 4 s.
+    ``before`` contains (host number, shell line); the lines run before the step. In a line, $TARGET is the run's
+    target. ``mishaps`` are faults that are injected after the first save, or when `holding` blocks the run. If
+    ``store`` is not None, the target is a bucket, and ``store`` is the name of the fault of its object store. Without
+    ``streams``, the network rate is set by an option instead of measured, because the measurement takes 4 s.
     """
 
     options: tuple[str, ...] = ()
@@ -71,9 +71,9 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """The result of a step. ``left`` lists remaining names in the target and remaining processes of the run on any
-    host.
+    """The result of a step.
 
+    ``left`` lists the names that remain in the target, and the processes of the run that remain on any host.
     ``secrets`` is the number of launch secrets, ``shown`` the command lines that contained one. ``litter`` lists files
     that the step left in private directories of hosts, as ``HOST:PATH``.
     """
@@ -88,13 +88,13 @@ class Done:
 
     @property
     def run(self) -> Run:
-        """The run of pytest-ckpt; its target was removed with the lab."""
+        """The results of the run of pytest-ckpt. Its target was removed with the lab."""
         home = Path(self.home)
         return Run(code=self.code, text=self.text, home=home, target=home / "gone", report=home / "ckpt-report")
 
 
 def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
-    """Skip the test if such hosts, storage or programs are not available on this machine."""
+    """Skip the test if this machine cannot simulate hosts with this storage, or lacks one of these programs."""
     need_fuse()
     if gone := missing((*_NEEDED, *(() if storage.is_fuse else _OF_MOOSEFS), *programs)):
         pytest.skip(f"there is no {', '.join(gone)}")
@@ -104,7 +104,7 @@ def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
 
 @functools.cache
 def _why_no_network() -> str:
-    """Return why a bridge, or a link into another namespace, is impossible; empty if both are possible."""
+    """Return why a bridge, or a link into another namespace, is impossible; an empty text if both are possible."""
     made = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
     words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", made]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=_environment())
@@ -121,8 +121,8 @@ def on_hosts(
 ) -> list[Done]:
     """Create this number of hosts, run the steps one after the other on the first, and return their results.
 
-    With ``slurm`` the hosts are a Slurm cluster. ``storage`` is mounted on each of them. ``ahead`` gives the seconds by
-    which a host's monotonic clock is ahead.
+    With ``slurm`` the hosts are a Slurm cluster. ``storage`` is mounted on each of them. ``ahead`` maps host numbers to
+    the seconds by which the monotonic clock of the host is ahead.
     """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
@@ -158,7 +158,7 @@ def _environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> Iterator[tuple[str, ...]]:
-    """Start a host; return the words that run a command on it."""
+    """Start a host; yield the words that must precede a command to run it on that host."""
     directory = made(home / "hosts" / name_of(number))
     with (directory / "log").open("wb") as log:
         words = [
@@ -244,8 +244,7 @@ def _on_store(
 
 
 def _left_of(run_id: str) -> list[int]:
-    """Return the processes of a run that do not end by themselves after its controller, and the processes that end
-    them."""
+    """Wait until the processes of a run and of its sweep have ended; return the ids of those that remain."""
     end = time.monotonic() + patience(_END_SECONDS)
     while (left := [*processes_of(run_id), *processes_of(run_id + SWEEP)]) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
@@ -253,7 +252,7 @@ def _left_of(run_id: str) -> list[int]:
 
 
 def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
-    """Return the files in the private directories of hosts, where programs keep sessions and segments."""
+    """Return the files in the private directories of all hosts that are running, as ``HOST:PATH``."""
     return {
         f"{name_of(number)}:{path}"
         for number, on_host in enumerate(on_hosts, 1)
@@ -263,7 +262,10 @@ def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, ...]:
-    """Return the new files in those directories; a launch directory disappears slightly after a killed controller."""
+    """Return the files that are in the private directories of hosts now and were not there ``before``.
+
+    A launch directory may disappear slightly after a killed controller, so wait for this.
+    """
     end = time.monotonic() + patience(_END_SECONDS)
     while (
         (litter := _own_files(on_hosts) - before)
@@ -291,7 +293,7 @@ def _make_keys(home: Path, hosts: int) -> None:
 
 
 def main() -> None:
-    """Be the lab."""
+    """Create the lab, run the steps in it, and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("hosts", type=int)

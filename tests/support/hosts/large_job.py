@@ -19,7 +19,10 @@ from pytest_ckpt.support.redaction import Redactor
 
 
 def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]) -> Failure | None:
-    """Launch ranks that only inspect their hosts on all slots of a launcher's hosts; return the failure."""
+    """Start ranks on all slots of a launcher's hosts; return the failure, None if there is none.
+
+    The ranks only inspect their hosts. ``area_id`` makes the job large.
+    """
     area = AreaRef(scheme="", location="/", run_id=area_id, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=30, tasks=())
     with tempfile.TemporaryDirectory() as directory:
@@ -28,12 +31,15 @@ def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]
 
 
 def asked_launcher(hosts: str, *command: str) -> Launcher:
-    """Return the launcher of this command, or the one next to this Python, for hosts in the form of the option."""
+    """Return the launcher of a command; without a command, the launcher next to this Python.
+
+    ``hosts`` has the form of the option --ckpt-hosts.
+    """
     return find_launcher(command[0] if command else None, read_hosts(hosts))
 
 
 def main() -> None:
-    """Launch once."""
+    """Launch the ranks once, and print their answers."""
     hosts, count, *command = sys.argv[1:]
     seen: list[Event] = []
     failure = launched(asked_launcher(hosts, *command), "x" * int(count), seen.append)

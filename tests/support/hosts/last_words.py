@@ -1,8 +1,7 @@
-"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that send much data just before they end, and print
-what arrived.
+"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that send much data just before they end.
 
-With ``less`` the last rank exits with 0 before it has sent everything. A rank is this module, too, started with only
-that word.
+It prints the data that arrived. With ``less`` the last rank exits with 0 before it has sent everything. The ranks run
+this module too, with only ``all`` or ``less`` as argument.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LESS = "less"
 
 
 class _OfThisModule(Launcher):
-    """Starts this module in place of ranks, and tells it how much to send."""
+    """A launcher that starts this module in place of ranks, with the argument ``all`` or ``less``."""
 
     def command(self, processes: int, module: str = _MODULE, *, calls_back: bool = True) -> list[str]:
         return [*Launcher.command(self, processes, module, calls_back=calls_back), sys.argv[2]]

@@ -27,10 +27,12 @@ _LAUNCHERS = (b"mpiexec", b"prterun", b"mpiexec.hydra", b"srun")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mishap:
-    """A fault and its host: its rank, the launcher's daemon or the whole host is killed, or its network link is cut.
+    """A fault, and the host on which it is injected.
 
-    ``slow`` limits the rate of the link. Ctrl-C, ``TERM`` and ``controller killed`` (also while ranks wait) affect the
-    controller. ``launcher`` kills the launcher that the controller started; ``cancelled`` cancels the Slurm job.
+    ``rank``, ``daemon`` and ``host`` kill a rank, the launcher's daemon or the whole host. ``cut`` and ``slow``
+    interrupt the network link of the host or limit its rate. Ctrl-C, ``TERM`` and ``controller killed`` (also while
+    ranks wait) affect the controller. ``launcher`` kills the launcher that the controller started; ``cancelled``
+    cancels the Slurm job.
     """
 
     what: What
@@ -43,17 +45,17 @@ def has_saved(report: Path) -> bool:
 
 
 def first_of(on_host: Sequence[str]) -> int:
-    """Return the first process of a host, given the words that run a command on it."""
+    """Return the id of the first process of a host. ``on_host`` are the words that run a command on the host."""
     return int(on_host[on_host.index("--target") + 1])
 
 
 def is_there(on_host: Sequence[str]) -> bool:
-    """Return whether a host is still running."""
+    """Return whether a host is still running. ``on_host`` are the words that run a command on the host."""
     return Path(f"/proc/{first_of(on_host)}/ns/pid").exists() and _namespace(first_of(on_host)) != ""
 
 
 def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subprocess.Popen[bytes]) -> None:
-    """Inject the fault."""
+    """Inject the fault. ``on_hosts`` are the words that run a command, for each host."""
     first, cable = first_of(on_hosts[mishap.host - 1]), f"v{mishap.host}"
     match mishap.what:
         case "rank" | "daemon":
@@ -106,7 +108,7 @@ def _is_rank(process: int) -> bool:
 
 
 def _is_daemon(process: int) -> bool:
-    """Return whether a process is the daemon itself; the shell that starts a daemon also names it."""
+    """Return whether a process is a launcher's daemon, and not the shell that started the daemon."""
     return _words(process).split(b"\0")[0].rpartition(b"/")[2].startswith(_DAEMONS)
 
 
@@ -116,7 +118,7 @@ def _is_launcher(process: int) -> bool:
 
 
 def _behind(entering: int) -> int:
-    """Return the child that a process has started on a host after it entered the host's namespaces."""
+    """Return the id of the only child of a process that has entered a host's namespaces."""
     (child,) = Path(f"/proc/{entering}/task/{entering}/children").read_text().split()
     return int(child)
 

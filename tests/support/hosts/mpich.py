@@ -12,15 +12,18 @@ _VARIABLE = "PYTEST_CKPT_MPICH"
 
 
 def directory_of_mpich() -> Path | None:
-    """Return the directory of an environment given by the variable: created by venv, with only the wheel of mpich."""
+    """Return the directory that the environment variable names, or None if it is not set.
+
+    It must contain an environment that venv created, with only the wheel of mpich.
+    """
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None
 
 
 def python_of_mpich(home: Path) -> Path:
-    """Return a Python with MPICH and otherwise the packages of the tests' environment; skip if there is no MPICH.
+    """Return the path of a Python that uses MPICH and the packages of the tests' environment.
 
-    It is created in ``home``, so that the given environment is not changed.
+    It is created in ``home``, so that the environment with MPICH is not changed. If there is no MPICH, skip the test.
     """
     given = directory_of_mpich()
     if not given or not (given / "bin" / "mpiexec").exists():

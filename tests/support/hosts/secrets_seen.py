@@ -13,7 +13,10 @@ _POLL_SECONDS = 0.05
 
 
 class SecretsSeen:
-    """``count`` is the number of secrets in environments; ``shown`` are the command lines that contained one."""
+    """Searches the environments and command lines of all processes for secrets of launches, during the block.
+
+    ``count`` is the number of secrets in environments. ``shown`` are the command lines that contained a secret.
+    """
 
     def __init__(self) -> None:
         self._secrets: set[bytes] = set()

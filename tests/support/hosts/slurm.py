@@ -1,4 +1,4 @@
-"""Slurm on the hosts of the lab: a controller on the first host, a daemon on each, and a shared munge."""
+"""Slurm on the hosts of the lab: a controller on the first host, a daemon on each, and one munge daemon for all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLOTS = 8
 
 
 def need_slurm() -> None:
-    """Skip if Slurm cannot be started on this machine."""
+    """Skip the test if Slurm cannot be started on this machine."""
     if gone := missing(_NEEDED):
         pytest.skip(f"there is no {', '.join(gone)}")
     if not any(path.exists() for path in _PMIX):
@@ -31,7 +31,7 @@ def need_slurm() -> None:
 
 @contextlib.contextmanager
 def slurm(home: Path, on_hosts: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Start Slurm for all processes within the block. ``on_hosts`` are the words that run a command on each host."""
+    """Start Slurm during the block. ``on_hosts`` are the words that run a command, for each host."""
     directory = made(home / "slurm")
     config, socket = directory / "slurm.conf", directory / "munge.socket"
     config.write_text(_configuration(directory, socket, len(on_hosts)))

@@ -1,4 +1,4 @@
-"""The storage that the hosts of the lab share: MooseFS, or our FUSE file system, which may cache and fail."""
+"""The storage that the hosts of the lab share: MooseFS, or the tests' FUSE file system, which may cache and fail."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.targets.object_faults import faulty_store
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Shared storage: MooseFS with the mount options ``mounted``, or with ``is_fuse`` our FUSE file system.
+    """Shared storage: MooseFS with the mount options ``mounted``, or with ``is_fuse`` the tests' FUSE file system.
 
-    On our file system, the first host is one client, and all other hosts are the second. Clients cache names and
+    On the FUSE file system, the first host is one client, and all other hosts are the second. Clients cache names and
     attributes for ``cache_seconds``. With ``keep_cache`` they keep pages when a file is opened again, so that the
-    kernel can count them. ``faults`` are its faults with their parameters.
+    kernel can count them. ``faults`` maps the names of enabled faults to their parameters.
     """
 
     is_fuse: bool = False
@@ -44,7 +44,7 @@ def client_of_fuse(home: Path, number: int) -> Path:
 
 @contextlib.contextmanager
 def served(storage: Storage, home: Path) -> Iterator[dict[str, str]]:
-    """Serve the storage; yield the endpoints of its object stores by fault."""
+    """Serve the storage during the block; yield the endpoints of its object stores, by the name of their fault."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_mountable(storage, home))
         yield {fault: stack.enter_context(faulty_store(fault, ADDRESS)) for fault in storage.stores}

@@ -1,6 +1,6 @@
-"""A host of the lab with a wrong time of day: libfaketime is loaded into processes that ssh or Slurm start there.
+"""A host of the lab with a wrong time of day. libfaketime is loaded into processes that ssh or Slurm start there.
 
-Its monotonic clock and the times of files are correct, as on a host with a wrong clock.
+The monotonic clock of the host and the times of files are correct.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEFT = ("/dev/shm/faketime_shm_", "/dev/shm/sem.faketime_sem_")
 
 
 def need_faketime() -> None:
-    """Skip if there is no libfaketime; fail on CI, where it is required."""
+    """Skip the test if there is no libfaketime. On CI, fail, because it is required there."""
     need(_library() and shutil.which("gcc"), "needs the packages faketime and gcc")
 
 
@@ -27,8 +27,10 @@ def _library() -> Path | None:
 
 
 class WrongClock:
-    """Makes the time of day of one host wrong by this number of seconds, for processes started with the lines below;
-    its files are in ``home``."""
+    """Sets the time of day of the host ``number`` ahead by ``seconds``, for processes that ssh or Slurm start.
+
+    The methods return the shell lines and the command for this. Its files are in ``home``.
+    """
 
     def __init__(self, home: Path, number: int, seconds: int) -> None:
         shim = home / "wrong_clock.so"
@@ -50,16 +52,16 @@ class WrongClock:
         _program(self._prolog, f'[ "$(hostname)" = {name_of(number)} ] || exit 0\n{told}')
 
     def begin(self) -> str:
-        """Return the shell line after which logins on the host have the wrong time."""
+        """Return the shell line after which new logins on the host have the wrong time."""
         line = f"root:x:0:0:root:/root:{self._shell}"
         return f"sed 's#^root:.*#{line}#' /etc/passwd > {self._passwd}; mount --bind {self._passwd} /etc/passwd"
 
     def end(self) -> str:
-        """Return the shell line that ends this."""
+        """Return the shell line after which new logins on the host have the correct time."""
         return "umount /etc/passwd"
 
     def of_slurm(self, launcher: str) -> str:
-        """Return an srun command whose tasks on that host have the wrong time."""
+        """Return an srun command whose tasks have the wrong time if they run on the host."""
         return f"{launcher} --task-prolog={self._prolog}"
 
 

@@ -1,8 +1,8 @@
 """Makes a rank misbehave. Python imports this module in every process of a run; it acts only in one rank.
 
-The ways: ``hold`` blocks the write of a file until the gate is opened; ``eio`` makes fsync fail with EIO; ``forget``
-omits the fsync calls of engine stream; ``slow`` adds a second to a save or load; ``pause`` begins an operation when the
-gate is opened. Each affects operations whose name matches the pattern ``where``.
+The ways: ``hold`` blocks the write of a file until the test releases the rank; ``eio`` makes fsync fail with EIO;
+``forget`` omits the fsync calls of engine stream; ``slow`` adds a second to a save or load; ``pause`` delays the start
+of an operation until the test releases the rank. Each affects operations whose name matches the pattern ``where``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def _hold(plan: dict[str, str]) -> None:
 
 
 class _ForgottenError(Exception):
-    """The error that replaces a call of fsync."""
+    """Raised in place of a call of fsync."""
 
 
 class _Sink:
-    """A file of a draft whose first write is held, or whose fsync fails or is omitted."""
+    """A file of a draft. Its first write blocks, or its fsync fails or is omitted."""
 
     def __init__(self, sink, plan):
         self._sink, self._plan = sink, plan
@@ -61,7 +61,7 @@ class _Sink:
 
 @contextlib.contextmanager
 def _fsync_of(way):
-    """Replace fsync by the faulty one during the block; other threads of the rank do not call it."""
+    """During the block, replace os.fsync by a faulty function. Other threads of the rank do not call os.fsync."""
     fsync = os.fsync
 
     def failing(descriptor):
@@ -79,7 +79,7 @@ def _fsync_of(way):
 
 
 class _Draft:
-    """A draft that creates files of `_Sink`."""
+    """A draft whose files are `_Sink`."""
 
     def __init__(self, draft, plan):
         self._draft, self._plan = draft, plan

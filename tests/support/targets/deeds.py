@@ -1,4 +1,7 @@
-"""Random file operations that must have the same effect on a target and on a directory, and the comparison."""
+"""Random file operations that must have the same effect on a target and on an ordinary directory.
+
+`picture` returns the state of a directory for the comparison.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ NAMES = ["a", "b", "c", "d", "sub", "sub/a", "sub/b", "sub/deep", "sub/deep/a", 
 
 
 def picture(directory: Path) -> dict[str, object]:
-    """Return everything that is observable about the files of a directory."""
+    """Return the observable state of everything below a directory, by relative path.
+
+    A state is (mode, number of links, size, content).
+    """
     found: dict[str, object] = {}
     for path in sorted(directory.rglob("*")):
         seen = path.lstat()
@@ -31,13 +37,16 @@ def picture(directory: Path) -> dict[str, object]:
 
 
 class Deeds:
-    """One random operation, the same for every directory."""
+    """One random file operation. Equal seeds give the same operation in every directory."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def __call__(self, root: Path, opened: dict[int, int]) -> object:
-        """Perform it and return its result: a value or an errno."""
+        """Perform the operation below ``root``; return its name, and its result or the name of its error.
+
+        ``opened`` contains the descriptors that earlier operations keep open.
+        """
         luck = random.Random(self.seed)
         deed = luck.choice([name for name in sorted(vars(type(self))) if name.startswith("do_")])
         first, second = (root / luck.choice(NAMES) for _ in range(2))

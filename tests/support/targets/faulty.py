@@ -15,7 +15,10 @@ MIB = 1 << 20
 
 
 def of(name: str, *more: str):
-    """Declare which faults a test covers; test_all_faults.py checks that none is missing."""
+    """Return a decorator that runs a test with each of these faults.
+
+    test_all_faults.py checks that each fault has such a test.
+    """
     return pytest.mark.parametrize("fault", [name, *more])
 
 
@@ -39,7 +42,10 @@ def fails_with(number: int) -> Iterator[None]:
 
 
 def polled(look: Callable[[], object], deed: Callable[[], None], times: int) -> list[object]:
-    """Return all observations of a process that polls while an action is repeated."""
+    """Call ``deed`` this number of times.
+
+    During this, call ``look`` repeatedly in a thread, and return all its results.
+    """
     seen: list[object] = []
     over = threading.Event()
 

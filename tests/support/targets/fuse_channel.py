@@ -1,5 +1,7 @@
-"""A mount at /dev/fuse and the threads that serve it: they read requests, have them performed, and write the
-answers."""
+"""A mount at /dev/fuse and the threads that serve it.
+
+The threads read requests, pass them to the file system, and write the answers.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ _MS_NOSUID_NODEV = 2 | 4
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request: its process, its mount, and a buffer for its bytes."""
+    """One request: the process that sent it, its mount, and a buffer for its bytes."""
 
     session: Channel
     unique: int
@@ -66,12 +68,12 @@ class Call:
         return self.session.gone or self.unique in self.session.interrupted
 
     def acknowledge(self) -> None:
-        """Answer with success now, although work remains; only for requests with an empty answer."""
+        """Answer the request with success before all work for it is done. Only for requests with an empty answer."""
         self.session.send(self, 0)
 
 
 def unmount(mountpoint: Path) -> None:
-    """Unmount immediately: waiting calls get an error, and open files become unusable."""
+    """Unmount immediately: calls in progress get an error, and open files become unusable."""
     while _libc.umount2(os.fsencode(mountpoint), MNT_FORCE | MNT_DETACH) == 0:
         pass
 
@@ -119,12 +121,12 @@ class Channel:
         self._start_thread()
 
     def unmount(self) -> None:
-        """Unmount; waiting calls get an error."""
+        """Unmount; calls in progress get an error."""
         self.gone = True
         unmount(self.mountpoint)
 
     def end(self) -> None:
-        """After the unmount, wait for running requests, and release all handles and nodes."""
+        """Wait for requests in progress, and release all handles and nodes. Call it after the unmount."""
         while threads := list(self._threads):
             for thread in threads:
                 thread.join()
@@ -153,13 +155,19 @@ class Channel:
             os.write(self.device, ANSWER.pack(ANSWER.size + len(body), code, 0) + body)
 
     def name_goes(self, call: Call, number: int, name: bytes) -> None:
-        """After the call is answered, make the other mounts drop a cached name, because its file may be removed."""
+        """Let the other mounts drop a cached name when the call has been answered.
+
+        They must drop it because the call may remove the file.
+        """
         for peer in self.peers:
             if peer is not self:
                 call.afterwards.append(functools.partial(peer.invalidate_name, number, name))
 
     def refuse_interrupts(self) -> None:
-        """Make waiting tasks appear in state D: the kernel gets ENOSYS for an interrupt, and then sends no others."""
+        """Make the kernel send no more interrupts, so that tasks that wait for an answer are in state D.
+
+        The kernel stops after the first interrupt to which it gets the error ENOSYS.
+        """
         if not self.takes_interrupts:
             return
         self.takes_interrupts = False
@@ -169,7 +177,7 @@ class Channel:
             primer.terminate()
 
     def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
-        """Return the function for a kind of request; None if there is none."""
+        """Return the method for this opcode of the protocol; None if the opcode is not supported."""
         raise NotImplementedError
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -236,7 +244,7 @@ class Channel:
             work()
 
     def send(self, call: Call, error: int, *parts: Any) -> None:
-        """Answer a request, once."""
+        """Answer a request, unless it has been answered before."""
         if call.answered:
             return
         call.answered = True
@@ -269,7 +277,7 @@ class Channel:
             self._nodes.unpin(known[0])
 
     def entry(self, call: Call, node: Node) -> bytes:
-        """Encode a node that was pinned for this answer."""
+        """Return the encoded answer that describes a node. The caller has pinned the node for this answer."""
         with self._lock:
             known = self._known.setdefault(node.id, [node, 0])
             known[1] += 1

@@ -1,9 +1,9 @@
 """How faults intercept requests before the healthy file system, and the table of all faults.
 
 A fault is a class: its name, its description (the docstring), its parameters (class attributes with their defaults),
-and one method for each operation that it affects. The method has the operation's name, and receives the next function
-and the call. The other keywords of the class define its row of the matrix, which `matrix.row` reads: the checks that
-find it, and how.
+and one method for each operation that it affects. The method has the name of the operation. Its arguments are the
+function that continues with the operation, the call, and the arguments of the operation. The other keywords of the
+class define its row of the matrix, which `matrix.row` reads: the checks that find the fault, and how.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPERATIONS = frozenset(
 
 
 def is_file(parent: Node, name: bytes) -> bool:
-    """Return whether a name in a directory is a regular file."""
+    """Return whether a name in a directory exists and is a regular file."""
     assert parent.fd is not None
     try:
         return stat.S_ISREG(os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode)
@@ -42,7 +42,7 @@ def is_file(parent: Node, name: bytes) -> bool:
 
 
 def paths_of(fs: Passthrough, arguments: tuple[Any, ...]) -> list[str]:
-    """Return the paths of a call, from the root."""
+    """Return the paths that the arguments of a call refer to, relative to the root."""
     found = []
     for one, following in zip(arguments, (*arguments[1:], None), strict=True):
         node = one.node if isinstance(one, Handle) else one
@@ -52,7 +52,10 @@ def paths_of(fs: Passthrough, arguments: tuple[Any, ...]) -> list[str]:
 
 
 class Fault:
-    """A fault, enabled for the paths that match ``path`` and, unless it is None, for one client."""
+    """Base class: a fault, enabled for the paths that match ``path``.
+
+    If ``client`` is not None, the fault affects only this client.
+    """
 
     name: ClassVar[str]
     sentence: ClassVar[str]
@@ -89,13 +92,13 @@ class Fault:
         self.begin()
 
     def begin(self) -> None:
-        """Prepare the state of a fault."""
+        """Prepare the state of the fault when it is enabled."""
 
     def release(self) -> None:
         """Release the calls that the fault blocks."""
 
     def drop_caches(self) -> None:
-        """Drop the cached data that clients may drop."""
+        """Drop the caches that the fault simulates, when a client requests it."""
 
     def hit(self) -> None:
         """Count that the fault had an effect."""
@@ -103,16 +106,16 @@ class Fault:
             self.hits += 1
 
     def remember(self, key: Any, value: Any = True) -> None:
-        """Store a value for the fault's ``seconds``."""
+        """Store a value. `recall` returns it for the next ``seconds`` seconds."""
         self.remembered[key] = (time.monotonic() + self.seconds, value)
 
     def recall(self, key: Any) -> Any:
-        """Return the stored value; None if there is none or it has expired."""
+        """Return the value that `remember` stored; None if there is none or its time is over."""
         end, value = self.remembered.get(key, (0.0, None))
         return value if time.monotonic() < end else None
 
     def pause(self, seconds: float) -> None:
-        """Wait, but only as long as the fault is enabled."""
+        """Wait for this time, or until the fault is disabled."""
         self.over.wait(seconds)
 
     def concerns(self, call: Any, arguments: tuple[Any, ...]) -> bool:
@@ -122,7 +125,7 @@ class Fault:
         return self.path == "*" or any(fnmatch.fnmatch(path, self.path) for path in self.paths(arguments))
 
     def paths(self, arguments: tuple[Any, ...]) -> list[str]:
-        """Return the paths of a call, from the root."""
+        """Return the paths that the arguments of a call refer to, relative to the root."""
         return paths_of(self.fs, arguments)
 
 
@@ -160,7 +163,7 @@ class Faulty:
         self._at = {name: found for name in OPERATIONS if (found := [one for one in active if name in one.operations])}
 
     def run(self, operation: str, call: Any, *arguments: Any, **named: Any) -> Any:
-        """Perform an operation with the enabled faults."""
+        """Perform an operation, with all enabled faults that concern it."""
         proceed: Proceed = getattr(self.fs, operation)
         if self.operations is not None:
             for path in paths_of(self.fs, arguments):

@@ -20,7 +20,7 @@ def _size(handle: Handle) -> int:
 
 
 def _rotated(data: memoryview, block: int) -> bytes:
-    """Return the data with the last complete block in front of the others."""
+    """Return the data with the last complete block moved to the front."""
     whole = len(data) // block * block
     return bytes(data[whole - block : whole]) + bytes(data[: whole - block]) + bytes(data[whole:])
 
@@ -182,9 +182,7 @@ class DataAfterName(
     says={"PUBLISH.directory": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
     path="PUBLISH.*",
 ):
-    """If another client reads a file soon after it was written, it gets the first bytes, and zeros in place of the
-    other bytes.
-    """
+    """For a second after a write, the second client gets the file's first 64 bytes and zeros for the other bytes."""
 
     client = SECOND
     seconds = 1.0
@@ -251,7 +249,7 @@ class AppendsOverlap(
 
 
 class _FreshIsUnknown(Fault):
-    """Base class: some functions ignore the data of a file until it is fsynced."""
+    """Base class: some functions ignore the data that were written to a file since its last fsync."""
 
     def begin(self):
         self.fresh: set[int] = set()
@@ -288,7 +286,7 @@ class FreshIsCopiedAsZeros(
     fails="CLONE-FRESH.copy",
     says="copied by copy_file_range",
 ):
-    """copy_file_range copies zeros if a file was written and not fsynced since."""
+    """copy_file_range copies zeros from a file that was written and not fsynced since then."""
 
     def copy(self, proceed, call, source, offset, target, target_offset, length):
         done = proceed(call, source, offset, target, target_offset, length)
@@ -330,7 +328,7 @@ class HolesNotZero(
     # A file that is truncated and extended again has a hole for a moment.
     may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
 ):
-    """A read of unwritten parts returns bytes other than zeros."""
+    """A read of parts of a file that were never written returns bytes other than zeros."""
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
@@ -355,7 +353,7 @@ class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", 
 
 
 class FileSizeLimited(Fault, name="file size limited", fails="LARGE.offsets", says="file size limited"):
-    """No byte can be written at or beyond a size, 2 GiB by default: EFBIG."""
+    """Writing at or beyond an offset, 2 GiB by default, fails with EFBIG."""
 
     at = 1 << 31
 
@@ -473,7 +471,7 @@ class MappedReadFails(
 
 
 def _faults_a_page(pid: int) -> bool:
-    """Whether a task waits for a page that it accessed, and not in a system call."""
+    """Whether a task waits for a page of a mapped file, and not in a system call."""
     for _ in range(200):
         try:
             words = Path(f"/proc/{pid}/syscall").read_text().split()

@@ -13,7 +13,7 @@ class LostFsync(
     # Space of removed files is not freed before the removal is durable.
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync of a file returns success without an effect: a power cut loses the bytes."""
+    """fsync of a file returns success without an effect, so a power cut loses the bytes."""
 
     def fsync(self, proceed, call, handle):
         self.hit()
@@ -26,7 +26,7 @@ class LostFsyncOfDirectories(
     says="acknowledged name lost in a power cut",
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync does not make the names of directories and files durable: a power cut loses all of them."""
+    """fsync does not make the names of directories and files durable, so a power cut loses these names."""
 
     def fsyncdir(self, proceed, call, handle):
         self.hit()

@@ -22,7 +22,7 @@ class _Refuses(Fault):
 
 
 class FailingWrite(_Refuses, name="EIO in write", says="EIO in write", **_OF_ERRORS):
-    """Writing fails with EIO, beyond a number of bytes if one is given."""
+    """A write beyond an offset fails with EIO. The offset is 0 by default."""
 
     after = 0
 
@@ -33,7 +33,7 @@ class FailingWrite(_Refuses, name="EIO in write", says="EIO in write", **_OF_ERR
 
 
 class FailingUnlink(_Refuses, name="EIO in unlink"):
-    """The first removals of a file fail with EIO, 1 by default."""
+    """The first removal of a file fails with EIO. A parameter sets how many removals fail."""
 
     times = 1
 
@@ -73,7 +73,7 @@ class FailingClose(_Refuses, name="EIO in close", says="EIO in close", **_OF_ERR
 
 
 class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF_ERRORS):
-    """Reading fails with EIO, beyond a number of bytes if one is given."""
+    """A read beyond an offset fails with EIO. The offset is 0 by default."""
 
     after = 0
 
@@ -84,7 +84,7 @@ class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF
 
 
 class _Room(_Refuses):
-    """Space for this number of bytes from now on."""
+    """Base class: a volume with space for ``room`` bytes, counted from now on."""
 
     room = 0
 
@@ -92,7 +92,7 @@ class _Room(_Refuses):
         self.left = self.room
 
     def takes(self, data):
-        """Return how many bytes still fit, and count them."""
+        """Return how many of these bytes still fit, and reduce the free space by them."""
         with self.lock:
             some = max(min(len(data), self.left), 0)
             self.left -= some
@@ -139,7 +139,7 @@ class RenameNeedsSpace(
 
 
 class LostAnswer(_Refuses, name="the answer of rename is lost"):
-    """A directory is renamed, but EIO is returned; with ``torn`` its files also lose their second half."""
+    """The rename of a directory takes effect, but returns EIO. With ``torn``, the files also lose their second half."""
 
     torn = False
 
@@ -154,7 +154,7 @@ class LostAnswer(_Refuses, name="the answer of rename is lost"):
 
 
 class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """On a full volume write, fsync and close return success without storing the bytes: the file is short."""
+    """If the volume is full, write, fsync and close return success without storing the bytes: the file is short."""
 
     def write(self, proceed, call, handle, offset, data):
         some = self.takes(data)
@@ -166,7 +166,7 @@ class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes 
 
 
 class LostWriteback(Fault, name="error of write-back is lost", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """Written bytes never reach the storage, and write, fsync and close return success: later reads return zeros."""
+    """write, fsync and close return success, but the bytes never reach the storage: later reads return zeros."""
 
     def write(self, proceed, call, handle, offset, data):
         if os.fstat(handle.fd).st_size < offset + len(data):

@@ -203,7 +203,7 @@ class NotListedAfterCreate(
     may="NAMES.second-client COMMIT.directory COMMIT.directory-second-client CAPABILITIES.names DURABLE.power-cut "
     "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
 ):
-    """A new name is not listed for a time, though it can be opened."""
+    """For a time, a new name is not listed, but it can be opened."""
 
     seconds = 3.0
 
@@ -300,7 +300,7 @@ class StaleNames(
     may="COMMIT.file-second-client COMMIT.directory-second-client VISIBLE.read-after-close UNLINK.second-client "
     "MKDIR.race-second-client POINTER.overwrite-second-client",
 ):
-    """The second client finds the previous file under a name for a time."""
+    """For a time, the second client finds the file that had a name before, in place of the present one."""
 
     client = SECOND
     seconds = 2.5
@@ -341,7 +341,7 @@ class StaleAbsence(
     says="s",
     may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.directory-second-client STALE.names",
 ):
-    """The second client does not find a new name for a time, if it looked for the name before."""
+    """For a time, the second client does not find a new name that it looked for before the name existed."""
 
     client = SECOND
     seconds = 2.5
@@ -464,7 +464,7 @@ class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.name
 
 
 def _process(call):
-    """Return the calling process; the kernel reports the thread."""
+    """Return the id of the process that sent a request. The kernel reports the id of the thread."""
     try:
         with open(f"/proc/{call.pid}/status") as lines:
             return call.client, next(line for line in lines if line.startswith("Tgid:"))

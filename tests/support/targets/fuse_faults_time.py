@@ -42,7 +42,7 @@ class SlowFile(Fault, name="slow file"):
 
 
 class SlowMetadata(Fault, name="slow metadata"):
-    """Each operation on a name takes 5 ms longer, or another time; data go as fast as ever."""
+    """Each operation on a name takes 5 ms longer, or another time; reads and writes are not slower."""
 
     seconds = 0.005
 
@@ -71,7 +71,7 @@ class Trickle(Fault, name="writes trickle"):
 
 
 class _Rated(Fault):
-    """A device that transfers this number of bytes per second, one request after the other."""
+    """Base class: devices that each transfer this number of bytes per second, one request after the other."""
 
     bytes_per_second = 50e6
     # Bytes that are accepted immediately after an idle time, as by a token bucket or a write-back cache.
@@ -81,7 +81,10 @@ class _Rated(Fault):
         self.free_at: dict[int, float] = {}
 
     def carry(self, count, device=0):
-        """Wait as long as the device, one of several, would need for these bytes after all earlier ones."""
+        """Wait until a device has transferred this number of bytes, after all bytes of earlier calls.
+
+        ``device`` is a number; each number is a separate device.
+        """
         with self.lock:
             now = time.monotonic()
             full = now - self.burst_bytes / self.bytes_per_second
@@ -91,7 +94,10 @@ class _Rated(Fault):
         self.pause(wait)
 
     def _place_of(self, handle):
-        """Return the directory of a file, and the rank that writes it; if no rank does, the last of all ranks."""
+        """Return the directory of a file, and the number of the rank in the file's name.
+
+        If the name contains no rank, the number is greater than that of any rank.
+        """
         directory, _, name = os.readlink(f"/proc/self/fd/{handle.fd}").rpartition("/")
         rank = re.search(r"rank_(\d+)", name)
         return directory, int(rank[1]) if rank else 1 << 30
@@ -122,7 +128,7 @@ class Slow(_Rated, name="slow"):
 
 
 class Starving(_Rated, name="starves a job"):
-    """While the first ranks write one checkpoint, a write of other ranks to another checkpoint takes 1 s."""
+    """While the first ranks write one checkpoint, a write of other ranks to another checkpoint takes 1 s longer."""
 
     # The number of ranks that are served first.
     first_ranks = 1
@@ -188,7 +194,7 @@ class FastWhenCached(_Rated, name="fast when cached"):
         return proceed(call, handle, offset, data)
 
     def _remember(self, handle, offset, count, *, takes=True):
-        """Add a range to the cache, if permitted, and return how many of its bytes were not in it."""
+        """Return how many bytes of a range are not in the cache. With ``takes``, add the range to the cache."""
         missed = 0
         # Ranges are stored by inode, because the kernel drops nodes together with its caches.
         file = os.fstat(handle.fd).st_ino
@@ -232,7 +238,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
         return proceed(call, handle, offset, data)
 
     def _take(self, call, handle, offset, count):
-        """Add a range to a client's cache; return how many of its bytes were not in it."""
+        """Return how many bytes of a range are not in the cache of the client, and add the range to it."""
         file = os.fstat(handle.fd).st_ino
         grains = range(offset // _GRAIN, (offset + count + _GRAIN - 1) // _GRAIN)
         number = re.search(r"/checkpoint-(\d+)", os.readlink(f"/proc/self/fd/{handle.fd}"))
@@ -244,7 +250,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
 
 
 class _Holds(Fault):
-    """Base class: operations are held until they are released, or for ``maximum_seconds``."""
+    """Base class: operations block until they are released, or for ``maximum_seconds``."""
 
     maximum_seconds = 120.0
 
@@ -266,7 +272,7 @@ class _Holds(Fault):
 class Hang(
     _Holds, name="hang", fails="LIVE.calls", says="did not return", path="LIVE.*", operation="fsync", seconds=8.0
 ):
-    """An operation, write by default, does not return until it is released; its task is in state D."""
+    """An operation, write by default, does not return until it is released; the calling task is in state D."""
 
     operation = "write"
 
@@ -312,7 +318,7 @@ class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.con
 class StatfsStands(
     Fault, name="statfs never changes", fails="CAPABILITIES.statfs", says="free", may="FULL.mid-save ERRORS.full"
 ):
-    """Free space keeps the value of the first request."""
+    """The reported free space never changes after the first request."""
 
     def begin(self):
         self.seen = None
@@ -324,7 +330,7 @@ class StatfsStands(
 
 
 class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", says="time", may="STALE.attributes"):
-    """The file that was changed later has the earlier mtime."""
+    """Of two files, the one that was changed later has the earlier mtime."""
 
     def begin(self):
         self.middle = time.time_ns()

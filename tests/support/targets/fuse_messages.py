@@ -35,7 +35,7 @@ CHANGED = {"mode": 1, "uid": 2, "gid": 4, "size": 8, "atime": 16, "mtime": 32, "
 
 
 class NoAnswerError(Exception):
-    """The request gets no answer."""
+    """Raised if a request must get no answer."""
 
 
 def packed(known: Attributes) -> bytes:

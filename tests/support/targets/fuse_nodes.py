@@ -1,7 +1,8 @@
 """The files of the backing directory that the kernel knows: one node per inode.
 
-An inode is identified by its file handle (name_to_handle_at(2)), which contains its generation, so it is never reused
-for another file. It needs no descriptor, so there may be more files than descriptors. Needs CAP_DAC_READ_SEARCH.
+An inode is identified by its file handle (name_to_handle_at(2)). A file handle contains the generation of the inode, so
+it is never reused for another file. It needs no descriptor, so there may be more files than descriptors. Needs
+CAP_DAC_READ_SEARCH.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Attributes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """An inode of the backing directory, whatever its name."""
+    """An inode of the backing directory, which may have any number of names."""
 
     id: int
     key: bytes  # its file handle
@@ -76,7 +77,7 @@ class Handle:
 
 
 class Nodes:
-    """The table of nodes; a node exists while it is pinned."""
+    """The table of nodes. A node is in the table as long as it is pinned."""
 
     def __init__(self, root: Path) -> None:
         self._lock = threading.Lock()
@@ -91,7 +92,7 @@ class Nodes:
         os.close(self._mount)
 
     def find(self, parent: Node | None, name: bytes) -> Node:
-        """Return the node of a name, pinned. Raises OSError if there is none."""
+        """Pin the node of a name and return it. Raises OSError if there is no such name."""
         while True:
             key = _handle_of(-1 if parent is None else parent.fd, name)
             with self._lock:
@@ -111,7 +112,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def pinned(self, parent: Node, name: bytes) -> Iterator[Node | None]:
-        """Yield the node of a name, pinned during the block; None if there is none."""
+        """Yield the node of a name, and pin it during the block; yield None if there is no such name."""
         try:
             node = self.find(parent, name)
         except FileNotFoundError:
@@ -137,7 +138,10 @@ class Nodes:
                         os.close(fd)
 
     def keep_alive(self, node: Node) -> None:
-        """Before a name is removed: if it is the last one, keep the inode as long as the node is pinned."""
+        """Keep the inode of a file that has only one name, as long as the node is pinned.
+
+        Call it before the name is removed.
+        """
         fd = self.open(node, _PATH_ONLY)
         with self._lock:
             if node.alive is None and os.fstat(fd).st_nlink - node.kept_links == 1:
@@ -146,7 +150,7 @@ class Nodes:
             os.close(fd)
 
     def open(self, node: Node, flags: int) -> int:
-        """Return a new descriptor of a node, even if it has no name any more."""
+        """Return a new descriptor of a node, even if its file has no name any more."""
         return self._open(node.key, flags | os.O_CLOEXEC)
 
     def _open(self, key: bytes, flags: int) -> int:
@@ -158,7 +162,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def at(self, node: Node) -> Iterator[str]:
-        """Yield a path that leads only to a node, for calls that do not accept a descriptor."""
+        """Yield a path of a node, even if it has no name, for calls that do not accept a descriptor."""
         fd = self.open(node, _PATH_ONLY)
         try:
             yield f"/proc/self/fd/{fd}"
@@ -175,7 +179,7 @@ class Nodes:
             os.close(fd)
 
     def replace(self, node: Node, parent: Node, name: bytes) -> None:
-        """Replace the node of a name by the node of a removed directory."""
+        """Let the node of a removed directory represent the directory that has this name now."""
         key = _handle_of(parent.fd, name)
         fd = self._open(key, _PATH_ONLY)
         with self._lock:
@@ -185,14 +189,16 @@ class Nodes:
         os.close(fd)
 
     def path_of(self, node: Node, name: bytes | None = None) -> str:
-        """Return the present path of a node, or of a name in it, from the root; without a name it ends with ``
-        (deleted)``."""
+        """Return the present path of a node, or of a name in it, relative to the root.
+
+        Without ``name``, the path of a removed file ends with " (deleted)".
+        """
         with self.at(node) as link:
             path = os.path.relpath(os.readlink(link), self.path)
         return os.path.join(path, os.fsdecode(name)).removeprefix("./") if name is not None else path
 
     def is_here(self, parent: Node, name: bytes, node: Node) -> bool:
-        """Whether a name refers to this node."""
+        """Whether a name in a directory refers to this node."""
         try:
             return _handle_of(parent.fd, name) == node.key
         except OSError:

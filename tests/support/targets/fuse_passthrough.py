@@ -1,5 +1,7 @@
-"""The healthy file system: every call is forwarded to a backing directory, and the volatile layer records data that are
-not durable."""
+"""The healthy file system: every call is forwarded to a backing directory.
+
+The volatile layer records the data that are not durable.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ Listing = list[tuple[bytes, int, int]]
 
 
 class Passthrough:
-    """One backing directory for all mounts. The operations are methods with the names of the session's calls."""
+    """One backing directory for all mounts. Its methods are the operations, with the names that a session calls."""
 
     def __init__(self, directory: Path) -> None:
         self.files, attic = directory / "files", directory / "attic"
@@ -46,12 +48,12 @@ class Passthrough:
         return Volatile(self.nodes, attic)
 
     def cut(self) -> None:
-        """Discard data that are not durable, after the last unmount."""
+        """Discard the data that are not durable. Call it after the last unmount."""
         self.volatile.cut()
         self.close()
 
     def close(self) -> None:
-        """Keep all data, after the last unmount."""
+        """Keep all data, and end. Call it after the last unmount."""
         self.volatile.close()
         self.nodes.close()
 
@@ -163,7 +165,7 @@ class Passthrough:
         owner: tuple[int, int] | None = None,
         times: tuple[Any, Any] | None = None,
     ) -> None:
-        """Change mode, owner and times; a time is in nanoseconds, ``now``, or None for unchanged."""
+        """Change mode, owner and times. A time is in nanoseconds, ``now``, or None to keep it."""
         with self.nodes.at(node) as path:
             if owner is not None:
                 os.chown(path, *owner)

@@ -22,7 +22,7 @@ class Session(Channel):
     """A mount whose requests are passed to a file system."""
 
     def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
-        """Return the function for a kind of request; None if there is none."""
+        """Return the method for this opcode of the protocol; None if the opcode is not supported."""
         function = _OPERATIONS.get(opcode)
         return function and functools.partial(function, self)
 

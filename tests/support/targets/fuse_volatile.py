@@ -31,7 +31,7 @@ def allocate(fd: int, mode: int, offset: int, length: int) -> None:
 
 
 def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
-    """Split a range of a file into (offset, end, whether there is data), with holes separated from data."""
+    """Yield (offset, end, whether there is data) for each hole and each range of data in a range of a file."""
     while low < high:
         try:
             data = min(os.lseek(fd, low, os.SEEK_DATA), high)
@@ -49,7 +49,7 @@ def pieces(fd: int, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
 
 @dataclass(slots=True)
 class _Before:
-    """A file at its last fsync: its size, and the ranges that were saved before they were overwritten."""
+    """A file at its last fsync: its size, and the content that was overwritten since then."""
 
     size: int
     saved: list[tuple[int, int, int | None]] = field(
@@ -57,7 +57,7 @@ class _Before:
     )  # (offset, end, offset in the spool file; None: a hole)
 
     def missing(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a range that are durable and not yet saved."""
+        """Return the parts of a range that are durable and not saved yet, as (offset, end)."""
         parts = [(offset, min(end, self.size))]
         for begin, stop, _ in self.saved:
             parts = [
@@ -89,7 +89,10 @@ class Volatile:
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def before_change(self, node: Node, offset: int, end: int | None = None) -> None:
-        """Save the durable data that will be changed, from ``offset`` to ``end`` (None: to the end of the file)."""
+        """Save the durable data between ``offset`` and ``end``, which will be changed.
+
+        If ``end`` is None, save the data up to the end of the file.
+        """
         before = node.before
         if before is not None and offset >= before.size:
             return
@@ -117,7 +120,7 @@ class Volatile:
         return start
 
     def sync_bytes(self, node: Node) -> None:
-        """Count the bytes of a file as durable."""
+        """Regard the bytes of a file as durable from now on."""
         with node.lock:
             if node.before is None:
                 return
@@ -132,7 +135,7 @@ class Volatile:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def created(self, parent: Node, name: bytes, node: Node, is_new: bool = True) -> None:
-        """Record a new name of a file or directory, which may be a link to an existing one."""
+        """Record a new name. ``is_new`` is False if it is a link to an existing file."""
         if is_new:
             node.born = self._epoch
 
@@ -144,7 +147,7 @@ class Volatile:
 
     @contextlib.contextmanager
     def removing(self, parent: Node, name: bytes) -> Iterator[None]:
-        """Keep the target of a name during a block in which the name is removed or replaced, and record this."""
+        """Record that a name is removed or replaced during the block, and keep the file that had the name."""
         with self._nodes.pinned(parent, name) as node:
             if node is None:
                 yield
@@ -209,7 +212,7 @@ class Volatile:
 
     @staticmethod
     def _seen(kept: str) -> os.stat_result | None:
-        """Return the status of a file in the attic; None if it was removed concurrently."""
+        """Return the status of a kept file in the attic; None if the file was removed concurrently."""
         with contextlib.suppress(FileNotFoundError):
             # Not followed: a symbolic link may lead into this mount, which waits for the present answer.
             return os.lstat(kept)
@@ -220,7 +223,7 @@ class Volatile:
         self._pinned += map(self._nodes.pin, nodes)
 
     def sync_names(self) -> None:
-        """Count all changes of names until now as durable."""
+        """Regard all changes of names until now as durable."""
         with self.names:
             self._epoch += 1
             self._undo.clear()

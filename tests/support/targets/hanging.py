@@ -1,4 +1,4 @@
-"""A call that never returns, as on storage that does not answer."""
+"""A function that never returns, like a call on storage that does not answer."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import signal
 
 
 def hang(_asked: object) -> None:
-    """Wait until the process is ended."""
+    """Wait until this process is ended."""
     signal.pause()

@@ -1,7 +1,7 @@
-"""Real file systems for fault tests: on loop devices, in memory, too small, over quota, read-only, slow, after a power
-cut.
+"""Real file systems for fault tests, on loop devices and in memory.
 
-All are context managers that clean up. They need root.
+They can be too small, over quota, read-only, slow, or lose power. All are context managers that clean up. They need
+root.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LoopMount:
     device: str = ""
 
     def attach(self) -> None:
-        """Create the device of the image and mount it; the file system's journal is replayed."""
+        """Create a loop device for the image and mount it. The kernel replays the file system's journal."""
         self.device = _run("losetup", "--find", "--show", str(self.image))
         try:
             _run("mount", "-t", self.kind, self.device, str(self.path))
@@ -63,17 +63,17 @@ class LoopMount:
             os.close(fd)
 
     def power_cut(self) -> None:
-        """Cut the power and mount again: fsynced data are present. Only for ext4 and XFS."""
+        """Cut the power and mount again; only data that were fsynced are certain to remain. Only for ext4 and XFS."""
         self.shut_down()
         _run("umount", str(self.path))
         _run("mount", "-t", self.kind, self.device, str(self.path))
 
     def read_only(self) -> None:
-        """Make the mount read-only: EROFS."""
+        """Make the mount read-only, so that changes fail with EROFS."""
         _run("mount", "-o", "remount,ro", str(self.path))
 
     def limit(self, count: int) -> None:
-        """Limit the number of bytes that can be written to a btrfs: EDQUOT."""
+        """Limit the number of bytes in a btrfs, so that further writes fail with EDQUOT."""
         _run("btrfs", "quota", "enable", str(self.path))
         _run("btrfs", "qgroup", "limit", str(count), str(self.path))
 
@@ -82,8 +82,10 @@ class LoopMount:
 def loop_mount(
     directory: Path, kind: str = "ext4", mebibytes: int = 512, image: Path | None = None
 ) -> Iterator[LoopMount]:
-    """Mount a new file system of a type at ``directory/loop``; ``image`` is its backing file, by default a sparse
-    file."""
+    """Create a file system and mount it at ``directory/loop`` during the block.
+
+    ``image`` is its backing file, by default a sparse file.
+    """
     directory.mkdir(exist_ok=True)
     image = image or directory / "image"
     point = directory / "loop"
@@ -103,7 +105,7 @@ def loop_mount(
 
 @contextlib.contextmanager
 def memory_mount(directory: Path, mebibytes: int) -> Iterator[Path]:
-    """Mount a tmpfs of a size at ``directory/memory``."""
+    """Mount a tmpfs of this size at ``directory/memory`` during the block."""
     point = directory / "memory"
     point.mkdir()
     _run("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "memory", str(point))
@@ -115,7 +117,7 @@ def memory_mount(directory: Path, mebibytes: int) -> Iterator[Path]:
 
 
 class Throttle:
-    """A cgroup whose processes transfer at most this number of bytes per second to and from the device of a path."""
+    """A cgroup that limits how many bytes a second its processes transfer to and from a device."""
 
     def __init__(self, home: Path, is_unified: bool) -> None:
         self._home, self._is_unified = home, is_unified
@@ -125,7 +127,7 @@ class Throttle:
         (self._home / "cgroup.procs").write_text(str(pid))
 
     def limit(self, path: Path, bytes_per_second: int) -> None:
-        """Set the limit for the device of a path."""
+        """Set the limit for the device on which a path is located."""
         number = os.stat(path).st_dev
         device = f"{os.major(number)}:{os.minor(number)}"
         if self._is_unified:
@@ -137,10 +139,10 @@ class Throttle:
 
 @contextlib.contextmanager
 def throttle() -> Iterator[Throttle]:
-    """Create a cgroup: of version 2 if it has the io controller, otherwise of version 1.
+    """Create a cgroup during the block: of version 2 if it has the io controller, otherwise of version 1.
 
-    Version 1 limits only I/O for which a process waits: reads and O_DIRECT, not write-back. Processes must leave the
-    cgroup, or end, before the block ends.
+    Version 1 limits only I/O for which a process waits: reads and O_DIRECT, not write-back. Processes that remain at
+    the end of the block are moved to the root cgroup.
     """
     root, is_unified = _io_controller()
     home = root / f"ckpt-test-{uuid.uuid4().hex[:8]}"

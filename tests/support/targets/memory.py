@@ -13,7 +13,7 @@ from tests.support import CHECKOUT
 
 @contextlib.contextmanager
 def memory_server() -> Iterator[str]:
-    """Start a server; yield its name."""
+    """Start a server during the block; yield the name of its target."""
     name = secrets.token_hex(6)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.targets.memory_server", name],

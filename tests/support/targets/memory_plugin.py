@@ -9,5 +9,5 @@ __version__ = "1"
 
 
 def pytest_ckpt_targets() -> list[TargetSpec]:
-    """Return the target's row."""
+    """Return the specification of the scheme ``memory:``."""
     return [SPEC]

@@ -1,5 +1,6 @@
-"""The process that stores the content of ``memory:`` targets: objects with parts of one size, visible after their
-commit.
+"""The process that stores the content of ``memory:`` targets.
+
+All parts of an object except the last have one size. An object is visible only after its commit.
 
 ``python -m tests.support.targets.memory_server NAME`` serves NAME on an abstract Unix socket until its standard input
 ends. It refuses a part at an arbitrary offset, a duplicate part, a commit that names an unfinished object, and an area
@@ -30,13 +31,16 @@ PART_BYTES = 1 << 18
 
 
 def address(name: str) -> str:
-    """Return the address of the server of a name."""
+    """Return the socket address of the server with this name."""
     return f"\0pytest-ckpt-memory-{name}"
 
 
 @dataclass(kw_only=True)
 class Upload:
-    """An object whose parts are arriving; ``size`` is None until its end if unknown. ``pid`` is the sending process."""
+    """An object whose parts are arriving. ``pid`` is the sending process.
+
+    ``size`` is None as long as the sender does not know it.
+    """
 
     ref: CheckpointRef
     name: str
@@ -58,7 +62,7 @@ class Area:
 
 
 class Server:
-    """The server: it performs requests one at a time; ``journal`` records what the cleaner removed."""
+    """Performs requests, one at a time. ``journal`` lists the objects that were removed for a run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +78,7 @@ class Server:
         return True
 
     def do_kill_writer_of(self, _pid: int, number: int) -> None:
-        """Kill the process that sends the first part of a checkpoint of this number."""
+        """From now on, kill the process that sends the first part of the checkpoint with this number."""
         self._kills.add(number)
 
     def do_journal(self, _pid: int) -> list[tuple[str, ...]]:
@@ -171,7 +175,7 @@ class Server:
     def do_clean(
         self, _pid: int, where: tuple[str, str], files: dict[str, list[str]], directories: list[str], *, keep: bool
     ) -> list[str]:
-        """Remove all names that the run may have created, including drafts of killed ranks."""
+        """Remove all names that the run may have created, including drafts of killed ranks; return what remains."""
         run_id, identity = where
         area = self._areas.get(run_id)
         if area is None:

@@ -1,7 +1,9 @@
-"""A target for tests that is not a directory: ``memory://NAME``, stored by a separate server (memory_server).
+"""A target for tests that is not a directory: ``memory://NAME``.
 
-Its parts have a fixed size. It refuses writes at arbitrary offsets, shows a checkpoint after its commit, and declares
-that its clients do not cache. Every process opens it by an AreaRef.
+A separate process, `memory_server`, stores its content.
+
+The parts of an object have a fixed size; a write at any other offset is refused. A checkpoint is visible only after its
+commit. The target declares that its clients do not cache. Every process opens it by an AreaRef.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ WAY = "by messages to a server: there is no cache on the client"
 
 
 class Wire:
-    """One connection per thread of a process."""
+    """The connections of this process to a server, one for each thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,7 +44,10 @@ class Wire:
         self._open: list[Connection] = []
 
     def ask(self, word: str, *arguments: Any, **named: Any) -> Any:
-        """Return the server's answer. Raises the server's error, or OSError if there is no answer."""
+        """Send a request and return the server's answer.
+
+        Raises the server's error, or OSError if there is no answer.
+        """
         connection: Connection | None = getattr(self._of_thread, "connection", None)
         if connection is None:
             connection = self._of_thread.connection = Client(address(self._name), "AF_UNIX")
@@ -64,19 +69,19 @@ class Wire:
 
 
 def target(location: str) -> MemoryTarget:
-    """Return the target of a name."""
+    """Return the target whose server has this name."""
     return MemoryTarget(location)
 
 
 class MemoryTarget:
-    """The target of a server's name."""
+    """A target whose content the server ``name`` stores."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._wire = Wire(name)
 
     def describe(self) -> TargetFacts:
-        """Return the facts."""
+        """Return the facts of the target without a request to the server."""
         return TargetFacts(
             location=f"memory://{self._name}",
             kind="memory",
@@ -87,7 +92,7 @@ class MemoryTarget:
         )
 
     def check(self) -> TargetFacts:
-        """Return the facts, if the server answers."""
+        """Return the facts of the target. Raises UsageError if the server does not answer."""
         try:
             self._wire.ask("ping")
         except OSError as error:
@@ -98,11 +103,11 @@ class MemoryTarget:
         return self.describe()
 
     def place(self) -> AreaRef:
-        """Return the server's place."""
+        """Return a reference to the server, without the area of a run."""
         return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Create the area of a run."""
+        """Create the area of a run and return a reference to it."""
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "began": process_began(os.getpid())}
         try:
             identity = self._wire.ask("create_area", run_id, owner)
@@ -111,7 +116,7 @@ class MemoryTarget:
         return AreaRef(scheme="memory", location=self._name, run_id=run_id, opener=OPENER, identity=(identity,))
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return areas whose controller has ended, with their drafts."""
+        """Return the areas whose controllers have ended, with their drafts."""
         return [
             Leftover(what=f"{run_id}: {', '.join(area['drafts']) or 'no draft'}", why=f"run {run_id} of {area['host']}")
             for run_id, area in self._wire.ask("areas").items()
@@ -119,7 +124,7 @@ class MemoryTarget:
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove the files of a run, in a separate process."""
+        """Remove the files of a run in a separate process; return the names that remain."""
         asked = {
             "name": area.location,
             "where": [area.run_id, *area.identity],
@@ -144,12 +149,12 @@ def clean_in_process(asked: Mapping[str, Any]) -> Any:
 
 
 def open_store(area: AreaRef) -> MemoryStore:
-    """Open an area."""
+    """Return the store of an area."""
     return MemoryStore(area)
 
 
 class MemoryStore(StoreWithoutCache):
-    """An open area."""
+    """The store of the area of one run."""
 
     capabilities = CAPABILITIES
     wants_entries = True
@@ -167,10 +172,10 @@ class MemoryStore(StoreWithoutCache):
             return False
 
     def prepare(self, subject: str) -> None:
-        """Do nothing."""
+        """Do nothing, because a subject needs no preparation."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> MemoryDraft:
-        """Begin this rank's part of a checkpoint."""
+        """Return a draft for the objects that this rank writes to a checkpoint."""
         return MemoryDraft(self._wire, self._where, ref, phases)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
@@ -184,7 +189,10 @@ class MemoryStore(StoreWithoutCache):
         return ref.number in self.committed(ref.subject)
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a small object."""
+        """Write a small object. With ``if absent``, write it only if it does not exist.
+
+        Return whether it was written.
+        """
         return bool(self._wire.ask("put", self._where, name, bytes(data), when))
 
     def committed(self, subject: str) -> Sequence[int]:
@@ -193,15 +201,15 @@ class MemoryStore(StoreWithoutCache):
         return numbers
 
     def open(self, ref: CheckpointRef, phases: Phases) -> MemoryCommitted:
-        """Return a committed checkpoint."""
+        """Return the committed checkpoint, to read its objects."""
         return MemoryCommitted(self._wire, self._where, ref, phases)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Delete this rank's objects."""
+        """Delete the objects of this rank in a checkpoint."""
         self._wire.ask("delete", self._where, ref, list(names))
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Delete the marker."""
+        """Delete the marker of a checkpoint."""
         self._wire.ask("finish_delete", self._where, ref)
 
     def clear(self, subject: str) -> None:
@@ -217,7 +225,7 @@ class MemoryStore(StoreWithoutCache):
 
 
 class MemoryDraft(DraftWithoutPaths):
-    """One rank's part of a checkpoint that is being saved."""
+    """The objects that one rank writes to a checkpoint before the commit."""
 
     def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, phases: Phases) -> None:
         self._wire, self._where, self._ref, self._phases = wire, where, ref, phases
@@ -226,7 +234,7 @@ class MemoryDraft(DraftWithoutPaths):
         self._finished: list[Entry] = []
 
     def create(self, name: str, size: int | None) -> MemorySink:
-        """Begin an object."""
+        """Begin an object; return the sink for its bytes."""
         self._names.append(name)
         with self._phases.phase("open", name):
             token = self._wire.ask("begin", self._where, self._ref, name, size)
@@ -252,7 +260,7 @@ class MemoryDraft(DraftWithoutPaths):
         return CommitProof(method="marker")
 
     def abort(self) -> None:
-        """Delete finished objects, and abandon the rest."""
+        """Delete the finished objects, and abort the unfinished ones."""
         for sink in self._sinks:
             sink.abort()
         self._wire.ask("delete", self._where, self._ref, [entry.name for entry in self._finished])
@@ -274,7 +282,7 @@ class MemorySink:
         self._sent = 0
 
     def write(self, data: Buffer) -> int:
-        """Collect complete parts and send them."""
+        """Append data, and send the parts that are complete. Return the number of bytes."""
         view = memoryview(data).cast("B")
         self._rest += view
         while len(self._rest) >= PART_BYTES:
@@ -284,7 +292,7 @@ class MemorySink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send a part."""
+        """Send the part that begins at this offset."""
         view = memoryview(data).cast("B")
         self._wire.ask("part", self._where, self._token, offset, bytes(view))
         self._phases.moved(len(view))
@@ -300,7 +308,7 @@ class MemorySink:
         return entry
 
     def abort(self) -> None:
-        """Make the server discard it."""
+        """Make the server discard the object."""
         self._wire.ask("abort", self._where, self._token)
 
     def _send(self, part: bytes) -> None:
@@ -343,7 +351,7 @@ class MemorySource:
             self.size: int = wire.ask("size", where, ref, name)
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the object ends."""
+        """Read until the buffer is full or the object ends; return the number of bytes."""
         view = memoryview(buffer).cast("B")
         done = 0
         while done < len(view):
@@ -357,6 +365,6 @@ class MemorySource:
         return done
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because an object is not opened on the server."""
         with self._phases.phase("close", self._name):
             pass

@@ -56,7 +56,7 @@ _END_SECONDS = 30
 
 @dataclass(slots=True)
 class Target:
-    """A mounted target. Every method returns after its effect."""
+    """A mounted target. A method returns when its effect is complete."""
 
     path: Path
     second: Path | None
@@ -67,30 +67,33 @@ class Target:
 
     @property
     def power_cut_command(self) -> list[str]:
-        """The command that cuts the power from another process."""
+        """The command line with which another process cuts the power of this target."""
         return self._light("power_cut")
 
     @property
     def drop_command(self) -> list[str]:
-        """The command that drops a client's caches from another process."""
+        """The command line with which another process drops the caches of clients."""
         return self._light("drop_caches")
 
     def fault_command(self, name: str, **parameters: Any) -> list[str]:
-        """The command that enables a fault from another process."""
+        """Return the command line with which another process enables a fault."""
         return self._light("fault", name=name, parameters=parameters)
 
     def until_hit_command(self, name: str) -> list[str]:
-        """The command that ends after a fault has had an effect."""
+        """Return a command line that waits until a fault has had an effect."""
         asked = json.dumps({"what": "hits", "name": name})
         return [sys.executable, "-I", "-S", "-c", _UNTIL_HIT, self.name, asked]
 
     @property
     def clear_command(self) -> list[str]:
-        """The command that disables all faults from another process."""
+        """The command line with which another process disables all faults."""
         return self._light("clear")
 
     def _light(self, what: str, /, **arguments: Any) -> list[str]:
-        """Return a command without our imports, so that it ends quickly."""
+        """Return a command line that sends a request to the target.
+
+        It imports no module of ours, so it ends quickly.
+        """
         asked = json.dumps({"what": what, **arguments})
         return [sys.executable, "-I", "-S", "-c", _LIGHT, self.name, asked]
 
@@ -111,11 +114,11 @@ class Target:
         self._ask("power_cut")
 
     def say_where(self) -> None:
-        """Make the target print the stacks of its threads, in case it does not answer."""
+        """Make the target print the stacks of its threads. This works even if it does not answer requests."""
         os.kill(self.pid, SAY_WHERE)
 
     def empty(self) -> None:
-        """Remove all files durably: they are also missing after a power cut."""
+        """Remove all files durably, so that they do not return after a power cut."""
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -126,7 +129,7 @@ class Target:
         os.close(fd)
 
     def hits(self, name: str) -> int:
-        """Return how often a fault has had an effect since it was last enabled, also after it was disabled."""
+        """Return how often a fault has had an effect since it was last enabled, even if it is disabled now."""
         return int(self._ask("hits", name=name))
 
     def record(self) -> None:
@@ -138,7 +141,7 @@ class Target:
         return {directory: set(names) for directory, names in self._ask("operations").items()}
 
     def failures(self) -> list[str]:
-        """Return the tracebacks of internal errors of the target, which are not enabled faults."""
+        """Return the tracebacks of internal errors of the target. Enabled faults are not internal errors."""
         return list(self._ask("failures"))
 
     def kill(self) -> None:
@@ -152,7 +155,7 @@ class Target:
 
 @contextlib.contextmanager
 def with_small_volume(make_home: Callable[[str], Path]) -> Iterator[tuple[Target, Target]]:
-    """Mount a target with two clients, and a small volume of the same kind."""
+    """Mount a target with two clients, and a small volume of the same kind, and yield both."""
     need_fuse()
     mounts = Mounts(make_home)
     try:
@@ -176,11 +179,12 @@ def misbehaving(
     cache_seconds: float = 0,
     compact: bool = False,
 ) -> Iterator[Target]:
-    """Mount a target at ``directory/mount``, and at ``directory/second``; it is always unmounted at the end.
+    """Mount a target at ``directory/mount``, and with ``second`` also at ``directory/second``; yield it.
 
-    ``backing`` is the directory in which the files are stored, by default ``directory/backing``. ``direct_io`` bypasses
-    the kernel's page cache; ``keep_cache`` keeps cached pages when a file is opened. The kernel caches names and
-    attributes for ``cache_seconds``. ``compact`` stores checkpoints in little memory, without a power cut.
+    At the end of the block it is always unmounted. ``backing`` is the directory in which the files are stored, by
+    default ``directory/backing``. ``direct_io`` bypasses the kernel's page cache; ``keep_cache`` keeps cached pages
+    when a file is opened. The kernel caches names and attributes for ``cache_seconds``. ``compact`` stores checkpoints
+    in little memory; a power cut is then not supported.
     """
     points = [directory / "mount", *([directory / "second"] if second else [])]
     store = backing or directory / "backing"

@@ -152,7 +152,7 @@ class _Server:
 
 
 def _guard(points: list[Path]) -> Callable[[], None]:
-    """Start a process that unmounts when this one dies; the returned function ends it."""
+    """Start a process that unmounts if this process dies. Return a function that ends it without an unmount."""
     reading, writing = os.pipe()
     if guard := os.fork():
         os.close(reading)

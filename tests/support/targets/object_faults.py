@@ -1,8 +1,8 @@
 """Faulty object stores: pytest-ckpt's healthy server with one fault each.
 
 A fault is a class of stores. Its docstring describes the fault, and the keywords of the class define its row of the
-matrix, which `object_matrix` reads: the checks that find it, and how. Faults do not depend on time: a late change is
-late for the first request.
+matrix, which `object_matrix` reads: the checks that find the fault, and how. Faults do not depend on time: a change
+that is late is late for exactly the first request after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ MAXIMUM_CHANGED_BYTES = 1 << 30
 
 
 class Store(BucketStore):
-    """A store with its content, and its request handler."""
+    """A healthy store of objects, and the base class of all faults.
+
+    ``handler`` is the class that handles its requests.
+    """
 
     handler: ClassVar[type[Handler]] = Handler
     row: ClassVar[dict[str, Any]]
@@ -47,24 +50,24 @@ class Store(BucketStore):
         self.unseen: set[str] = set()
 
     def forget(self) -> None:
-        """Close the file of the objects, as the end of a process would."""
+        """Close the file that contains the objects, as at the end of a process."""
         self._space.file.close()
 
     def now(self, bucket: str, key: str) -> Object | None:
-        """Return the present object."""
+        """Return the present object of a key, or None. The fault of the store does not affect this result."""
         return dict(self.keys_now(bucket)).get(key)
 
     def keys_now(self, bucket: str) -> list[tuple[str, Object]]:
-        """Return all present objects."""
+        """Return (key, object) of all present objects. The fault of the store does not affect this result."""
         return BucketStore.keys(self, bucket, "")
 
     def changed(self, key: str, before: Object | None) -> None:
-        """Record the previous state."""
+        """Record the object that a key had before a change."""
         self.before[key] = before
         self.unseen.add(key)
 
     def first_look(self, key: str) -> bool:
-        """Return whether this is the first look since the last change."""
+        """Return whether this is the first request for a key since its last change."""
         is_first = key in self.unseen
         self.unseen.discard(key)
         return is_first
@@ -83,7 +86,10 @@ class Store(BucketStore):
 
 @contextlib.contextmanager
 def faulty_store(fault: str = "", address: str = "127.0.0.1") -> Iterator[str]:
-    """Start a store with a fault (none: a healthy one) on this host; yield its endpoint."""
+    """Start a store on this host during the block; yield its endpoint.
+
+    ``fault`` is the name of its fault; an empty name is a healthy store.
+    """
     held = FAULTS[fault]() if fault else Store()
     held.make_bucket(BUCKET)
     server = Server((address, 0), functools.partial(held.handler, held))
@@ -109,7 +115,7 @@ class Requests(Handler):
 
 
 def _of_command(command: str) -> type[Handler]:
-    """Return a handler that serves the object of ``Store.late`` for requests of this kind."""
+    """Return a handler whose answer to a request such as GET is the object that ``Store.late`` returns."""
 
     class Late(Requests):
         def _done(self) -> None:
@@ -206,7 +212,7 @@ class StaleHead(
 
 
 class LateShards(_Late, fault="late objects", fails="COMMIT.marker", says="object of a committed checkpoint missing"):
-    """The first GET does not find a large new object, though the object was acknowledged."""
+    """The first GET of a new object of 20 to 30 kB does not find it, though the store has acknowledged it."""
 
     handler = _of_command("GET")
 
@@ -245,7 +251,7 @@ class Truncated(
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
     says="not intact",
 ):
-    """GET of an object of 10 kB to 1 GiB returns its first half with status 200."""
+    """A GET of an object of 10 kB to 1 GiB returns the first half of the object, with status 200."""
 
     handler = _of_command("GET")
 
@@ -260,7 +266,7 @@ class Flipped(
     fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
     says="not intact",
 ):
-    """GET of an object of 10 kB to 1 GiB returns the object with one bit changed."""
+    """A GET of an object of 10 kB to 1 GiB returns the object with one bit changed."""
 
     handler = _of_command("GET")
 
@@ -283,7 +289,7 @@ def bytes_of(found: Object) -> bytes:
 
 
 def of_bytes(found: Object, data: bytes) -> Object:
-    """Return an object with other bytes."""
+    """Return a copy of an object that has other bytes."""
     piece = StoredPart(found.pieces[0].space, len(data), found.etag)
     piece.space.write(piece.offset, data)
     return replace(found, pieces=(piece,))

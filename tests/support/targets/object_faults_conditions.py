@@ -14,7 +14,7 @@ HeldParts = tuple[StoredPart, ...]
 
 class _Conditions(Store):
     def loosened(self, condition: Condition) -> Condition:
-        """Return the condition that the store applies instead."""
+        """Return the condition that the store applies in place of the requested one."""
         return condition
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
@@ -36,7 +36,7 @@ class IgnoredCreate(
 
 
 class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", says="condition ignored"):
-    """Every update succeeds, whatever ETag it gives."""
+    """Every update succeeds, even if the object has another ETag than the condition requires."""
 
     def loosened(self, condition: Condition) -> Condition:
         return Condition(absent=condition.absent)

@@ -48,7 +48,7 @@ class PartsAsTheyCame(
     fails="MULTIPART.parts LARGE.ranges LIMITS.many",
     says="object is not its parts",
 ):
-    """An object has its parts in the order of their arrival."""
+    """The parts of an object are in the order of their arrival."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
@@ -111,7 +111,7 @@ class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.ma
 
 
 class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.part", says="wrong digest accepted"):
-    """Bytes are accepted with a wrong digest."""
+    """An object is accepted even if its digest is wrong."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.p
 
 
 class IgnoredDigestOfParts(Store, fault="ignored digest of parts", fails="DIGEST.part", says="wrong digest accepted"):
-    """Parts are accepted with a wrong digest."""
+    """A part is accepted even if its digest is wrong."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
@@ -162,7 +162,7 @@ class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", say
 
 
 class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept", says="checksum not kept"):
-    """Checksums are checked and not kept."""
+    """The checksums of an upload are verified, but not stored."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def send_header(self, name: str, value: str) -> None:
@@ -278,7 +278,7 @@ class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missi
 
 
 class FoldedKeys(Store, fault="keys folded to lower case", fails="LIST.names", says="key missing in a listing"):
-    """Keys that differ in case are one object."""
+    """Keys that differ only in case name the same object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _done(self) -> None:

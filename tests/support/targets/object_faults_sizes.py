@@ -52,8 +52,7 @@ class FewPartsNamed(Store, fault="completion of 1,000 parts at most", fails="LIM
 
 
 class _Crowded(Store):
-    """Base class: records which connections look for the same checkpoint, each until it looks for another one or
-    ends."""
+    """Base class: records, for each connection, the checkpoint of its last request."""
 
     def __init__(self) -> None:
         super().__init__()

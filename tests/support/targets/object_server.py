@@ -1,4 +1,4 @@
-"""S3 servers for tests: a healthy one, and a proxy in front of it with faults."""
+"""S3 servers for tests: a healthy one, and a faulty proxy in front of it."""
 
 from __future__ import annotations
 
@@ -81,19 +81,22 @@ def moto_server() -> Iterator[str]:
 
 
 def bucket_of(endpoint: str) -> Bucket:
-    """Return the bucket, to inspect its content."""
+    """Return the bucket at an endpoint, to inspect its content."""
     return Bucket(read_prefix(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
 
 
 def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return all keys of the bucket, and all unfinished uploads."""
+    """Return all keys of the bucket at an endpoint, and (key, upload) of all unfinished uploads."""
     with contextlib.closing(bucket_of(endpoint)) as bucket:
         return bucket.keys(""), bucket.uploads("")
 
 
 @dataclass(kw_only=True)
 class Fault:
-    """A fault for requests of a kind whose key ends with ``key``: after ``skip`` of them, ``times`` times."""
+    """A fault of requests of one kind whose key ends with ``key``.
+
+    The first ``skip`` of these requests are answered correctly. The next ``times`` requests have the fault.
+    """
 
     request: Request
     way: Way
@@ -106,7 +109,7 @@ class Fault:
 class Misbehaving:
     """A faulty proxy in front of a healthy server; ``seen`` counts requests, ``asked`` lists them in order.
 
-    ``let_go`` ends its silence.
+    If a fault leaves requests without an answer, setting ``let_go`` ends them.
     """
 
     endpoint: str
@@ -126,19 +129,19 @@ class Misbehaving:
     has_hit: threading.Event = field(default_factory=threading.Event)
 
     def command(self, word: Literal["break", "repair"]) -> list[str]:
-        """Return the command that enables or disables this fault."""
+        """Return the command that enables (``break``) or disables (``repair``) the fault of this proxy."""
         call = f"import urllib.request; urllib.request.urlopen({self.endpoint + CONTROL + word!r}).read()"
         return [sys.executable, "-c", call]
 
     def obey(self, word: str) -> None:
-        """Perform a command."""
+        """Enable the fault (``break``) or disable it (``repair``)."""
         self.has_hit.clear()
         self.is_broken = word == "break"
         if self.is_broken and self.is_only_way:
             self.has_hit.wait()
 
     def fault_of(self, request: Request, key: str) -> Way | None:
-        """Return the fault of a request, if any, and count the request."""
+        """Count a request and return its fault, or None."""
         with self.lock:
             self.seen[request] += 1
             self.asked.append((request, key.rpartition("/")[2]))
@@ -158,8 +161,10 @@ class Misbehaving:
 
 @contextlib.contextmanager
 def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Iterator[Misbehaving]:
-    """Start a proxy with these faults in front of a healthy server; with a ``certificate`` and key (PEM) it uses
-    TLS."""
+    """Start a proxy with these faults in front of a healthy server; yield the proxy.
+
+    ``certificate`` is a PEM file with a certificate and its key; with it, the proxy uses TLS.
+    """
     with object_server() as behind:
         server = Misbehaving(endpoint="", behind=behind, faults=list(faults))
         listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"rules": server}))
@@ -183,7 +188,7 @@ def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Itera
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Forwards a request, except for its fault."""
+    """Forwards a request to the healthy server, unless the request has a fault."""
 
     protocol_version = "HTTP/1.1"
     rules: Misbehaving

