@@ -231,6 +231,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
         f"in all: {text}",
         "        not included: starting the ranks, the ramp of engine stream, generating and comparing content, "
         "ballast, checks of behaviour; after its first save the run prints how long it will take",
+        f"        memory of pytest itself, in addition to the ranks: {format_bytes(plan.controller_memory_bytes)}",
     ]
 
 

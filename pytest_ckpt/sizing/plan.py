@@ -58,6 +58,8 @@ _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
 # The size of the file with which probes of residency are tested.
 _CANARY_BYTES = 4 << 20
+# The process of pytest: pages of its own, with 2 to 64 ranks, ten saves and ten loads, and no other plugins.
+_CONTROLLER_BYTES, _CONTROLLER_RANK_BYTES = 39_000_000, 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,6 +171,11 @@ class Plan:
         return max((c.space_bytes for c in self.runnable), default=0)
 
     @property
+    def controller_memory_bytes(self) -> int:
+        """The memory that the process of pytest needs in addition to the ranks, in bytes, without other plugins of pytest."""
+        return _CONTROLLER_BYTES + _CONTROLLER_RANK_BYTES * max((c.layout.processes for c in self.runnable), default=0)
+
+    @property
     def files_of_host(self) -> FilesOfHost | None:
         """The save that requires the highest rate of file creation per host; None if no checkpoint can run."""
         found = [
@@ -191,6 +198,7 @@ class Plan:
         return {
             "schema": SCHEMA,
             "cluster": self.limits.to_plain(),
+            "controller_memory_bytes": self.controller_memory_bytes,
             "checkpoints": [_checkpoint_to_plain(c, ranks=ranks) for c in self.checkpoints],
         }
 
