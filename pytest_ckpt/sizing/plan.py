@@ -172,7 +172,7 @@ class Plan:
 
     @property
     def controller_memory_bytes(self) -> int:
-        """The memory that the process of pytest needs in addition to the ranks, in bytes, without other plugins of pytest."""
+        """The memory of the process of pytest in addition to the ranks, in bytes, without other plugins of pytest."""
         return _CONTROLLER_BYTES + _CONTROLLER_RANK_BYTES * max((c.layout.processes for c in self.runnable), default=0)
 
     @property
