@@ -94,7 +94,8 @@ def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "o
 def fitting(kind: type[Record], plain: Any) -> Record:
     """Return a record from plain JSON types, after a check against the record's schema.
 
-    Raises TypeError for values that the schema does not permit, ValueError for a text that does not name a subject.
+    Raises TypeError for values that the schema does not permit, and ValueError if a field with the name of a
+    subject contains an invalid name.
     """
     if wrong := fault(plain, kind):
         raise TypeError(f"{kind.__name__.lower()}: {wrong}")

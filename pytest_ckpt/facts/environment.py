@@ -26,8 +26,8 @@ class HostNetwork:
     """The rates of one host's network, in bytes a second. A rate is None if it is unknown, for the reason
     ``unavailable_reason``.
 
-    ``basis`` is ``streams`` if the rates were measured by TCP streams between pairs of hosts, all pairs concurrently,
-    ``over`` the named addresses. It is ``stated`` if the user gave the rates.
+    ``basis`` is ``streams`` if the rates were measured by TCP streams between all pairs of hosts at the same time. It
+    is ``stated`` if the user gave the rates. ``over`` contains the addresses that the streams used.
     """
 
     basis: Literal["streams", "stated"]

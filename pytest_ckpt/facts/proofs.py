@@ -277,10 +277,10 @@ def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncCounts:
-    """The kernel's counts, in bytes, of one file that was written through the page cache and fsynced.
+    """How many bytes of a test file the kernel had not yet written back, before and after an fsync.
 
-    ``dirty_bytes`` were not yet written back before fsync, ``left_bytes`` after it returned. ``unobservable`` is the
-    reason if the kernel's counts show no effect on this file system, else empty. ``unsafe_option`` is a mount option
+    ``dirty_bytes`` were not yet written back before fsync, ``left_bytes`` after it returned. ``unobservable`` is
+    the reason if these counts cannot show the effect of fsync on this file system; else empty. ``unsafe_option`` is a mount option
     with which fsync does not wait for the storage; empty if there is none.
     """
 

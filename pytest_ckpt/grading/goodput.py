@@ -42,7 +42,7 @@ class ClusterSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """An interval between checkpoints by one rule, and the effective training time ratio with it."""
+    """The checkpoint interval that one rule gives, and the effective training time ratio at this interval."""
 
     name: str
     interval_seconds: NotNegative

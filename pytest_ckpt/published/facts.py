@@ -79,9 +79,9 @@ def separation_of(content: Any) -> Separation | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemDescription:
-    """The statements about several hosts in the system's description (``systems/SYSTEM.yaml``); None: not stated.
+    """What a system's description (``systems/SYSTEM.yaml``) states on its use by several hosts; None: not stated.
 
-    ``remap_seconds`` is the time until another host can read a complete checkpoint.
+    ``remap_seconds`` is the time from the end of a save until another host can read the complete checkpoint.
     """
 
     several_hosts: bool | None

@@ -235,9 +235,7 @@ class Listener:
         return [(caller, ENDED)] if caller.is_known else []
 
     def _watch(self, caller: Connection) -> None:
-        """Let the selector also report when the network accepts more bytes of a connection, as long as some are
-        unsent.
-        """
+        """Let the selector report when a connection can be read and, while it has unsent bytes, when it can be written."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
         if self._selector.get_key(caller.link).events != wanted:
             self._selector.modify(caller.link, wanted, caller)

@@ -85,7 +85,7 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
 
 
 def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
-    """Rates of another run are added to the rates with the same client count; all other rates stay as they are."""
+    """If a second run is named, its rates join the rates of the first run at its client count; the other rates stay."""
     alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])
     assert added == 3

@@ -73,7 +73,8 @@ def test_one_that_is_10_percent_too_slow_is_not(door: FrontDoor, mount: Mounts) 
     keep(run, "too-slow")
     assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
     failed = {v["id"] for v in run.document["requirements"] if (v["outcome"], v["severity"]) == ("failed", "required")}
-    assert failed == {"SAVE"}, run.text
+    # Two jobs that share the rate are late, too.
+    assert failed == {"SAVE", "NEIGHBOUR"}, run.text
 
 
 def test_clients_that_are_too_weak_accuse_no_storage(door: FrontDoor, mount: Mounts) -> None:

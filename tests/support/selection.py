@@ -379,9 +379,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @contextlib.contextmanager
 def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
-    """Wait until no process runs a block with ``alone``, and run the block.
+    """Run the ``with`` block concurrently with the blocks of other processes.
 
-    With ``alone``, wait until no other process runs a block of this function.
+    First wait until no process runs a block with ``alone``. With ``alone``, wait until no other process runs a block.
     """
     with (directory / "door.lock").open("w") as door, (directory / "room.lock").open("w") as room:
         # A process that waits for exclusive access blocks new entries, so that the others finish.

@@ -70,7 +70,8 @@ def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
 
 
 def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
-    """Let a separate client begin an upload, and end this client. The object must not exist."""
+    """Let a third client begin an upload and close its connection. The object must not exist, and the upload must be
+    listed, so that it can be aborted."""
     third = context.third()
     try:
         upload = third.ask("parts:begun", name)

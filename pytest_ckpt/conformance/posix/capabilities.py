@@ -18,6 +18,7 @@ from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.sparse import FICLONE
 from pytest_ckpt.conformance.workers import all_have_sent, gather, working
 from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -374,7 +375,10 @@ def statfs(context: CheckContext, findings: Findings) -> None:
     space = os.statvfs(context.directory)
     free = space.f_bavail * space.f_frsize
     if free < 2 * _ATTEMPTS * size:
-        raise NotRun(f"{free:,} bytes are free; to see {_ATTEMPTS} x {size:,} bytes fill takes twice as many")
+        raise NotRun(
+            f"{format_bytes(free)} are free. The check writes up to {_ATTEMPTS} files of {format_bytes(size)} and needs "
+            "twice this space"
+        )
     if not space.f_bavail <= space.f_bfree <= space.f_blocks:
         findings.wrong(
             "free space exceeds the volume",

@@ -124,7 +124,8 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Save and load a checkpoint that is large enough for timed reads.
 
-    Timed reads are needed because the kernel does not report cached pages of this file system.
+    It is for file systems whose cached pages the kernel does not report: only timed reads show there whether data were
+    cached.
     """
     options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     if place.second:

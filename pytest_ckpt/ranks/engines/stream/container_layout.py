@@ -239,8 +239,8 @@ def _large_fields(size: int, stored: int, header: int) -> bytes:
 
 
 def names_digits(names: Sequence[str]) -> bytes:
-    """Return the first half of the serialization id, computed from the names of all other records in the order of
-    writing.
+    """Return the first half of the serialization id, a digest of the names of all records except
+    the id's own. ``names`` are in the order in which the records are written.
     """
     folded = 0
     for _, hashed in _in_order_of_set([(name, hash_of(name.encode())) for name in names]):
