@@ -214,11 +214,11 @@ def test_two_jobs_save_at_the_same_time(
 ) -> Decision:
     """Two jobs that save at the same time both save within the save limit.
 
-    Jobs usually share storage. Each half of the ranks is a job, and both jobs write at a limited rate, the pace.
-    It is 1.25 times the rate that half of the cluster needs to meet the save limit. A save that the storage does not
-    delay therefore takes 80 % of the limit. Each job saves three times while the other one keeps saving. A storage that serves both jobs passes; a
-    storage that starves one of them fails. The pace follows from the cluster, so faster clients do not change the
-    verdict.
+    Jobs usually share storage. Each half of the ranks is a job, and both jobs write at a limited rate, the pace. It is
+    1.25 times the rate that half of the cluster needs to meet the save limit. A save that the storage does not delay
+    therefore takes 80 % of the limit. Each job saves three times while the other one keeps saving. A storage that
+    serves both jobs passes; a storage that starves one of them fails. The pace follows from the cluster, so faster
+    clients do not change the verdict.
     """
     paced = _paced(neighbour.pace, measurement, limits)
     if isinstance(paced, Decision):

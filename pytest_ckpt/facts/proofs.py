@@ -280,8 +280,8 @@ class FsyncCounts:
     """How many bytes of a test file the kernel had not yet written back, before and after an fsync.
 
     ``dirty_bytes`` were not yet written back before fsync, ``left_bytes`` after it returned. ``unobservable`` is
-    the reason if these counts cannot show the effect of fsync on this file system; else empty. ``unsafe_option`` is a mount option
-    with which fsync does not wait for the storage; empty if there is none.
+    the reason if these counts cannot show the effect of fsync on this file system; else empty. ``unsafe_option`` is a
+    mount option with which fsync does not wait for the storage; empty if there is none.
     """
 
     counter: FsyncCounter = "cachestat"

@@ -1,8 +1,8 @@
 """The other hosts of a run: whether ssh reaches them before the run, and whether a failed launch left processes there.
 
 A launcher waits minutes for a host that ssh does not reach, and then reports no host or the first one. Here all hosts
-are tried in parallel. A host counts as unreached only if ssh itself prints an error. A host that answers and logs in slowly is
-not reported here; the launcher waits for it.
+are tried in parallel. A host counts as unreached only if ssh itself prints an error. A host that answers and logs in
+slowly is not reported here; the launcher waits for it.
 
 As long as ranks on other hosts may write, no files are removed and no measurement begins.
 """

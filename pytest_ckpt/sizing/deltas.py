@@ -3,8 +3,8 @@
 A chain is a full save and the deltas after it. A restore of a delta reads the chain up to this delta. Ranks, plan and
 verification use the same rule for the pages that are modified between two checkpoints. The pages of a rank are numbered
 over all of its tensors. In every hundred pages, one run of consecutive pages is modified. It is 100 x ``changed``
-pages long, and at least one page. The position of the run differs between checkpoints, so some pages are in several deltas of
-a chain and others in none.
+pages long, and at least one page. The position of the run differs between checkpoints, so some pages are in several
+deltas of a chain and others in none.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class Listener:
         return [(caller, ENDED)] if caller.is_known else []
 
     def _watch(self, caller: Connection) -> None:
-        """Let the selector report when a connection can be read and, while it has unsent bytes, when it can be written."""
+        """Let the selector report when a connection can be read, and when it can be written if it has unsent bytes."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
         if self._selector.get_key(caller.link).events != wanted:
             self._selector.modify(caller.link, wanted, caller)

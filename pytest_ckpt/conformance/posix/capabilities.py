@@ -376,8 +376,8 @@ def statfs(context: CheckContext, findings: Findings) -> None:
     free = space.f_bavail * space.f_frsize
     if free < 2 * _ATTEMPTS * size:
         raise NotRun(
-            f"{format_bytes(free)} are free. The check writes up to {_ATTEMPTS} files of {format_bytes(size)} and needs "
-            "twice this space"
+            f"{format_bytes(free)} are free. The check writes up to {_ATTEMPTS} files of {format_bytes(size)} and "
+            "needs twice this space"
         )
     if not space.f_bavail <= space.f_bfree <= space.f_blocks:
         findings.wrong(
