@@ -15,23 +15,39 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from tests.support.actions import actions
-from tests.support.front_door import FrontDoor, Run
+from tests.support.front_door import FrontDoor, Run, in_every_rank
 from tests.support.machine import Mounts, need_fuse
 from tests.support.own_model import FILE, SMALL
 from tests.support.targets.misbehaving import misbehaving
 
 # 51.5 MB in the slowest allowed save of this cluster: 34.7 MB/s.
 CLUSTER, NEEDED_BYTES_PER_SECOND = 300_000, 34.7e6
-# More than a host can make: 51.5 MB in 0.5 ms.
-TOO_MANY_ACCELERATORS = 800_000_000
+# Each of the two ranks makes 14 MB/s of content; the needed rate is 17.3 MB/s a rank.
+SLOW_CLIENT = """
+import sys, threading, time
 
-pytestmark = [pytest.mark.thorough, pytest.mark.lab, pytest.mark.alone]
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.engines.stream.container import FileImage
+
+    make, lock = FileImage.make, threading.Lock()
+
+    def made(image, out, offset):
+        with lock:
+            time.sleep(len(out) / 14e6)
+        make(image, out, offset)
+
+    FileImage.make = made
+"""
+
+pytestmark = pytest.mark.thorough
 
 
-def run_on_shared(door: FrontDoor, mount: Mounts, bytes_per_second: float, cluster: int, **limits: object) -> Run:
-    """Make a run with everything that a certificate needs, on a shared target with the given write and read rate.
+def run_on_shared(
+    door: FrontDoor, mount: Mounts, bytes_per_second: float, *, is_slow_client: bool = False, **limits: object
+) -> Run:
+    """Make a run with everything that a certificate needs, on two mounts of a target with a limited rate.
 
-    Its limits follow from ``cluster``; ``limits`` are further parameters of the fault ``slow``.
+    ``limits`` are further parameters of the fault ``slow``. If ``is_slow_client``, ranks make content slowly.
     """
     need_fuse()
     (door.home / FILE).write_text(SMALL)
@@ -48,10 +64,11 @@ def run_on_shared(door: FrontDoor, mount: Mounts, bytes_per_second: float, clust
             f"--ckpt-second-mount={target.second}",
             actions(power_cut=shlex.join(target.power_cut_command)),
             f"--ckpt-small-volume={small.path}",
-            cluster=cluster,
+            cluster=CLUSTER,
             target=target.path,
+            environment=in_every_rank(door.home, SLOW_CLIENT) if is_slow_client else None,
             # A reader of the kept report sees the ceiling; otherwise only clients that are too weak need it.
-            sees_host=cluster == TOO_MANY_ACCELERATORS or "CKPT_KEEP_REPORTS" in os.environ,
+            sees_host=is_slow_client or "CKPT_KEEP_REPORTS" in os.environ,
         )
 
 
@@ -61,15 +78,16 @@ def keep(run: Run, name: str) -> None:
         shutil.copytree(run.report, Path(place) / name)
 
 
+@pytest.mark.alone
 def test_a_shared_file_system_that_meets_all_is_certified(door: FrontDoor, mount: Mounts) -> None:
-    run = run_on_shared(door, mount, 5 * NEEDED_BYTES_PER_SECOND, CLUSTER)
+    run = run_on_shared(door, mount, 5 * NEEDED_BYTES_PER_SECOND)
     keep(run, "certified")
     assert (run.code, run.document["grade"]) == (0, "certified"), run.text
     assert main(["verify", str(run.report)]) == 0
 
 
 def test_one_that_is_10_percent_too_slow_is_not(door: FrontDoor, mount: Mounts) -> None:
-    run = run_on_shared(door, mount, 0.9 * NEEDED_BYTES_PER_SECOND, CLUSTER, reads_are_slow=False)
+    run = run_on_shared(door, mount, 0.9 * NEEDED_BYTES_PER_SECOND, reads_are_slow=False)
     keep(run, "too-slow")
     assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
     failed = {v["id"] for v in run.document["requirements"] if (v["outcome"], v["severity"]) == ("failed", "required")}
@@ -78,7 +96,7 @@ def test_one_that_is_10_percent_too_slow_is_not(door: FrontDoor, mount: Mounts) 
 
 
 def test_clients_that_are_too_weak_accuse_no_storage(door: FrontDoor, mount: Mounts) -> None:
-    run = run_on_shared(door, mount, 5 * NEEDED_BYTES_PER_SECOND, TOO_MANY_ACCELERATORS)
+    run = run_on_shared(door, mount, 5 * NEEDED_BYTES_PER_SECOND, is_slow_client=True)
     keep(run, "weak-clients")
     assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
     assert run.verdict("SAVE")["reason"] == "client too slow"

@@ -67,6 +67,7 @@ LABS = (
     "tests/front_door/test_random_kills.py",
     "tests/front_door/test_run_in_company.py",
     "tests/front_door/test_run_of_own_model.py",
+    "tests/front_door/test_run_of_shared_file_system.py",
     "tests/front_door/test_run_on_gateways_of_ceph.py",
     "tests/front_door/test_run_on_other_clouds.py",
     "tests/front_door/test_run_over_hidden_hosts.py",
