@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import BREAKS
+from pytest_ckpt.judging.client_ceiling import too_slow_clients
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import (
     describe_end,
@@ -75,7 +76,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     quick = sum(stall_seconds(failover, operation) <= STALL_SECONDS for operation in operations)
     detail += (stall_level(quick, len(operations), "with a fault"),)
     # The last check, because a longer time alone does not decide and must not hide a cause that does.
-    if slow := _too_slow(failover, limit, maximum, detail):
+    if slow := _too_slow(failover, measurement, limit, maximum, detail):
         return slow
     stall, where = _longest_stall(failover)
     broken = " and ".join(counted(BREAKS.count(kind), kind) for kind in dict.fromkeys(BREAKS))
@@ -151,9 +152,11 @@ def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
     return None
 
 
-def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, ...]) -> Decision | None:
-    """Return the decision "failed" if a rank stalled too long, or the save during the rebuild was too slow; None
-    otherwise.
+def _too_slow(
+    found: Failover, measurement: Measurement, limit: float, maximum: float, detail: tuple[str, ...]
+) -> Decision | None:
+    """Return the decision on a rank that stalled too long, or on a save during the rebuild that was too slow; None
+    without both.
     """
     stall, where = _longest_stall(found)
     if stall > maximum:
@@ -167,6 +170,8 @@ def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, 
             f"The save after the repair of fault {slowest[1]} took {took}; limit {allowed} "
             f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
+        if decided := too_slow_clients(measurement, limit, because, detail):
+            return decided
         return measured_as("over limit", slowest[0], limit, "s", because, detail)
     return None
 

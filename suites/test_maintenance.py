@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import PAIRS
+from pytest_ckpt.judging.client_ceiling import too_slow_clients
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import (
     describe_end,
@@ -73,6 +74,8 @@ def test_storage_that_is_changed_goes_on_serving(
     # The last check, because a longer time alone does not decide and must not hide a cause that does.
     if slowest > limit:
         because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
+        if decided := too_slow_clients(measurement, limit, because, detail):
+            return decided
         return measured_as("over limit", slowest, limit, "s", because, detail)
     loads = len(upgrade.operations) - len(saves)
     because = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.support.units import counted, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -58,3 +59,17 @@ def clients_cannot(measurement: Measurement, limit: float) -> str:
         f"{counted(worst.ranks, 'rank')} without any storage{of_save}, and {format_rate(needed)} are needed to save in "
         f"{format_seconds(limit)}{others}"
     )
+
+
+def too_slow_clients(measurement: Measurement, limit: float, late: str, detail: Sequence[str]) -> Decision | None:
+    """Return "not run" for a late save, if the clients cannot make its content within the limit in seconds; else None.
+
+    ``late`` is the sentence on the late save.
+    """
+    cannot = clients_cannot(measurement, limit)
+    if not cannot:
+        return None
+    because = (
+        f"The clients cannot: {cannot}. {late} The rate of the storage with more or faster clients was not measured."
+    )
+    return not_decided("client too slow", because, detail)

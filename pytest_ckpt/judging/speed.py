@@ -10,7 +10,7 @@ from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, shown_share, tole
 from pytest_ckpt.facts.measurement import clients_of_run
 from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.facts.verdict import AcceptanceBound
-from pytest_ckpt.judging.client_ceiling import clients_cannot
+from pytest_ckpt.judging.client_ceiling import too_slow_clients
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import (
     compared,
@@ -102,13 +102,11 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     is_held_up = not is_met and len(over) > len(blamed)
     bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
     detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, limit, bound, wanted))
-    if is_failed and kind == "save" and (cannot := clients_cannot(measurement, limit)):
+    if is_failed and kind == "save":
         took, allowed = compared(blamed[0].seconds, limit)
-        because = (
-            f"The clients cannot: {cannot}. Save {blamed[0].index} took {took}, the limit is {allowed}. The rate of "
-            "the storage with more or faster clients was not measured."
-        )
-        return not_decided("client too slow", because, detail)
+        late = f"Save {blamed[0].index} took {took}, the limit is {allowed}."
+        if decided := too_slow_clients(measurement, limit, late, detail):
+            return decided
     if is_failed:
         slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)

@@ -10,6 +10,7 @@ from pytest_ckpt.facts.client_ceiling import ClientCeiling
 from pytest_ckpt.facts.measurement import RankFacts
 from pytest_ckpt.grading.networks import ceiling_limits
 from tests.support.made_measurement import FULL, judged, measurement, operation
+from tests.support.made_patterns import done, failed_over, trial, upgraded, with_neighbour, with_reads
 
 LIMIT = judged("SAVE", measurement()).limit
 NEEDED = FULL / LIMIT
@@ -85,6 +86,25 @@ def test_one_host_that_cannot_is_named_though_all_together_could() -> None:
     assert (verdict.outcome, verdict.reason) == ("not run", "client too slow")
     assert "n2 made " in verdict.because
     assert "n1" not in verdict.because
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(with_neighbour(neighbour_save_seconds=(1.0, 2 * LIMIT, 1.0)), id="NEIGHBOUR"),
+        pytest.param(with_reads(save_seconds=(2 * LIMIT,)), id="MIXED"),
+        pytest.param(failed_over(trial(after=done("save", seconds=2 * LIMIT))), id="FAILOVER"),
+        pytest.param(upgraded(operations=(done("save", seconds=2 * LIMIT), done("load"))), id="UPGRADE"),
+    ],
+)
+@pytest.mark.parametrize(("makes", "outcome"), [(0.5, "not run"), (1.01, "failed")])
+def test_a_late_save_of_a_pattern_is_excused_in_the_same_way(
+    request: pytest.FixtureRequest, pattern, makes: float, outcome: str
+) -> None:
+    name = request.node.callspec.id.rpartition("-")[2]
+    slow = dataclasses.replace(pattern, operations=measurement(saves=(2 * LIMIT,) * 3).operations)
+    assert judged(name, slow).outcome == "failed"
+    assert judged(name, with_ceilings(slow, makes)).outcome == outcome
 
 
 def test_a_late_load_is_not_excused_by_the_rate_of_making_content() -> None:
