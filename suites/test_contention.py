@@ -207,7 +207,7 @@ def test_the_checkpoint_is_loaded_by_another_number_of_ranks(
     figure="the slowest save of either job",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="as SAVE: save budget x interval between checkpoints",
-    next_step="Look at the job that was late: the storage serves the other one first. Set quality-of-service limits.",
+    next_step="If SAVE failed too, begin with SAVE. Otherwise the storage serves one job first: limit the other one.",
     help="Other work slows saves or reads",
 )
 def test_two_jobs_save_at_the_same_time(

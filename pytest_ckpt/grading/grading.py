@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.facts.verdict import Grade, Verdict
+from pytest_ckpt.facts.verdict import Grade, Reason, Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites, requirements_of_run, subjects_of
 from pytest_ckpt.grading.obstacles import shortfalls
 from pytest_ckpt.grading.scope import ScaleShortfall, unheld_model
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 EXIT_MET, EXIT_FAILED, EXIT_CRASHED, EXIT_INCOMPLETE = 0, 1, 3, 8
 NOTHING_REQUIRED = "No required requirement was judged: the run cannot be certified."
 CRASHED = "An error of pytest-ckpt or of pytest ended the run (exit code 3): crash.txt or the terminal shows it."
-ALL_MET = "Every requirement that the gate table demands was met, at full scale, with at least 10 saves and 10 loads."
+ALL_MET = (
+    "Every requirement that the gate table demands was met, with complete checkpoints, at least 10 saves and 10 loads."
+)
+# The reasons of verdicts whose measurement ran and decides nothing.
+_RAN: frozenset[Reason] = frozenset({"client too slow", "host busy", "perhaps late"})
+_SLOW_CLIENTS = (
+    "The clients were too slow for a requirement above: the run shows neither that the storage is too slow for it nor "
+    "that the storage is fast enough."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +127,8 @@ def conclude(
     unmet = unmet_demands(gates.clients, clients or {})
     reasons += unmet
     reasons += _missing_reasons(missing, catalogue)
+    if any(v.reason == "client too slow" for v in missing):
+        reasons.append(_SLOW_CLIENTS)
     # An incomplete measurement cannot be certified, whatever it shows.
     unfinished = [
         f"The measurement of {m.subject} did not end well: {describe_failure(m.failure)}"
@@ -151,14 +161,15 @@ def conclude(
 
 
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
-    """Return sentences on the requirements that were not run, one for each cause."""
+    """Return sentences on the requirements that were not run or have no result, one for each cause."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
+        verb = "gave no result" if verdict.reason in _RAN else "did not run"
         if catalogue[verdict.id].suite == "conformance":
-            causes.setdefault(("", verdict.because), []).append(f"{verdict.id} {verdict.subject}")
+            causes.setdefault((verb, verdict.because), []).append(f"{verdict.id} {verdict.subject}")
         else:
-            causes.setdefault((f" for {verdict.subject}", verdict.because), []).append(verdict.id)
-    return [f"{', '.join(ids)} did not run{subject}: {because}" for (subject, because), ids in causes.items()]
+            causes.setdefault((f"{verb} for {verdict.subject}", verdict.because), []).append(verdict.id)
+    return [f"{', '.join(ids)} {verb}: {because}" for (verb, because), ids in causes.items()]
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:

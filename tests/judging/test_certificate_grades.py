@@ -93,7 +93,8 @@ def test_the_table_of_grades(outcomes, run, grade, exit_code):
 def test_a_full_run_with_everything_met_says_why_it_is_certified():
     judgement = judge_run(*run_of(), findings())
     assert judgement.reasons == (
-        "Every requirement that the gate table demands was met, at full scale, with at least 10 saves and 10 loads.",
+        "Every requirement that the gate table demands was met, with complete checkpoints, at least 10 saves and 10 "
+        "loads.",
     )
     assert [v.id for v in judgement.verdicts] == ALL
 
@@ -212,3 +213,13 @@ def test_a_run_that_an_error_of_ours_ended_certifies_nothing_and_another_grade_s
     assert (crashed.grade, crashed.exit_code, crashed.reasons) == ("incomplete", 8, (CRASHED,))
     failed = judge_run(*run_of(), findings(SAVE="failed"))
     assert of_crashed_run(failed) == failed
+
+
+def test_clients_that_were_too_slow_are_the_reason_and_not_the_storage():
+    found = [
+        dataclasses.replace(v, outcome="not run", reason="client too slow") if v.id == "SAVE" else v for v in findings()
+    ]
+    judgement = judge_run(*run_of(), found)
+    assert judgement.grade == "incomplete"
+    assert judgement.reasons[0].startswith(f"SAVE gave no result for {SUBJECT}: ")
+    assert judgement.reasons[1].startswith("The clients were too slow for a requirement above: the run shows neither")
