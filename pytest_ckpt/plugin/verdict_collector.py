@@ -41,7 +41,7 @@ _CONFTEST = "conftest.py"
 # In a checkout, pytest loads the conftests of these two directories, which belong to this package.
 _OWN_DIRECTORIES = frozenset({PACKAGE_HOME, PACKAGE_HOME / "tests"})
 # The digest of conftest.py at the top of a checkout.
-_OF_A_CHECKOUT = "e3880ab67aba209ee70bf45f0e34c477843758b4e0df4f62c35ec88a574329c1"
+_OF_A_CHECKOUT = "139bf1546465688fd4433319991c490561da5d5c40195c8e2d5b6ac75436651b"
 
 
 def recorders(config: pytest.Config) -> tuple[str, ...]:
