@@ -69,7 +69,7 @@ class ContentAlone:
         self._content = Content(1)
 
     def round(self, checkpoint: int, requests: int = 64) -> float:
-        """Generate and compare content; return the core-seconds per GB of both together."""
+        """Generate and compare content; return the total core-seconds per GB."""
         place, size = TensorKey(checkpoint=checkpoint, rank=0, tensor=0), self._request_bytes
         start = time.process_time()
         for first in range(0, requests, len(self._buffers)):

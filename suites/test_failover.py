@@ -170,9 +170,9 @@ def _too_slow(
             f"The save after the repair of fault {slowest[1]} took {took}; limit {allowed} "
             f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
-        if decided := too_slow_clients(measurement, limit, because, detail):
-            return decided
-        return measured_as("over limit", slowest[0], limit, "s", because, detail)
+        return too_slow_clients(measurement, limit, because, detail) or measured_as(
+            "over limit", slowest[0], limit, "s", because, detail
+        )
     return None
 
 

@@ -74,9 +74,9 @@ def test_storage_that_is_changed_goes_on_serving(
     # The last check, because a longer time alone does not decide and must not hide a cause that does.
     if slowest > limit:
         because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
-        if decided := too_slow_clients(measurement, limit, because, detail):
-            return decided
-        return measured_as("over limit", slowest, limit, "s", because, detail)
+        return too_slow_clients(measurement, limit, because, detail) or measured_as(
+            "over limit", slowest, limit, "s", because, detail
+        )
     loads = len(upgrade.operations) - len(saves)
     because = (
         f"While the command ran for {format_seconds(upgrade.run.seconds)}, {counted(len(saves), 'save')} and "

@@ -102,14 +102,12 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     is_held_up = not is_met and len(over) > len(blamed)
     bound = _bound(operations, limit, wanted.confidence, allowed_misses, is_held_up=is_held_up)
     detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, limit, bound, wanted))
-    if is_failed and kind == "save":
-        took, allowed = compared(blamed[0].seconds, limit)
-        late = f"Save {blamed[0].index} took {took}, the limit is {allowed}."
-        if decided := too_slow_clients(measurement, limit, late, detail):
-            return decided
     if is_failed:
         slowest = blamed[0]
         took, allowed = compared(slowest.seconds, limit)
+        late = f"Save {slowest.index} took {took}, the limit is {allowed}."
+        if kind == "save" and (decided := too_slow_clients(measurement, limit, late, detail)):
+            return decided
         plan = f", {allowed_misses} allowed" if allowed_misses else ""
         certain = sum(o.least_seconds > limit for o in blamed)
         because = (

@@ -353,7 +353,6 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "seconds": _or_dash(units.format_seconds),
         "size": _or_dash(units.format_bytes),
-        "decimal_size": _or_dash(units.format_bytes),
         "rate": _or_dash(units.format_rate),
         "percent": _or_dash(units.format_percent),
         "rough_percent": _or_dash(_rough_percent),

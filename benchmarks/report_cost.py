@@ -1,4 +1,4 @@
-"""Cost of reporting a save in a real run: ``python benchmarks/telling.py DIRECTORY [--ranks 16] [--saves 20]``.
+"""Cost of reporting a save in a real run: ``python benchmarks/report_cost.py DIRECTORY [--ranks 16] [--saves 20]``.
 
 A pytest run saves to a directory with real ranks. During each save the controller and rank 0 record CPU time. For the
 controller, all CPU time counts from the start of the save until its times are recorded. For rank 0, only two steps of
